@@ -27,6 +27,7 @@ from rdchat.files.file_lock import FileLock
 COMPANIONS = ("-wal", "-shm", "-journal")
 _CHECK_FOLDER = "Check the permissions of its folder."
 _WAIT_FOR_OTHERS_MS = 250  # another program, such as a backup, may read or write for a moment
+_SQLITES_OWN = 2**31 - 1  # SQLite takes less where it was built for that
 _LOG_PAGES = 1000  # SQLite's own limit, at which a commit writes the log back
 _WAIT_FOR_OURS_MS = 2000  # a process of ours writes for some 20 ms, but a busy machine may stop it in the midst
 _ROOM_BYTES = 1 << 20  # a disk with less is full: an error of SQLite's own shared memory file does not say so
@@ -191,7 +192,9 @@ class Database:
                 self._set_aside(reason)
                 connection = _connect(self.path)
             _prepare(connection)
-            migrate(connection, migrations)
+            longest = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITES_OWN)
+            migrate(connection, migrations)  # also where a text is too long for all that reads it
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
         except BaseException:
             connection.close()
             raise

@@ -267,9 +267,8 @@ CREATE INDEX unsent_texts_of_message ON unsent_texts (message_id);
 """
 
 # All of a text is searched: a message of 5 MB, of which there are few, takes the index a tenth of a second.
-# What `substr` had left out of the index: what is behind that many characters, or behind one that is zero.
-_LEFT_OUT = f"FROM messages WHERE status <> 'streaming' AND (length(text) > {_SEARCHED} OR instr(text, char(0)))"
-_VERSION_14 = f"""
+# The index is made anew, which cannot fail where it was damaged, or did not fit.
+_VERSION_14 = """
 DROP TRIGGER messages_added;
 DROP TRIGGER messages_removed;
 DROP TRIGGER messages_changed;
@@ -287,8 +286,7 @@ WHEN old.status <> 'streaming' OR new.status <> 'streaming' BEGIN
         SELECT 'delete', old.id, old.text WHERE old.status <> 'streaming';
     INSERT INTO messages_index (rowid, text) SELECT new.id, new.text WHERE new.status <> 'streaming';
 END;
-INSERT INTO messages_index (messages_index, rowid, text) SELECT 'delete', id, substr(text, 1, {_SEARCHED}) {_LEFT_OUT};
-INSERT INTO messages_index (rowid, text) SELECT id, text {_LEFT_OUT};
+INSERT INTO messages_index (messages_index) VALUES ('rebuild');
 """
 
 MIGRATIONS: tuple[str, ...] = (
