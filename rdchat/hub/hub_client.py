@@ -1,5 +1,7 @@
 """The HTTP client that `huggingface_hub` is given; its import, with the first question, takes a quarter of a second."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx2
@@ -36,8 +38,20 @@ class HubClient(httpx2.Client):
 
 def make_client() -> HubClient:
     """Return a client with limits of time; raises HubError where the environment names a proxy that it cannot use."""
-    try:
+    with _proxy_in_words():
         return HubClient(verify=tls_context(), follow_redirects=True, timeout=_TIMEOUT)
+
+
+def make_async_client(timeout: httpx2.Timeout) -> httpx2.AsyncClient:
+    """Return a client for the bytes of files; it follows no redirects. Raises HubError as `make_client` does."""
+    with _proxy_in_words():
+        return httpx2.AsyncClient(verify=tls_context(), timeout=timeout, follow_redirects=False)
+
+
+@contextmanager
+def _proxy_in_words() -> Iterator[None]:
+    try:
+        yield
     except ValueError as error:
         raise HubError(
             "The proxy that the environment names is of a kind that rdchat does not speak.",

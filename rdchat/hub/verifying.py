@@ -95,31 +95,26 @@ def verify_folder(
 ) -> Verdict:
     """Verify a folder that some other program filled from a model of the hub, by the names of its files.
 
-    Where they differ from the newest version, older ones are tried: only what none of these has is damaged.
+    Where they differ from the newest version, older ones are tried, and they are held against the one that fits best.
 
     Raises:
-        NetworkError: If the hub cannot be asked, or refuses.
+        NetworkError: If the hub cannot be asked, or refuses, and an older version may be what is here.
     """
     files = _FolderFiles(folder, on_bytes)
     listed, newest = api.all_files(name)
     best = _compared(Verdict(name, newest, in_cache=False), files, _by_name(listed))
     if _explains_all(best):
         return best
-    intact = set(best.intact)
-    for version in api.commits(name):
-        if version.commit != newest:
-            listed, _ = api.all_files(name, version.commit)
-            found = _compared(Verdict(name, version.commit, day=version.day, in_cache=False), files, _by_name(listed))
-            intact |= set(found.intact)
-            best = max(best, found, key=_fit)
-            if _explains_all(best):
-                break
-    return replace(
-        best,
-        intact=tuple(sorted(intact)),
-        damaged=tuple(name for name in best.damaged if name not in intact),
-        unknown=tuple(name for name in best.unknown if name not in intact),
-    )
+    try:
+        for version in api.commits(name):
+            if version.commit != newest and not _explains_all(best):
+                listed, _ = api.all_files(name, version.commit)
+                older = Verdict(name, version.commit, day=version.day, in_cache=False)
+                best = max(best, _compared(older, files, _by_name(listed)), key=_fit)
+    except NetworkError:
+        if best.damaged:
+            raise
+    return best
 
 
 def _explains_all(verdict: Verdict) -> bool:

@@ -1,12 +1,15 @@
 """A model comes whole, from the byte where it was, or not at all."""
 
+import errno
 import random
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from rdchat.errors import NetworkError
-from rdchat.hub.downloads.download_record import DownloadRecord, records_of
+from rdchat.hub.cache_layout import CachedRepository
+from rdchat.hub.downloads.download_record import DownloadRecord, records_of, remove_strays
 from rdchat.hub.downloads.standing import Standing
 from rdchat.hub.hub_errors import HubError
 from tests.hub.downloading import (
@@ -173,6 +176,48 @@ def test_a_commit_that_the_hub_dropped_gives_way_to_what_it_has_now(hub: HubServ
     assert hub.sent[git_sha1(newer["README.md"])] == len(newer["README.md"]), "and is not fetched twice"
     assert {path.name for path in cached().blobs.iterdir()} == set(cached().blobs_of(NEWER).values())
     assert [path.name for path in cached().work.iterdir()] == ["lock"]
+
+
+def test_one_file_that_is_not_found_for_now_costs_nothing_of_the_others(hub: HubServer) -> None:
+    """The hub still has the commit, so this is no reason to begin with another one."""
+    cut_off_and_squashed(hub, small_files() | {WEIGHTS: random_bytes(200_000, 9)})
+    commit = records_of(cached())[0].files.commit
+    hub.repositories[NAME].commits[commit] = small_files()
+    hub.fault("config.json", Fault(status=404))
+    hub.fault(WEIGHTS, *[Fault(status=503)] * 4)
+    with pytest.raises(HubError):
+        download()
+    hub.faults.clear()
+    folder, _ = download()
+    assert folder.name == commit
+    check_whole(folder, small_files())
+    assert hub.sent[sha256(small_files()[WEIGHTS])] == len(small_files()[WEIGHTS])
+
+
+@pytest.mark.parametrize("what", ["unreadable", "newer", "another case"])
+def test_nothing_is_a_stray_while_a_record_is_not_understood(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    hub.add(NAME, small_files())
+    hub.fault(WEIGHTS, Fault(cut=150_000), *[Fault(status=503)] * 4)
+    with pytest.raises(HubError):
+        download()
+    (record,) = cached().work.glob("download-*.json")
+    before = sorted(cached().work.iterdir())
+    repository = cached()
+    with monkeypatch.context() as now:
+        if what == "unreadable":
+            now.setattr("pathlib.Path.open", _too_many_files)
+        elif what == "newer":
+            record.write_text(record.read_text().replace('"files": [[', '"files": [["more", '))
+        else:
+            repository = CachedRepository(NAME.upper(), cached().folder)
+        remove_strays(repository)
+    assert sorted(cached().work.iterdir()) == before
+
+
+def _too_many_files(*_arguments: object, **_options: object) -> NoReturn:
+    raise OSError(errno.EMFILE, "Too many open files")
 
 
 def test_what_the_hub_said_is_shown_while_all_connections_are_well() -> None:

@@ -37,6 +37,19 @@ def test_a_model_is_asked_for_and_fetched_through_it(hub: HubServer, socks: Sock
     assert len(socks.wanted) > 1, "the bytes came by another way"
 
 
+def test_a_proxy_of_another_kind_is_told_of_when_a_download_goes_on_too(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add(NAME, small_files())
+    hub.fault("model.safetensors", Fault(cut=50_000), *[Fault(status=503)] * 4)
+    with pytest.raises(HubError):
+        download()
+    monkeypatch.delenv("NO_PROXY")
+    monkeypatch.setenv("ALL_PROXY", "socks4://127.0.0.1:1")
+    with pytest.raises(HubError, match="of a kind that rdchat does not speak"):
+        download()
+
+
 @pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x05\xff", b"\x05", b""])
 def test_what_is_no_socks_proxy_is_said(socks: SocksServer, greeting: bytes) -> None:
     socks.greeting = greeting

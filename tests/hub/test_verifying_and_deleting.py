@@ -2,6 +2,7 @@
 
 from datetime import date
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -120,9 +121,28 @@ def test_another_programs_folder_may_be_an_older_version(
     assert sum(read) == sum(map(len, older.values()))
     (theirs / "config.json").write_bytes(b"{}")
     verdict = verify_folder(NAME, theirs, api)
-    assert (verdict.commit, verdict.is_whole) == (commit, True), "the newest commit has this file so"
+    assert (verdict.commit, verdict.damaged) == (commit, ("config.json",)), "files of two versions are no model"
     (theirs / WEIGHTS).write_bytes(b"x" * 400_000)
     assert verify_folder(NAME, theirs, api).damaged == (WEIGHTS,)
+
+
+def test_a_folder_that_is_as_the_newest_is_intact_though_older_ones_cannot_be_looked_at(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add(NAME, small_files())
+    for name, data in {**small_files(), "of-mine.txt": b"mine"}.items():
+        (tmp_path / name).write_bytes(data)
+    api = HubApi(Tokens().access(find_endpoint()))
+    monkeypatch.setattr(api, "commits", _gone)
+    verdict = verify_folder(NAME, tmp_path, api)
+    assert (verdict.is_whole, verdict.unknown) == (True, ("of-mine.txt",))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(HubError, match="no such commit"):
+        verify_folder(NAME, tmp_path, api)
+
+
+def _gone(_name: str) -> NoReturn:
+    raise HubError("There is no such commit.", "")
 
 
 def test_a_folder_that_is_as_the_newest_version_asks_for_no_other(hub: HubServer, tmp_path: Path) -> None:

@@ -93,11 +93,7 @@ def here_bytes(repository: CachedRepository, file: HubFile) -> int:
 
 def records_of(repository: CachedRepository) -> list[DownloadRecord]:
     """Return a repository's unfinished downloads."""
-    try:
-        paths = entries_of(repository.work)
-    except (RdchatError, OSError):
-        return []
-    found = (_read(path) for path in paths if path.name.startswith(_START) and path.name.endswith(_END))
+    found = map(_read, _record_paths(repository))
     return [record for record in found if record is not None and record.files.repository == repository.name]
 
 
@@ -131,7 +127,7 @@ def discard(repository: CachedRepository, revision: str = "", gguf: str = "") ->
 def give_up(repository: CachedRepository, records: Iterable[DownloadRecord]) -> None:
     """Remove these records and what only they needed. The caller holds the lock."""
     given_up = list(records)
-    others = [record for record in records_of(repository) if record not in given_up]
+    others = [record for record in map(_read, _record_paths(repository)) if record and record not in given_up]
     needed = _used_blobs(repository).union(*(record.digests for record in others))
     for record in given_up:
         for digest in record.checked - needed:
@@ -141,15 +137,23 @@ def give_up(repository: CachedRepository, records: Iterable[DownloadRecord]) -> 
 
 
 def strays_of(repository: CachedRepository) -> list[Path]:
-    """Return what lies in `.rdchat` of downloads that no record names, and records that are damaged."""
+    """Return what lies in `.rdchat` of downloads that no record names, and records that are damaged.
+
+    Records of the folder count whatever case their repository's name is in, as some disks do not tell cases apart.
+    While one of them cannot be read, or is of a newer rdchat, nothing is a stray.
+    """
     try:
         paths = entries_of(repository.work)
     except (RdchatError, OSError):
         return []
-    records = records_of(repository)
+    read = {path: _read(path) for path in paths if _is_record(path)}
+    damaged = [path for path, record in read.items() if record is None]
+    if not all(map(_names_nothing, damaged)):
+        return []
+    records = [record for record in read.values() if record is not None]
     digests = frozenset[str]().union(*(record.digests for record in records))
     commits = {record.files.commit for record in records}
-    return [path for path in paths if _is_stray(path, digests, commits)]
+    return [*damaged, *(path for path in paths if _is_stray(path, digests, commits))]
 
 
 def remove_strays(repository: CachedRepository) -> None:
@@ -181,7 +185,29 @@ def _is_stray(path: Path, digests: frozenset[str], commits: set[str]) -> bool:
         return path.stem not in digests
     if path.name.startswith(STAGING):
         return path.name.removeprefix(STAGING) not in commits
-    return path.name.startswith(_START) and path.name.endswith(_END) and _read(path) is None
+    return False
+
+
+def _is_record(path: Path) -> bool:
+    return path.name.startswith(_START) and path.name.endswith(_END)
+
+
+def _record_paths(repository: CachedRepository) -> list[Path]:
+    try:
+        return [path for path in entries_of(repository.work) if _is_record(path)]
+    except (RdchatError, OSError):
+        return []
+
+
+def _names_nothing(path: Path) -> bool:
+    """Tell whether a damaged record is none at all: what cannot be read now may be one, or what names files."""
+    try:
+        fields = read_json(path, most=_MOST_BYTES)
+    except RdchatError as error:
+        return not isinstance(error.__cause__, OSError)
+    except OSError:
+        return False
+    return not isinstance(fields, dict) or "files" not in fields
 
 
 def _path(repository: CachedRepository, record: DownloadRecord) -> Path:

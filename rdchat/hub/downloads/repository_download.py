@@ -17,7 +17,6 @@ from rdchat.files.file_errors import file_error
 from rdchat.host import flush_to_disk
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.checksums import is_intact
-from rdchat.hub.connections import tls_context
 from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadRequest, DownloadState
 from rdchat.hub.downloads.download_record import (
     DownloadRecord,
@@ -35,6 +34,7 @@ from rdchat.hub.downloads.standing import Standing, restart_note
 from rdchat.hub.downloads.transfer import KEPT, Source, Transfer, TransferWatcher
 from rdchat.hub.endpoint import check_online
 from rdchat.hub.hub_api import HubApi
+from rdchat.hub.hub_client import make_async_client
 from rdchat.hub.hub_errors import HubError, MissingError, TemporaryHubError
 from rdchat.hub.known_files import HubFile, RepositoryFiles, check_names, download_command, is_commit
 from rdchat.hub.tokens import HubAccess
@@ -153,16 +153,24 @@ class RepositoryDownload:
     async def _renewed(self, dropped: DownloadRecord, error: MissingError) -> DownloadRecord:
         """Return a record of what the hub has now in the place of a commit that it dropped; what recurs there stays."""
         name, commit = self._repository.name, dropped.files.commit
+        if await self._is_at_hub(commit):
+            raise error  # it is a file of it that is not found, perhaps for now
         if is_commit(self._revision):
             hint = f"`{download_command(name, gguf=self._gguf)}` fetches what it has now."
             raise MissingError(f"The hub has commit {commit[:12]} of {name} no longer.", hint) from error
         last = self._kept() or dropped  # with what was checked since
         record = await self._begun(last.checked)
-        if record.files.commit == commit:
-            raise error
         give_up(self._repository, [last])
         self._standing.note("", f"{name} has changed on the hub: its new version is fetched.")
         return record
+
+    async def _is_at_hub(self, commit: str) -> bool:
+        api = HubApi(self._access)
+        try:
+            await self._asked(lambda: asyncio.to_thread(api.files, self._repository.name, commit, self._gguf))
+        except MissingError:
+            return False
+        return True
 
     async def _asked(self, ask: Callable[[], Awaitable[RepositoryFiles]]) -> RepositoryFiles:
         limits = self._limits
@@ -222,7 +230,7 @@ class RepositoryDownload:
 
         try:
             async with (
-                httpx2.AsyncClient(verify=tls_context(), timeout=timeout, follow_redirects=False) as client,
+                make_async_client(timeout) as client,
                 asyncio.TaskGroup() as together,
             ):
                 for file in sorted(missing, key=lambda file: file.size):
