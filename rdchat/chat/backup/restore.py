@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rdchat.chat.backup.backup_file import COUNTS, DATABASE, SETTINGS, BackupFacts, copy_database, damaged, unpack
 from rdchat.chat.storage.database import COMPANIONS
-from rdchat.chat.storage.file_check import is_special, refuse_surprises, why_unusable
+from rdchat.chat.storage.file_check import address_to_read, is_special, refuse_surprises, why_unusable
 from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.storage.set_aside import set_aside
 from rdchat.chat.store import ConversationStore
@@ -94,13 +94,17 @@ def prepare(
 
 def _from_database(source: Path, folder: Path, settings: Path | None, check: Callable[[], object]) -> BackupFacts:
     try:
-        with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, autocommit=True)) as connection:
+        with closing(sqlite3.connect(address_to_read(source), uri=True, autocommit=True)) as connection:
             refuse_surprises(connection)
             reason = why_unusable(connection, source, MIGRATIONS)
             if reason is not None:
                 raise _unusable(reason, source)
             copy_database(connection, folder / DATABASE, lambda _share: None, check)
     except sqlite3.Error as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_CANTOPEN:  # it has a log, in a folder that may not be written
+            raise StorageError(
+                f"{source.name} cannot be opened.", "Copy it to another folder, then try again."
+            ) from error
         raise damaged(source) from error
     if settings is not None and settings.is_file():
         shutil.copyfile(settings, folder / SETTINGS)

@@ -64,6 +64,12 @@ def trust(connection: sqlite3.Connection) -> None:
     connection.setconfig(sqlite3.SQLITE_DBCONFIG_TRUSTED_SCHEMA, True)
 
 
+def address_to_read(path: Path) -> str:
+    """Return the address by which SQLite reads a file, and writes nothing beside it unless a log of it is there."""
+    log = path.with_name(f"{path.name}-wal")
+    return f"{path.absolute().as_uri()}?mode=ro{'' if log.exists() else '&immutable=1'}"
+
+
 def is_special(path: Path) -> bool:
     """Tell whether there is a pipe, device or socket, also behind a link: reading one may never end."""
     try:

@@ -19,6 +19,8 @@ from rdchat.chat.transfer.source_files import SourceFile, UnreadableFileError, f
 from rdchat.chat.transfer.stored_chats import is_database, stored_chats
 from rdchat.errors import StorageError
 
+_MOST_NOT_TAKEN = 10_000  # of one file, each of which is told of
+
 type Chats = Iterator[tuple[float, str, Callable[[], PortableChat]]]
 """Of each chat: the share of the file before it, its title, and what makes it, which raises DamagedChatError."""
 
@@ -139,15 +141,15 @@ class _Taking:
         try:
             chat = make()
         except DamagedChatError as error:
-            self._not_taken.append(NotTaken(title, f"{error}."))
+            self._leave(title, f"{error}.")
             return
         except (TypeError, ValueError, OverflowError, LookupError, RecursionError):  # a kind of damage not looked for
-            self._not_taken.append(NotTaken(title, "It is damaged."))
+            self._leave(title, "It is damaged.")
             return
         if not chat.messages:
             parts = counted_parts(chat.without)
             reason = f"It has no messages that rdchat can show, only {parts}." if parts else "It has no messages."
-            self._not_taken.append(NotTaken(title, reason))
+            self._leave(title, reason)
         elif self._known.have(chat):
             self._already_here.append(title_of(chat))
         else:
@@ -155,6 +157,11 @@ class _Taking:
             self._messages += len(chat.messages)
             if parts := counted_parts(chat.without):
                 self._without.append(Without(title_of(chat), parts))
+
+    def _leave(self, title: str, reason: str) -> None:
+        self._not_taken.append(NotTaken(title, reason))
+        if len(self._not_taken) > _MOST_NOT_TAKEN:
+            raise UnreadableFileError(f"It is damaged: more than {_MOST_NOT_TAKEN:,} of its chats cannot be taken.")
 
     def report(self, file: str) -> FileReport:
         return FileReport(
@@ -221,9 +228,10 @@ def _own_lines(source: SourceFile) -> Chats:
     """Yield the chats of a file that has a line for each: one of them is in memory at a time."""
     lines = source.lines()
     before = len(next(lines, b""))
-    for place, line in enumerate(lines):
-        if line.startswith(b"]"):
-            parsed(b'{"chats": [' + line + b"".join(islice(lines, 1)), source.name)  # nothing is to come behind it
+    for place, line in enumerate(line for line in lines if not line.isspace()):
+        if line.lstrip().startswith(b"]"):
+            rest = (more for more in lines if not more.isspace())
+            parsed(b'{"chats": [' + line + b"".join(islice(rest, 1)), source.name)  # nothing is to come behind it
             return
         chat = parsed(line.strip().removesuffix(b","), source.name)
         yield min(before / max(source.size, 1), 1.0), rdchat_json.title_of(chat, place), _later(rdchat_json.read, chat)

@@ -10,15 +10,16 @@ from pathlib import Path
 from rdchat.chat.backup.backup_file import DATABASE
 from rdchat.chat.backup.restore import PREPARED, prepare
 from rdchat.chat.storage.database import COMPANIONS
-from rdchat.chat.storage.file_check import is_special, refuse_surprises
+from rdchat.chat.storage.file_check import address_to_read, is_special, refuse_surprises
 from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, schema_version
 from rdchat.chat.storage.set_aside import put_aside, set_aside
 from rdchat.chat.transfer.chat_reader import read_chat, visible_ids
 from rdchat.chat.transfer.connections import reading
-from rdchat.chat.transfer.portable import PortableChat
+from rdchat.chat.transfer.portable import DamagedChatError, PortableChat
 from rdchat.chat.transfer.source_files import UnreadableFileError
 from rdchat.errors import StorageError, StorageFullError
 
+_TITLE = "SELECT substr(title, 1, 200) FROM conversations WHERE id = ?"
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -54,7 +55,15 @@ def stored_chats(path: Path, check: Callable[[], object]) -> Iterator[tuple[floa
         with reading(Path(folder) / PREPARED / DATABASE) as connection:
             ids = visible_ids(connection)
             for place, conversation in enumerate(ids):
-                yield place / len(ids), f"Chat {place + 1}", partial(read_chat, connection, conversation)
+                title = connection.execute(_TITLE, (conversation,)).fetchone()[0]
+                yield place / len(ids), title, partial(_read, connection, conversation)
+
+
+def _read(connection: sqlite3.Connection, conversation: int) -> PortableChat:
+    try:
+        return read_chat(connection, conversation)
+    except (sqlite3.Error, StorageError) as error:
+        raise DamagedChatError("It cannot be read") from error
 
 
 def readable_again(database: Path) -> list[Path]:
@@ -78,7 +87,7 @@ def leave_aside(database: Path, path: Path) -> None:
 def _is_readable(path: Path) -> bool:
     if not is_database(path):
         return False
-    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as found:
+    with suppress(sqlite3.Error), closing(sqlite3.connect(address_to_read(path), uri=True)) as found:
         refuse_surprises(found)
         is_ours = found.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
         return is_ours and 0 < schema_version(found) <= len(MIGRATIONS)

@@ -10,7 +10,7 @@ import pytest
 from rdchat.chat.conversation import ContextCut, Drafting, MadeWith, MessageStatus, Thinking
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.trace_format import encode
-from rdchat.chat.transfer import source_files
+from rdchat.chat.transfer import importing, source_files
 from rdchat.chat.transfer.chat_reader import read_chat
 from rdchat.chat.transfer.chat_writer import hide_chats
 from rdchat.chat.transfer.connections import reading, writing
@@ -356,3 +356,19 @@ def test_json_of_ours_is_read_however_it_is_laid_out(
         assert (report.complete, len(report.chats)) == (True, 20 if indent is None else 0)
     many_chats.write_text(json.dumps(data | {"chats": []}, indent=1))
     assert import_files(many_chats).complete
+
+
+def test_blank_lines_are_passed_over_and_what_is_damaged_throughout_is_given_up(
+    store: ConversationStore, full_chat: int, tmp_path: Path, import_files: ImportFiles, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "chats.json"
+    chat = '{"title": "A", "messages": [{"parent": null, "role": "user", "text": "hi"}]}'
+    head = '{"format": "rdchat chats", "version": 1, "chats": [\n'
+    path.write_text(f"{head}\n{chat},\n\n{chat.replace('A', 'B')}\n  ]}}\n\n")
+    assert len(import_files(path).files[0].chats) == 2
+    path.write_text(f"{head}{chat.replace('A', 'C')}\n]}}\n\nmore")
+    assert "damaged" in import_files(path).files[0].problem
+    monkeypatch.setattr(importing, "_MOST_NOT_TAKEN", 3)
+    path.write_text(f"{head}{chat.replace('A', 'D')},\n" + "0,\n" * 5 + "0\n]}\n")
+    assert "more than 3 of its chats cannot be taken" in import_files(path).files[0].problem
+    assert not [chat for chat in store.conversations() if chat.title in "CD"]

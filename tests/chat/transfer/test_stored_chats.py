@@ -101,3 +101,25 @@ def test_a_database_of_an_older_version_is_imported_and_not_changed(
     assert import_files(tmp_path / "old.db").complete
     assert {chat.title for chat in store.conversations()} == {"Growing things", "Put aside"}
     assert (tmp_path / "old.db").read_bytes() == OF_SCHEMA_7.read_bytes()
+
+
+def test_one_chat_that_cannot_be_read_costs_no_other_one_and_nothing_is_left_beside_the_file(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+) -> None:
+    paths = [tmp_path / "one" / "chats.db", tmp_path / "two" / "chats.db"]
+    for path in paths:
+        with closing(ConversationStore.open(path)) as other:
+            for title in ("First", "Second"):
+                other.add_message(
+                    other.create_conversation(title).id, None, Role.USER, f"{title} of {path.parent.name}"
+                )
+        path.with_name("chats.db.lock").unlink()
+    with closing(sqlite3.connect(paths[0], autocommit=True)) as by_hand:
+        (trigger,) = by_hand.execute("SELECT sql FROM sqlite_schema WHERE name = 'messages_changed'").fetchone()
+        by_hand.execute("DROP TRIGGER messages_changed")
+        by_hand.execute("UPDATE messages SET text = printf('%.*c', ?, 'x') WHERE id = 1", (65 << 20,))
+        by_hand.execute(trigger)
+    report = import_files(*paths)
+    assert [(each.title, each.reason) for each in report.not_taken] == [("First", "It cannot be read.")]
+    assert len(store.conversations()) == 3
+    assert [list(path.parent.iterdir()) for path in paths] == [[path] for path in paths]

@@ -9,7 +9,7 @@
     ]}
 
 What is before the chats is one line, and so is each chat: a file of any size is read a chat at a time (`head_of`).
-JSON that is laid out in another way is read too, as a whole.
+Where the first line ends in another way, the file is read as a whole.
 
 `parent` is the place of a message earlier in the list. The path that is shown ends with the highest `activated`.
 `preferences` has what holds for chats that say null; an import does not take it. Fields that are not known are passed
