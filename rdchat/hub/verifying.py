@@ -9,6 +9,7 @@ from rdchat.errors import ModelError, NetworkError
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.checksums import checksum
 from rdchat.hub.hub_api import HubApi
+from rdchat.hub.hub_errors import MissingError
 from rdchat.hub.known_files import HubFile, is_document
 
 
@@ -108,7 +109,10 @@ def verify_folder(
     try:
         for version in api.commits(name):
             if version.commit != newest and not _explains_all(best):
-                listed, _ = api.all_files(name, version.commit)
+                try:
+                    listed, _ = api.all_files(name, version.commit)
+                except MissingError:  # the hub has this one no longer
+                    continue
                 older = Verdict(name, version.commit, day=version.day, in_cache=False)
                 best = max(best, _compared(older, files, _by_name(listed)), key=_fit)
     except NetworkError:

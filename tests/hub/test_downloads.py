@@ -9,9 +9,10 @@ import pytest
 
 from rdchat.errors import NetworkError
 from rdchat.hub.cache_layout import CachedRepository
-from rdchat.hub.downloads.download_record import DownloadRecord, records_of, remove_strays
+from rdchat.hub.downloads.download_record import DownloadRecord, give_up, records_of, remove_strays
 from rdchat.hub.downloads.standing import Standing
 from rdchat.hub.hub_errors import HubError
+from rdchat.hub.known_files import HubFile, RepositoryFiles
 from tests.hub.downloading import (
     NAME,
     cached,
@@ -216,6 +217,26 @@ def test_nothing_is_a_stray_while_a_record_is_not_understood(
     assert sorted(cached().work.iterdir()) == before
 
 
+def test_bytes_that_a_record_of_a_newer_rdchat_may_need_stay_when_another_is_given_up(hub: HubServer) -> None:
+    digest = sha256(b"shared")
+    files = (HubFile(WEIGHTS, len(b"shared"), digest),)
+    mine, newer = (
+        DownloadRecord(RepositoryFiles(NAME, branch, commit * 40, files, ()), checked=frozenset({digest}))
+        for branch, commit in (("main", "a"), ("next", "b"))
+    )
+    mine.write(cached())
+    newer.write(cached())
+    (path,) = cached().work.glob("download-bb*.json")
+    path.write_text(path.read_text().replace('"files": [[', '"files": [["more", '))
+    cached().blobs.mkdir()
+    (cached().blobs / digest).write_bytes(b"shared")
+    give_up(cached(), [mine])
+    assert (cached().blobs / digest).exists()
+    path.unlink()
+    give_up(cached(), [mine])
+    assert not (cached().blobs / digest).exists()
+
+
 def _too_many_files(*_arguments: object, **_options: object) -> NoReturn:
     raise OSError(errno.EMFILE, "Too many open files")
 
@@ -359,7 +380,6 @@ def test_same_content_under_two_names_is_fetched_once(hub: HubServer) -> None:
 
 
 def test_a_record_is_what_was_written(hub: HubServer) -> None:
-    from rdchat.hub.known_files import HubFile, RepositoryFiles
 
     files = RepositoryFiles(NAME, "v1.0/x", "d" * 40, (HubFile("a.json", 3, "a" * 40),), ("b.py",))
     record = DownloadRecord(files, "x.gguf", frozenset({"a" * 40}))

@@ -141,6 +141,24 @@ def test_a_folder_that_is_as_the_newest_is_intact_though_older_ones_cannot_be_lo
         verify_folder(NAME, tmp_path, api)
 
 
+def test_a_version_that_the_hub_has_no_longer_is_passed_over(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, dropped = hub.add(NAME, small_files()), "d" * 40
+    for name, data in small_files().items():
+        (tmp_path / name).write_bytes(data)
+    for other in (dropped, NEWER):
+        hub.repositories[NAME].commits[other] = small_files() | {WEIGHTS: random_bytes(400_000, 9)}
+    hub.repositories[NAME].branches["main"] = NEWER
+    api = HubApi(Tokens().access(find_endpoint()))
+    versions = api.commits(NAME)
+    assert [version.commit for version in versions][-2:] == [dropped, commit], "it is asked for before the one here"
+    del hub.repositories[NAME].commits[dropped]
+    monkeypatch.setattr(api, "commits", lambda _name: versions)
+    verdict = verify_folder(NAME, tmp_path, api)
+    assert (verdict.commit, verdict.is_whole) == (commit, True)
+
+
 def _gone(_name: str) -> NoReturn:
     raise HubError("There is no such commit.", "")
 

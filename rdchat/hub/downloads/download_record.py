@@ -127,10 +127,12 @@ def discard(repository: CachedRepository, revision: str = "", gguf: str = "") ->
 def give_up(repository: CachedRepository, records: Iterable[DownloadRecord]) -> None:
     """Remove these records and what only they needed. The caller holds the lock."""
     given_up = list(records)
-    others = [record for record in map(_read, _record_paths(repository)) if record and record not in given_up]
+    read = {path: _read(path) for path in _record_paths(repository)}
+    others = [record for record in read.values() if record and record not in given_up]
+    all_known = all(record or _names_nothing(path) for path, record in read.items())
     needed = _used_blobs(repository).union(*(record.digests for record in others))
     for record in given_up:
-        for digest in record.checked - needed:
+        for digest in record.checked - needed if all_known else ():
             (repository.blobs / digest).unlink(missing_ok=True)
         remove_record(repository, record)
     remove_strays(repository)
