@@ -102,7 +102,7 @@ def test_another_programs_folder_is_verified_by_its_name(hub: HubServer, folder:
 def test_another_programs_folder_may_be_an_older_version(
     hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other programs keep no note of the commit; only what no commit has is damaged, and each file is read once."""
+    """Other programs keep no note of the commit; the one that fits best is found, and each file is read once."""
     older = small_files() | {"adapter.safetensors": random_bytes(1_000, 3)}
     commit = hub.add(NAME, older)
     theirs = tmp_path / "theirs"
