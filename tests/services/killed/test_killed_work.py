@@ -25,6 +25,9 @@ KILLS = int(os.environ.get("KILLS", "25"))
 _LATEST_S, _LATEST_STEPS = 0.5, 30_000  # after the work has begun
 _RESTORE_S = 0.01  # after a restore was wanted, in half of their kills
 _START_S = 30.0
+_KEPT = """
+    SELECT id FROM messages WHERE conversation_id = ? AND id NOT IN (SELECT message_id FROM deleted_messages)
+"""
 _MESSAGES = "SELECT id, parent_id, role, text, context_cut FROM messages"
 
 
@@ -35,10 +38,12 @@ class Told:
     Attributes:
         done: What must be there, in order.
         wanted: What was begun last, and may be there; None where it was done.
+        prepared: How many of `done` were told before the work began.
     """
 
     done: list[tuple[Any, ...]] = field(default_factory=list)
     wanted: tuple[Any, ...] | None = None
+    prepared: int = 0
 
     def read(self, pipe: Connection, seconds: float, last: str = "") -> None:
         """Read what comes for some time, or up to some word."""
@@ -67,6 +72,7 @@ def kill(kind: str, folder: Path, seed: int) -> Told:
     end.close()
     told = Told()
     told.read(pipe, _START_S, "begun")
+    told.prepared = len(told.done)
     told.read(pipe, _START_S if steps else draw.uniform(0, _LATEST_S))
     if seed % 2 and not steps:
         told.read(pipe, _START_S, "wanted")
@@ -118,6 +124,10 @@ def check_deleted(folder: Path, told: Told) -> None:
                 assert bool(above & hidden) >= is_deleted
                 assert is_deleted or identity not in {row[0] for row in roots(store)}
         for chat in store.conversations():
+            shown = {message.id for message in store.messages(chat.id)}
+            kept = store._database.rows(_KEPT, chat.id)
+            assert bool(shown) == bool(kept), "what is left is shown"
+            assert not shown & hidden
             while store.message_bin.restore_last(chat.id) is not None:
                 pass
         assert not roots(store), "all of it is found again"
@@ -184,6 +194,6 @@ def test_kills_at_random_moments_lose_nothing_and_leave_nothing_half_done(kind: 
         folder = tmp_path / str(seed)
         folder.mkdir()
         told = kill(kind, folder, seed)
-        done += len(told.done)
+        done += len(told.done) - told.prepared
         CHECKS[kind](folder, told)
     assert done > KILLS, "there was work between the kills"
