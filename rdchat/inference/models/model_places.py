@@ -112,7 +112,8 @@ def place_named(name: str, chosen: str = "") -> ModelPlace | None:
     Raises:
         ModelError: If several models have this name.
     """
-    names = {name, os.path.abspath(Path(name).expanduser())}  # noqa: PTH100  which also takes `..` away
+    # pathlib leaves `..` in, and raises for unknown users
+    names = {name, os.path.abspath(os.path.expanduser(name))}  # noqa: PTH100, PTH111
     every = (*model_places(chosen), *other_revisions())
     found = [place for place in every if not names.isdisjoint({place.listed_name, str(place.path)})]
     found = found or [place for place in own_drafters() if not names.isdisjoint({place.listed_name, str(place.path)})]
