@@ -44,8 +44,8 @@ from rdchat.chat.storage.rows import (
     thinking_column,
 )
 from rdchat.chat.storage.search import search_condition
+from rdchat.chat.storage.unsent_texts import UnsentTexts
 from rdchat.chat.titles import NEW_CHAT, tidy_title
-from rdchat.chat.unsent_texts import UnsentTexts
 from rdchat.errors import StorageError, StorageFullError, StorageLockedError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics

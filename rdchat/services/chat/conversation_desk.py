@@ -13,9 +13,9 @@ from rdchat.services.chat.conversation_list import ConversationList
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.reader_memory import ReaderMemory
 from rdchat.services.chat.storage_watch import StorageWatch
-from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.services.order.chat_order import ChatOrder, Place, named
 from rdchat.services.order.chat_search import ChatSearch
+from rdchat.services.text.unsent_memory import UnsentMemory
 
 
 class ConversationDesk(QObject):

@@ -1,1 +1,1 @@
-"""Work on the text of the open chat: edited replies, deleted messages, branches, replies made in another way."""
+"""Work on the text of the open chat: what is typed, edited replies, deleted messages, branches, other replies."""

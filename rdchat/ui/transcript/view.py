@@ -15,7 +15,7 @@ from rdchat.chat.reading_places import ReadingPlace
 from rdchat.chat.search_words import WordMatcher
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
-from rdchat.services.chat.unsent_memory import UnsentMemory
+from rdchat.services.text.unsent_memory import UnsentMemory
 from rdchat.ui.look.buttons import JumpButton
 from rdchat.ui.look.theme import MEDIUM, Theme
 from rdchat.ui.transcript.copying.markdown_text import as_markdown
