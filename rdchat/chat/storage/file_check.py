@@ -65,9 +65,12 @@ def trust(connection: sqlite3.Connection) -> None:
 
 
 def address_to_read(path: Path) -> str:
-    """Return the address by which SQLite reads a file, and writes nothing beside it unless a log of it is there."""
-    log = path.with_name(f"{path.name}-wal")
-    return f"{path.absolute().as_uri()}?mode=ro{'' if log.exists() else '&immutable=1'}"
+    """Return the address by which SQLite reads a file, and writes nothing beside it unless a log of it is there.
+
+    With a log, the file alone may be half of what was written.
+    """
+    has_log = any(path.with_name(f"{path.name}-{log}").exists() for log in ("wal", "journal"))
+    return f"{path.absolute().as_uri()}?mode=ro{'' if has_log else '&immutable=1'}"
 
 
 def is_special(path: Path) -> bool:

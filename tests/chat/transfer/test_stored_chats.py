@@ -123,3 +123,21 @@ def test_one_chat_that_cannot_be_read_costs_no_other_one_and_nothing_is_left_bes
     assert [(each.title, each.reason) for each in report.not_taken] == [("First", "It cannot be read.")]
     assert len(store.conversations()) == 3
     assert [list(path.parent.iterdir()) for path in paths] == [[path] for path in paths]
+
+
+def test_a_database_that_another_tool_left_in_the_midst_of_writing_is_not_read_half(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+) -> None:
+    path, left = tmp_path / "whole" / "chats.db", tmp_path / "left"
+    with closing(ConversationStore.open(path)) as other:
+        for number in range(50):
+            chat = other.create_conversation(f"Chat {number}")
+            other.add_message(chat.id, None, Role.USER, "committed " * 3000)
+    left.mkdir()
+    with closing(sqlite3.connect(path, autocommit=True)) as by_hand:
+        by_hand.executescript("PRAGMA journal_mode = DELETE; PRAGMA cache_size = 2; BEGIN")
+        by_hand.executescript("UPDATE conversations SET title = 'HALF'; DELETE FROM messages WHERE id > 5")
+        for name in ("chats.db", "chats.db-journal"):
+            shutil.copy(path.with_name(name), left / name)
+    assert not import_files(left / "chats.db").complete
+    assert not store.conversations()
