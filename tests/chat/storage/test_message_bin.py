@@ -77,6 +77,18 @@ def test_without_an_alternative_what_stands_before_is_shown(tree: Tree) -> None:
     assert tree.texts == ["Another question"]
 
 
+def test_without_an_alternative_no_other_branch_is_shown_though_it_was_shown_later(tree: Tree) -> None:
+    store = tree.store
+    first = store.create_conversation("Two beginnings")
+    beginning = store.add_message(first.id, None, PERSON, "First")
+    reply = store.add_message(first.id, beginning.id, MODEL, "Its reply")
+    other = store.add_message(first.id, None, PERSON, "Second")
+    store.add_message(first.id, other.id, MODEL, "The other's reply")
+    store.select_sibling(other.id, -1)
+    store.message_bin.delete(reply.id)
+    assert [message.text for message in store.messages(first.id)] == ["First"]
+
+
 def test_a_message_is_deleted_once(tree: Tree) -> None:
     tree.store.message_bin.delete(tree.end.id)
     with pytest.raises(StorageError):
