@@ -14,7 +14,7 @@ from rdchat.hub.tokens import Tokens
 
 NAME = "some-org/small-4bit"
 LIMITS = DownloadLimits(
-    stall_s=0.3, connect_s=2.0, first_wait_s=0.01, longest_wait_s=0.05, tries=4, reserve_bytes=0, tick_s=0.02
+    stall_s=1.0, connect_s=2.0, first_wait_s=0.01, longest_wait_s=0.05, tries=4, reserve_bytes=0, tick_s=0.02
 )
 
 
