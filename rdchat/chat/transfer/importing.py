@@ -226,12 +226,11 @@ def _own(source: SourceFile, data: Any) -> Chats:
 
 def _own_lines(source: SourceFile) -> Chats:
     """Yield the chats of a file that has a line for each: one of them is in memory at a time."""
-    lines = source.lines()
+    lines = (line for line in source.lines() if not line.isspace())
     before = len(next(lines, b""))
-    for place, line in enumerate(line for line in lines if not line.isspace()):
+    for place, line in enumerate(lines):
         if line.lstrip().startswith(b"]"):
-            rest = (more for more in lines if not more.isspace())
-            parsed(b'{"chats": [' + line + b"".join(islice(rest, 1)), source.name)  # nothing is to come behind it
+            parsed(b'{"chats": [' + line + b"".join(islice(lines, 1)), source.name)  # nothing is to come behind it
             return
         chat = parsed(line.strip().removesuffix(b","), source.name)
         yield min(before / max(source.size, 1), 1.0), rdchat_json.title_of(chat, place), _later(rdchat_json.read, chat)

@@ -93,8 +93,7 @@ def here_bytes(repository: CachedRepository, file: HubFile) -> int:
 
 def records_of(repository: CachedRepository) -> list[DownloadRecord]:
     """Return a repository's unfinished downloads."""
-    found = map(_read, _record_paths(repository))
-    return [record for record in found if record is not None and record.files.repository == repository.name]
+    return [record for record in _read_all(repository)[0] if record.files.repository == repository.name]
 
 
 def unfinished_downloads() -> Iterator[tuple[CachedRepository, DownloadRecord]]:
@@ -127,9 +126,9 @@ def discard(repository: CachedRepository, revision: str = "", gguf: str = "") ->
 def give_up(repository: CachedRepository, records: Iterable[DownloadRecord]) -> None:
     """Remove these records and what only they needed. The caller holds the lock."""
     given_up = list(records)
-    read = {path: _read(path) for path in _record_paths(repository)}
-    others = [record for record in read.values() if record and record not in given_up]
-    all_known = all(record or _names_nothing(path) for path, record in read.items())
+    read, damaged = _read_all(repository)
+    others = [record for record in read if record not in given_up]
+    all_known = all(map(_names_nothing, damaged))
     needed = _used_blobs(repository).union(*(record.digests for record in others))
     for record in given_up:
         for digest in record.checked - needed if all_known else ():
@@ -144,18 +143,12 @@ def strays_of(repository: CachedRepository) -> list[Path]:
     Records of the folder count whatever case their repository's name is in, as some disks do not tell cases apart.
     While one of them cannot be read, or is of a newer rdchat, nothing is a stray.
     """
-    try:
-        paths = entries_of(repository.work)
-    except (RdchatError, OSError):
-        return []
-    read = {path: _read(path) for path in paths if _is_record(path)}
-    damaged = [path for path, record in read.items() if record is None]
+    records, damaged = _read_all(repository)
     if not all(map(_names_nothing, damaged)):
         return []
-    records = [record for record in read.values() if record is not None]
     digests = frozenset[str]().union(*(record.digests for record in records))
     commits = {record.files.commit for record in records}
-    return [*damaged, *(path for path in paths if _is_stray(path, digests, commits))]
+    return [*damaged, *(path for path in _work_of(repository) if _is_stray(path, digests, commits))]
 
 
 def remove_strays(repository: CachedRepository) -> None:
@@ -190,15 +183,18 @@ def _is_stray(path: Path, digests: frozenset[str], commits: set[str]) -> bool:
     return False
 
 
-def _is_record(path: Path) -> bool:
-    return path.name.startswith(_START) and path.name.endswith(_END)
-
-
-def _record_paths(repository: CachedRepository) -> list[Path]:
+def _work_of(repository: CachedRepository) -> list[Path]:
     try:
-        return [path for path in entries_of(repository.work) if _is_record(path)]
+        return entries_of(repository.work)
     except (RdchatError, OSError):
         return []
+
+
+def _read_all(repository: CachedRepository) -> tuple[list[DownloadRecord], list[Path]]:
+    """Return the records in a folder, whatever repository they name, and the paths of those that say nothing."""
+    paths = [path for path in _work_of(repository) if path.name.startswith(_START) and path.name.endswith(_END)]
+    read = {path: _read(path) for path in paths}
+    return [record for record in read.values() if record], [path for path, record in read.items() if not record]
 
 
 def _names_nothing(path: Path) -> bool:

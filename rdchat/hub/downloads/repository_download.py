@@ -141,11 +141,7 @@ class RepositoryDownload:
     async def _begun(self, checked: frozenset[str] = frozenset()) -> DownloadRecord:
         """Return a record of what the hub has now."""
         self._standing.state = DownloadState.ASKING
-        api = HubApi(self._access)
-        files = await self._asked(
-            lambda: asyncio.to_thread(api.files, self._repository.name, self._revision, self._gguf)
-        )
-        record = DownloadRecord(files, self._gguf)
+        record = DownloadRecord(await self._files_at(self._revision), self._gguf)
         record = replace(record, checked=checked & record.digests)
         record.write(self._repository)
         return record
@@ -165,12 +161,16 @@ class RepositoryDownload:
         return record
 
     async def _is_at_hub(self, commit: str) -> bool:
-        api = HubApi(self._access)
         try:
-            await self._asked(lambda: asyncio.to_thread(api.files, self._repository.name, commit, self._gguf))
+            await self._files_at(commit)
         except MissingError:
             return False
         return True
+
+    async def _files_at(self, revision: str) -> RepositoryFiles:
+        """Return what the hub has of the model at a revision."""
+        api = HubApi(self._access)
+        return await self._asked(lambda: asyncio.to_thread(api.files, self._repository.name, revision, self._gguf))
 
     async def _asked(self, ask: Callable[[], Awaitable[RepositoryFiles]]) -> RepositoryFiles:
         limits = self._limits

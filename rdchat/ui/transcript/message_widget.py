@@ -144,11 +144,6 @@ class MessageWidget(QWidget):
         """Show the editor, or what it stands in the place of."""
         raise NotImplementedError
 
-    @property
-    def edited_text(self) -> str | None:
-        """What is in the message's editor; None while it is not edited."""
-        return self._editor.text if self._editor else None
-
     def resume_edit(self, text: str) -> None:
         """Go on with an edit that was left; the keyboard stays where it is, and no height has changed."""
         with QSignalBlocker(self):

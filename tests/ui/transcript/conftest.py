@@ -14,6 +14,7 @@ from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
+from rdchat.ui.transcript.message_editor import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
 
 
@@ -63,6 +64,12 @@ def show(qtbot: QtBot, theme: Theme) -> Callable[[Sequence[Message]], Transcript
         return view
 
     return open_view
+
+
+def edited_text(widget: MessageWidget) -> str | None:
+    """Return what is in a message's editor; None while it is not edited."""
+    shown = [editor for editor in widget.findChildren(MessageEditor) if not editor.isHidden()]
+    return shown[0].text if shown else None
 
 
 def draw(qtbot: QtBot, body: TextBody) -> None:

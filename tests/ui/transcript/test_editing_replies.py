@@ -12,7 +12,7 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.reply_facts import facts, summary
-from tests.ui.transcript.conftest import button, dialogue, person, reply, scroll_bar, widget_of
+from tests.ui.transcript.conftest import button, dialogue, edited_text, person, reply, scroll_bar, widget_of
 
 Show = Callable[[Sequence[Message]], TranscriptView]
 
@@ -105,17 +105,17 @@ def test_an_edit_is_kept_where_the_reader_goes_elsewhere(qtbot: QtBot, show: Sho
     editor.setPlainText("An hour's work.\n" * 9)
     view.set_messages([replace(message, conversation_id=2, id=message.id + 1000) for message in dialogue(2)])
     view.set_messages(dialogue(100))
-    assert widget_of(view, message_id).edited_text == "An hour's work.\n" * 9
+    assert edited_text(widget_of(view, message_id)) == "An hour's work.\n" * 9
     assert not widget_of(view, message_id).body.isVisible()
     assert scroll_bar(view).value() == scroll_bar(view).maximum()
     view.scroll_to_start()
     view.scroll_to_end()
-    assert widget_of(view, message_id).edited_text == "An hour's work.\n" * 9
+    assert edited_text(widget_of(view, message_id)) == "An hour's work.\n" * 9
     (editor,) = widget_of(view, message_id).findChildren(QPlainTextEdit)
     qtbot.keyClick(editor, Qt.Key.Key_Escape)
     view.scroll_to_start()
     view.scroll_to_end()
-    assert widget_of(view, message_id).edited_text is None, "it was given up"
+    assert edited_text(widget_of(view, message_id)) is None, "it was given up"
 
 
 def test_figures_of_an_edited_reply_are_those_of_what_was_written_on() -> None:

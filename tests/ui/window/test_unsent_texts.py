@@ -24,6 +24,7 @@ from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import ScriptedEngine
+from tests.ui.transcript.conftest import edited_text
 
 
 class App:
@@ -95,14 +96,14 @@ def test_fields_and_editors_come_back(qtbot: QtBot, app: App, messages: list[Mes
     with app.running() as (window, controller):
         assert window.conversation.composer.text == "And two?"
         for message in messages:
-            assert widget_of(window, message).edited_text == f"{message.text} And a half"
+            assert edited_text(widget_of(window, message)) == f"{message.text} And a half"
         qtbot.keyClick(editor_of(window, messages[1]), Qt.Key.Key_Escape)
         window.conversation.composer.set_text("")
         controller.desk.new_chat()
         assert window.conversation.composer.text == "Something else"
     with app.running() as (window, controller):
         assert window.conversation.composer.text == ""
-        assert [widget_of(window, message).edited_text for message in messages] == ["One? And a half", None]
+        assert [edited_text(widget_of(window, message)) for message in messages] == ["One? And a half", None]
 
 
 def test_what_is_sent_or_saved_does_not_come_back(qtbot: QtBot, app: App, messages: list[Message]) -> None:
@@ -122,7 +123,7 @@ def test_what_is_sent_or_saved_does_not_come_back(qtbot: QtBot, app: App, messag
         controller.desk.new_chat()
         assert window.conversation.composer.text == ""
         controller.desk.open_conversation(messages[0].conversation_id)
-        assert widget_of(window, controller.messages[1]).edited_text is None
+        assert edited_text(widget_of(window, controller.messages[1])) is None
 
 
 def test_an_edit_that_is_refused_stays_in_its_editor(
@@ -136,13 +137,13 @@ def test_an_edit_that_is_refused_stays_in_its_editor(
             editor_of(window, messages[0]).setFocus()
             qtbot.keyClick(editor_of(window, messages[0]), Qt.Key.Key_Return)
         assert [message.text for message in controller.messages] == ["One?", "One."]
-        assert widget_of(window, messages[0]).edited_text == "An hour's work"
+        assert edited_text(widget_of(window, messages[0])) == "An hour's work"
     with app.running() as (window, controller):
-        assert widget_of(window, messages[0]).edited_text == "An hour's work"
+        assert edited_text(widget_of(window, messages[0])) == "An hour's work"
         qtbot.keyClick(editor_of(window, messages[0]), Qt.Key.Key_Return)
         qtbot.waitUntil(lambda: controller.messages[0].text == "An hour's work")
         controller.show_alternative(controller.messages[0].id, -1)
-        assert widget_of(window, messages[0]).edited_text is None
+        assert edited_text(widget_of(window, messages[0])) is None
 
 
 def test_what_is_typed_is_stored_soon(qtbot: QtBot, app: App, messages: list[Message], tmp_path: Path) -> None:
