@@ -9,8 +9,8 @@ from rdchat.errors import ModelError, NetworkError
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.checksums import checksum
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.hub_errors import MissingError
-from rdchat.hub.known_files import HubFile, is_document
+from rdchat.hub.hub_errors import HubError, MissingError
+from rdchat.hub.known_files import HubFile, chosen_files, is_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,8 @@ class Verdict:
         commit: That the files were held against; of a folder that is not the hub's cache, the one that fits it best.
         intact: Files that have the hub's checksum.
         damaged: Files that do not; documents, such as README, are left out: other tools leave or edit them.
-        missing: Files that the hub has, rdchat would fetch, and are not here; without documents.
+        missing: Files that the hub has, rdchat would fetch, and are not here; without documents. Of a folder that is
+            not the hub's cache the weights alone, as other programs fetch other files.
         astray: Links that lead out of the repository's own `blobs`.
         unknown: Files that the hub has no checksum for.
         day: Of that commit, where it was found among older ones; None where it is the newest, or was asked for.
@@ -103,7 +104,7 @@ def verify_folder(
     """
     files = _FolderFiles(folder, on_bytes)
     listed, newest = api.all_files(name)
-    best = _compared(Verdict(name, newest, in_cache=False), files, _by_name(listed))
+    best = _held_against(Verdict(name, newest, in_cache=False), files, listed)
     if _explains_all(best):
         return best
     try:
@@ -114,11 +115,21 @@ def verify_folder(
                 except MissingError:  # the hub has this one no longer
                     continue
                 older = Verdict(name, version.commit, day=version.day, in_cache=False)
-                best = max(best, _compared(older, files, _by_name(listed)), key=_fit)
+                best = max(best, _held_against(older, files, listed), key=_fit)
     except NetworkError:
         if best.damaged:
             raise
     return best
+
+
+def _held_against(verdict: Verdict, files: "_FolderFiles", listed: Sequence[HubFile]) -> Verdict:
+    """Compare another program's folder with a version."""
+    try:
+        wanted, _ = chosen_files(listed, _gguf_of(files.names))
+        weights = {file.name for file in wanted if file.name.endswith(".safetensors")}
+    except HubError:  # of a GGUF file that this version has not, or has not alone
+        weights = set()
+    return _compared(replace(verdict, missing=tuple(sorted(weights - set(files.names)))), files, _by_name(listed))
 
 
 def _explains_all(verdict: Verdict) -> bool:

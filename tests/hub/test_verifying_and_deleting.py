@@ -97,6 +97,16 @@ def test_another_programs_folder_is_verified_by_its_name(hub: HubServer, folder:
     assert verify_folder(NAME, tmp_path / "theirs", api).is_whole
     (tmp_path / "theirs" / WEIGHTS).write_bytes(b"")
     assert verify_folder(NAME, tmp_path / "theirs", api).damaged == (WEIGHTS,)
+    (tmp_path / "theirs" / WEIGHTS).unlink()
+    verdict = verify_folder(NAME, tmp_path / "theirs", api)
+    assert (verdict.missing, verdict.is_whole) == ((WEIGHTS,), False), "a configuration alone is no model"
+
+
+def test_one_gguf_file_of_several_is_whole_in_another_programs_folder(hub: HubServer, tmp_path: Path) -> None:
+    files = {"a-Q4_0.gguf": random_bytes(5_000, 1), "a-Q8_0.gguf": random_bytes(9_000, 2), "README.md": b"a"}
+    hub.add(NAME, files)
+    (tmp_path / "a-Q8_0.gguf").write_bytes(files["a-Q8_0.gguf"])
+    assert verify_folder(NAME, tmp_path, HubApi(Tokens().access(find_endpoint()))).is_whole
 
 
 def test_another_programs_folder_may_be_an_older_version(
