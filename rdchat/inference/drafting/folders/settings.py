@@ -130,14 +130,19 @@ class Settings:
             raise self.checkpoint.error(f"this version of rdchat does not know its setting {unknown[0][:100]}")
 
     def rope(self, layer_type: str) -> RopeConfig:
-        """Return the rotary positions of layers of a type, as `rope_parameters` or `rope_scaling` say."""
-        rope = self.within("rope_parameters")
+        """Return the rotary positions of layers of a type, as `rope_parameters` or `rope_scaling` say.
+
+        Both may hold the base and name the kind in the older way, and the base in either goes before the one beside
+        them, as in transformers.
+        """
+        rope, older = self.within("rope_parameters"), self.within("rope_scaling")
         if isinstance(rope.data.get(layer_type), dict):
             rope = rope.within(layer_type)
-        theta = rope.number("rope_theta", self.number("rope_theta", 10_000.0))
+        based = next((part for part in (rope, older) if part.data.get("rope_theta") is not None), self)
+        theta = based.number("rope_theta", 10_000.0)
         if theta <= 1:  # a base without frequencies
-            raise (rope if rope.data.get("rope_theta") is not None else self).wrong("rope_theta")
-        scaling = rope if rope.data.get("rope_type") else self.within("rope_scaling")
+            raise based.wrong("rope_theta")
+        scaling = rope if rope.data.get("rope_type") or rope.data.get("type") else older
         traditional = not self.flag("rope_is_neox_style", True)
         most = self.size("max_position_embeddings", 2048)
         if not scaling.data:
