@@ -38,3 +38,9 @@ def test_the_base_is_found_wherever_it_is_written(data: dict[str, Any], theta: f
 def test_the_kind_may_have_its_older_name(place: str, name: str) -> None:
     rope = rope_of({"rope_theta": 1e6, place: {name: "yarn", **YARN}})
     assert rope.scaling == {"rope_type": "yarn", **YARN}
+
+
+def test_a_texts_mrope_is_plain_rope() -> None:
+    """Heads for Qwen2.5-VL name it so; a token of a text has the same position in all three of its parts."""
+    rope = rope_of({"rope_theta": 1e6, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}})
+    assert rope.scaling == {"rope_type": "default"}

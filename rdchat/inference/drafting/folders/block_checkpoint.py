@@ -106,7 +106,8 @@ def block_config(checkpoint: Checkpoint) -> BlockConfig:
         head_size=head_size,
         inner_size=layers.size("intermediate_size"),
         norm_epsilon=layers.number("rms_norm_eps", 1e-6),
-        rope=layers.rope("full_attention"),
+        # Qwen3's modules take no part of a head, so a part is the target's: trainers copy its configuration
+        rope=layers.rope("full_attention", whole_heads=not gemma and not parts.speculators),
         windows=windows,
         causal=causal,
         target_layers=_target_layers(parts),

@@ -17,6 +17,7 @@ _ROPE_NUMBERS: dict[str, frozenset[str]] = {
     "llama3": frozenset({"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}),
     "yarn": frozenset({"factor", "original_max_position_embeddings"}),
     "proportional": frozenset(),
+    "mrope": frozenset(),
 }
 _ROPE_OPTIONS: dict[str, frozenset[str]] = {
     "yarn": frozenset({"beta_fast", "beta_slow", "mscale", "mscale_all_dim"}),
@@ -129,11 +130,15 @@ class Settings:
         if unknown:
             raise self.checkpoint.error(f"this version of rdchat does not know its setting {unknown[0][:100]}")
 
-    def rope(self, layer_type: str) -> RopeConfig:
+    def rope(self, layer_type: str, *, whole_heads: bool = False) -> RopeConfig:
         """Return the rotary positions of layers of a type, as `rope_parameters` or `rope_scaling` say.
 
         Both may hold the base and name the kind in the older way, and the base in either goes before the one beside
         them, as in transformers.
+
+        Args:
+            layer_type: The type.
+            whole_heads: Whether the default kind turns all of a head, whatever part is written beside it.
         """
         rope, older = self.within("rope_parameters"), self.within("rope_scaling")
         if isinstance(rope.data.get(layer_type), dict):
@@ -149,10 +154,12 @@ class Settings:
             return RopeConfig(theta, None, traditional, most)
         named = "type" if scaling.data.get("rope_type") is None else "rope_type"
         kind = scaling.word(named, "default", _ROPE_NUMBERS)
+        kind = "default" if kind == "mrope" else kind
         needed, options = _ROPE_NUMBERS[kind], _ROPE_OPTIONS.get(kind, frozenset())
         scaling.refuse_others(_ROPE_WORDS | needed | options | {"partial_rotary_factor"})
         partial = scaling.number("partial_rotary_factor", self.number("partial_rotary_factor", 1.0))
-        if partial > 1 or (partial != 1 and kind != "proportional"):
+        ignored = whole_heads and kind == "default"
+        if not ignored and (partial > 1 or (partial != 1 and kind != "proportional")):
             raise scaling.wrong("partial_rotary_factor")
         for name in needed:
             if scaling.data.get(name) is None:

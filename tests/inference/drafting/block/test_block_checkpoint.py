@@ -130,7 +130,7 @@ def test_shards_are_read_together(drafter: Path) -> None:
         ({"rope_scaling": {"type": "linear", "factor": 0}}, "its setting factor is 0"),
         ({"rope_scaling": {"type": "linear", "factor": 2, "wave": 1}}, "does not know its setting wave"),
         ({"rope_scaling": 3}, "its setting rope_scaling is 3"),
-        ({"partial_rotary_factor": 0.5, "rope_scaling": {"type": "default"}}, "its setting partial_rotary_factor"),
+        ({"partial_rotary_factor": 0.5, "rope_scaling": {"type": "linear", "factor": 2}}, "partial_rotary_factor"),
         ({"rope_theta": "much"}, "its setting rope_theta is 'much'"),
         ({"rope_theta": 1}, "its setting rope_theta is 1"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 0.5}}, "its setting rope_theta is 0.5"),
