@@ -200,7 +200,12 @@ def speculators_cases(out: Path) -> None:
     definitions = import_module("speculators.models.dflash.model_definitions")
     heads = import_module("speculators.models.dspark.model_definitions")
     cases: dict[str, dict[str, Any]] = {
-        "speculators_dspark": {"speculators_model_type": "dspark", "markov_rank": 6, "markov_head_type": "gated"},
+        "speculators_dspark": {
+            "speculators_model_type": "dspark",
+            "markov_rank": 6,
+            "markov_head_type": "gated",
+            "sample_from_anchor": True,
+        },
         "speculators_dflash": {"speculators_model_type": "dflash"},
         "speculators_both_ways": {"speculators_model_type": "dflash", "sliding_window_non_causal": True},
     }

@@ -203,10 +203,15 @@ def _markov(block: Settings) -> tuple[Markov, int]:
 def _drafts_from_anchor(parts: _Parts) -> bool:
     """Tell whether the root's place drafts where the configuration does not say: in DSpark it does, in DFlash not.
 
-    DeepSpec writes `markov_rank` for all that it trains, 0 for a DFlash that is trained as its DSpark is.
+    DeepSpec writes `markov_rank` for all that it trains, 0 for a DFlash that is trained as its DSpark is. Speculators
+    says so of each since its DSpark has it; those before were trained as DFlash is, and propose one token less than a
+    block has.
     """
     if parts.speculators:
-        return parts.top.data.get("speculators_model_type") == "dspark"
+        methods = parts.top.within("speculators_config").data.get("proposal_methods")
+        known = [method for method in methods if isinstance(method, dict)] if isinstance(methods, list) else []
+        whole = any(method.get("speculative_tokens") == parts.top.data.get("block_size") for method in known)
+        return parts.top.data.get("speculators_model_type") == "dspark" and whole
     return "markov_rank" in parts.block.data
 
 

@@ -1,5 +1,6 @@
-"""Configurations of block drafters as others export them: what their trainers mean by them, and what is copied noise."""
+"""Configurations of block drafters as others export them: what their trainers mean, and what is copied noise."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -28,3 +29,40 @@ def test_the_targets_part_of_a_head_is_not_the_drafters(kind: dict[str, Any], tm
     config = config_of(written_block(tmp_path / "drafter", shared_llama(), noise, **kind))
     assert config.rope.theta == 1e7
     assert config.rope.scaling == {"rope_type": "default"}
+
+
+def speculators_block(folder: Path, **changes: Any) -> Path:
+    """Write a DSpark in vLLM's speculators layout; `changes` are settings at its top."""
+    written_block(folder, shared_llama(), markov=Markov.VANILLA)
+    path = folder / "config.json"
+    layers = json.loads(path.read_text())
+    names = ("block_size", "mask_token_id", "markov_rank", "markov_head_type", "draft_vocab_size")
+    top = {name: layers.pop(name) for name in names}
+    top |= {"speculators_model_type": "dspark", "aux_hidden_state_layer_ids": [1, 1]}
+    path.write_text(json.dumps(top | {"transformer_layer_config": layers} | changes))
+    return folder
+
+
+def proposing(tokens: Any) -> dict[str, Any]:
+    return {"speculators_config": {"proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": tokens}]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "from_anchor"),
+    [
+        ({}, False),  # vLLM's speculators before July 2026
+        (proposing(4), False),
+        (proposing(5), True),
+        (proposing(None), False),
+        ({"speculators_config": {"proposal_methods": 3}}, False),
+        ({"speculators_config": {"proposal_methods": [3, None]}}, False),
+        ({"sample_from_anchor": True}, True),
+        (proposing(5) | {"sample_from_anchor": False}, False),
+    ],
+)
+def test_a_dspark_without_a_word_on_its_anchor_was_trained_as_dflash(
+    changes: dict[str, Any], from_anchor: bool, tmp_path: Path
+) -> None:
+    """Read the other way, each token is one too early, and hardly any is accepted."""
+    config = config_of(speculators_block(tmp_path / "drafter", **changes))
+    assert (config.from_anchor, config.most_drafted) == (from_anchor, 5 if from_anchor else 4)
