@@ -4,6 +4,7 @@ The layouts share the names of their tensors and differ in their `config.json`:
 
     z-lab       a Qwen3 configuration with `dflash_config`; the target's tables; the first mask drafts the first token
     DeepSpec    the same, or Gemma 4's, with `target_layer_ids` and `markov_*`; tables of its own; the root drafts too
+    SpecForge   z-lab's, or the same with DSpark's settings in `dflash_config`; the target's tables
     speculators `transformer_layer_config` inside; tables of its own, perhaps for a part of the tokens (`d2t`);
                 `sample_from_anchor`; layers are numbered by what they read, not by what they give
 
@@ -32,6 +33,9 @@ _GEMMA = "layers.0.pre_feedforward_layernorm.weight"  # tells its layers; the ty
 _DFLASH_SETTINGS = {
     "block_size", "mask_token_id", "target_layer_ids", "num_target_layers", "causal", "draft_window_size",
     "runtime_block_size",
+    # SpecForge's DSpark keeps its own settings there; those of its confidence follow from the tensors
+    "projector_type", "attention_mode", "markov_rank", "markov_head_type", "confidence_head_alpha",
+    "enable_confidence_head", "confidence_head_with_markov",
 }  # fmt: skip
 _ASK_FOR_MORE = {"gating", "quantization", "enable_moe_block", "hidden_size_per_layer_input"}
 _MOST_LAYERS, _MOST_BLOCK = 100, 256
@@ -39,6 +43,7 @@ _PROJECTIONS = [f"self_attn.{name}_proj" for name in "qkvo"] + [f"mlp.{name}_pro
 _ACTIVATIONS = {LayerStyle.QWEN3: "silu", LayerStyle.GEMMA4: "gelu_pytorch_tanh"}
 _CONFIDENCE = "confidence_head.proj.weight"
 _IGNORED = {"t2d"}  # says the same as d2t
+_DSPARK = "dspark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,8 @@ def block_config(checkpoint: Checkpoint) -> BlockConfig:
     markov, rank = _markov(block)
     hidden, heads, kv_heads, head_size = _heads(layers, gemma)
     layers.word("hidden_activation" if gemma else "hidden_act", _ACTIVATIONS[style], [_ACTIVATIONS[style]])
+    block.word("projector_type", _DSPARK, [_DSPARK])
+    block.word("attention_mode", "gqa", ["gqa", "mha"])
     from_anchor = block.flag("sample_from_anchor", _drafts_from_anchor(parts))
     if markov is Markov.RNN and not from_anchor:
         raise block.wrong("sample_from_anchor")
@@ -211,8 +218,8 @@ def _drafts_from_anchor(parts: _Parts) -> bool:
         methods = parts.top.within("speculators_config").data.get("proposal_methods")
         known = [method for method in methods if isinstance(method, dict)] if isinstance(methods, list) else []
         whole = any(method.get("speculative_tokens") == parts.top.data.get("block_size") for method in known)
-        return parts.top.data.get("speculators_model_type") == "dspark" and whole
-    return "markov_rank" in parts.block.data
+        return parts.top.data.get("speculators_model_type") == _DSPARK and whole
+    return "markov_rank" in parts.block.data or parts.block.data.get("projector_type") == _DSPARK
 
 
 def _target_layers(parts: _Parts) -> tuple[int, ...]:

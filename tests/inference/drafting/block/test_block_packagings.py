@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rdchat.errors import ModelError
 from rdchat.inference.drafting.folders.drafter_folder import load_drafter
 from rdchat.inference.drafting.heads.block_config import BlockConfig, Markov
 from rdchat.inference.drafting.heads.block_head import StoredBlockHead
@@ -66,3 +67,35 @@ def test_a_dspark_without_a_word_on_its_anchor_was_trained_as_dflash(
     """Read the other way, each token is one too early, and hardly any is accepted."""
     config = config_of(speculators_block(tmp_path / "drafter", **changes))
     assert (config.from_anchor, config.most_drafted) == (from_anchor, 5 if from_anchor else 4)
+
+
+def specforge_block(folder: Path, **changes: Any) -> Path:
+    """Write a DSpark as SpecForge exports it; `changes` are settings in its `dflash_config`."""
+    written_block(folder, shared_llama(), markov=Markov.VANILLA)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    names = ("mask_token_id", "target_layer_ids", "markov_rank", "markov_head_type")
+    inner = {name: config.pop(name) for name in names}
+    inner |= {"projector_type": "dspark", "attention_mode": "gqa", "confidence_head_alpha": 1.0}
+    inner |= {"enable_confidence_head": True, "confidence_head_with_markov": True}
+    path.write_text(json.dumps(config | {"architectures": ["DSparkDraftModel"], "dflash_config": inner | changes}))
+    return folder
+
+
+def test_specforge_keeps_the_settings_of_dspark_beside_the_mask(tmp_path: Path) -> None:
+    """Its training labels the root's place with the token behind the root."""
+    config = config_of(specforge_block(tmp_path / "drafter"))
+    assert (config.markov, config.markov_rank, config.from_anchor) == (Markov.VANILLA, 8, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"projector_type": "domino"}, "its setting projector_type is 'domino'"),
+        ({"attention_mode": "mla"}, "its setting attention_mode is 'mla'"),
+        ({"pure_draft_prefix_len": 1}, "does not know its setting pure_draft_prefix_len"),
+    ],
+)
+def test_what_else_specforge_trains_is_refused_by_name(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=words):
+        config_of(specforge_block(tmp_path / "drafter", **changes))
