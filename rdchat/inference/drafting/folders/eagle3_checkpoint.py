@@ -27,7 +27,7 @@ from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.target.target import LoadedModel
 
 _FIRST, _MIDDLE = "layers.0.", "midlayer."
-_KINDS = ("llama", "mistral", "qwen2", "qwen3", "eagle3")  # of layers; their tensors tell them apart
+_KINDS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "eagle3")  # of layers; their tensors tell them apart
 _MOST_LAYERS = 100
 _LISTS = ("d2t", "t2d")  # of each candidate, its id less its place; of each token, whether it is a candidate
 _READ = "eagle_aux_hidden_state_layer_ids"
@@ -42,11 +42,11 @@ _SWITCHES = {
     "norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "use_aux_hidden_state", "attention_bias",
     "mlp_bias", "bias", "qkv_bias", "tie_word_embeddings", "use_input_layernorm_in_first_layer", "use_last_layernorm",
     "has_lm_head", "next_layer_regular", "use_cache", "embed_requires_grad", "has_no_defaults_at_init", "is_decoder",
-    "return_dict", "is_causal", "use_sliding_window",
+    "return_dict", "is_causal", "use_sliding_window", "use_qk_norm", "use_rotary_pos_emb",
 }  # fmt: skip
 _ALWAYS_ON = (
     "use_aux_hidden_state", "use_input_layernorm_in_first_layer", "use_last_layernorm", "next_layer_regular",
-    "is_causal",
+    "is_causal", "use_rotary_pos_emb",
 )  # fmt: skip
 _ONES = (
     "parallel_draft_step", "logit_scale", "partial_rotary_factor", "embedding_multiplier", "residual_multiplier",

@@ -99,6 +99,7 @@ UNFIT: list[tuple[str, dict[str, Any], str]] = [
     ("safeailab", {"eagle_config": [1]}, "eagle_config is"),
     ("safeailab", {"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30.0"),
     ("safeailab", {"logit_scale": 0.5}, "logit_scale is 0.5"),
+    ("safeailab", {"use_rotary_pos_emb": False}, "use_rotary_pos_emb is False"),
     ("safeailab", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "'dynamic'"),
     ("safeailab", {"rope_scaling": {"type": "linear"}}, "lacks factor"),
     ("safeailab", {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "strength": 3}}, "setting strength"),
@@ -259,3 +260,14 @@ def test_what_only_training_needs_is_left_out(model: LoadedModel, tmp_path: Path
     folder = eagle3_folder(tmp_path / "drafter", model, "speculators")
     change_tensors(folder, verifier_norm__weight=mx.zeros(32), verifier_lm_head__weight=mx.zeros((20, 32)))
     assert "verifier_norm.weight" not in stored(folder, model).config.shapes()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"use_qk_norm": True, "use_rotary_pos_emb": True}, {"model_type": "phi3"}], ids=str
+)
+def test_what_is_the_targets_is_no_reason_to_refuse(
+    changes: dict[str, Any], model: LoadedModel, tmp_path: Path
+) -> None:
+    """AngelSlim copies Hunyuan's switches, SpecForge the name of Phi-4's layers; the drafter's are llama's."""
+    config = stored(eagle3_folder(tmp_path / "drafter", model, **changes), model).config
+    assert not config.head_norms
