@@ -44,6 +44,7 @@ _ACTIVATIONS = {LayerStyle.QWEN3: "silu", LayerStyle.GEMMA4: "gelu_pytorch_tanh"
 _CONFIDENCE = "confidence_head.proj.weight"
 _IGNORED = {"t2d"}  # says the same as d2t
 _DSPARK = "dspark"
+_WINDOWS = ("layer_types", "use_sliding_window", "sliding_window")  # vLLM heeds these beside the layers' settings too
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,9 @@ class _Parts:
     def of(cls, checkpoint: Checkpoint) -> "_Parts":
         top = Settings(checkpoint, checkpoint.config)
         if "transformer_layer_config" in top.data:
-            return cls(top, top.within("transformer_layer_config"), top, True)
+            layers = top.within("transformer_layer_config")
+            beside = {name: top.data[name] for name in _WINDOWS if top.data.get(name) is not None}
+            return cls(top, Settings(checkpoint, {**layers.data, **beside}), top, True)
         inner = top.within("dflash_config")
         inner.refuse_others(_DFLASH_SETTINGS)
         inner.refuse({"causal"})

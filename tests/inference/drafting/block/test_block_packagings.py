@@ -69,6 +69,14 @@ def test_a_dspark_without_a_word_on_its_anchor_was_trained_as_dflash(
     assert (config.from_anchor, config.most_drafted) == (from_anchor, 5 if from_anchor else 4)
 
 
+def test_windows_may_stand_beside_the_settings_of_the_layers(tmp_path: Path) -> None:
+    """vLLM heeds them there; without them, all layers saw the whole text, and each token of a block all others."""
+    kinds = ["sliding_attention", "full_attention"]
+    windows = {"layer_types": kinds, "use_sliding_window": True, "sliding_window": 3}
+    config = config_of(speculators_block(tmp_path / "drafter", **windows))
+    assert (config.windows, config.causal) == ((3, None), (True, False))
+
+
 def specforge_block(folder: Path, **changes: Any) -> Path:
     """Write a DSpark as SpecForge exports it; `changes` are settings in its `dflash_config`."""
     written_block(folder, shared_llama(), markov=Markov.VANILLA)
