@@ -20,6 +20,7 @@ from rdchat.inference.target.target import LoadedModel
 
 HINT = "Get the drafter again, or name another one."
 OTHER_HINT = "Use a drafter that was made for this model."
+NEWER_HINT = "Name another drafter; a newer version of rdchat may read this one."
 _PREFIX = "model."
 _FLOATS = {"F16", "BF16", "F32"}
 _WHOLE_NUMBERS = {"I32", "I64", "U32"}
@@ -67,11 +68,11 @@ class Checkpoint:
                 raise self.error(f"it lacks the tensor {name}")
             found = self.tensors[name]
             if name not in expected:
-                raise self.error(f"it has a tensor {name[:100]}, which its kind of drafter does not have")
+                raise self.error(f"it has a tensor {name[:100]}, which its kind of drafter does not have", NEWER_HINT)
             if found.shape != expected[name]:
                 raise self.error(f"its tensor {name} has the shape {found.shape} instead of {expected[name]}")
             if found.dtype not in _LISTS.get(name, _FLOATS):
-                raise self.error(f"its tensor {name} is stored as {found.dtype[:20]}")
+                raise self.error(f"its tensor {name} is stored as {found.dtype[:20]}", NEWER_HINT)
 
     def read(self, wanted: Collection[str]) -> dict[str, mx.array]:
         """Return tensors, still lazy: each is read where it is used, so that all are never in memory unless they stay.
@@ -204,6 +205,9 @@ def fit_to(checkpoint: Checkpoint, needs: TargetNeeds, named: str | None, model:
         raise checkpoint.error(
             f"it reads the layers {list(needs.target_layers)[:20]}, {info.name} has {depth}", OTHER_HINT
         )
+    kind = checkpoint.config.get("target_model_type")
+    if not named and isinstance(kind, str) and kind and kind != info.architecture:
+        return TargetMatch(False, f"It was made for a {kind[:100]} model; its sizes fit {info.name} as well.")
     return _name_fit(named, info.name)
 
 

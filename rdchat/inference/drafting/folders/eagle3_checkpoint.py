@@ -19,7 +19,7 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.api.drafter_facts import TargetMatch
-from rdchat.inference.drafting.folders.checkpoint import OTHER_HINT, Checkpoint, DrafterFormat, fit_to
+from rdchat.inference.drafting.folders.checkpoint import NEWER_HINT, OTHER_HINT, Checkpoint, DrafterFormat, fit_to
 from rdchat.inference.drafting.folders.settings import Settings
 from rdchat.inference.drafting.heads.eagle3_head import StoredEagle3
 from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Layer, FeatureNorm
@@ -225,7 +225,7 @@ def _refuse(settings: Settings) -> None:
     settings.refuse(_ASK_FOR_MORE)
     for name, value in settings.data.items():
         if value is True and name not in _SWITCHES:
-            raise settings.checkpoint.error(f"this version of rdchat does not know its setting {name[:100]}")
+            raise settings.checkpoint.error(f"rdchat does not know its setting {name[:100]}", NEWER_HINT)
         if (name in _ALWAYS_ON and value is False) or (name in _ONES and value not in (None, 1)):
             raise settings.wrong(name)
 

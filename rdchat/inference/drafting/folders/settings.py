@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rdchat.errors import ModelError
-from rdchat.inference.drafting.folders.checkpoint import Checkpoint
+from rdchat.inference.drafting.folders.checkpoint import NEWER_HINT, Checkpoint
 from rdchat.inference.drafting.heads.rope_config import RopeConfig
 
 _MOST_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
@@ -128,7 +128,7 @@ class Settings:
         """Refuse settings that are not known."""
         unknown = sorted(str(name) for name in self.data.keys() - set(known))
         if unknown:
-            raise self.checkpoint.error(f"this version of rdchat does not know its setting {unknown[0][:100]}")
+            raise self.checkpoint.error(f"rdchat does not know its setting {unknown[0][:100]}", NEWER_HINT)
 
     def rope(self, layer_type: str, *, whole_heads: bool = False) -> RopeConfig:
         """Return the rotary positions of layers of a type, as `rope_parameters` or `rope_scaling` say.

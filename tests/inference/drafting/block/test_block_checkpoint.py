@@ -236,6 +236,27 @@ def test_how_sure_it_is_whose_drafter_it_is(named: str | None, words: str, draft
     assert (fit.sure, fit.words) == (False, words)
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("qwen3_moe", "It was made for a qwen3_moe model; its sizes fit tiny as well."),
+        ("llama", "It names no model; its sizes fit tiny."),
+        (7, "It names no model; its sizes fit tiny."),
+    ],
+)
+def test_a_drafter_may_say_the_kind_of_its_target(kind: object, words: str, drafter: Path) -> None:
+    """AngelSlim and SpecForge write it; Qwen3-30B-A3B's sizes are those of Qwen3-1.7B."""
+    change(drafter, target_model_name_or_path=None, target_model_type=kind)
+    assert check_drafter(drafter, shared_llama()).words == words
+
+
+def test_what_is_not_known_is_not_to_be_fetched_again(drafter: Path) -> None:
+    change_tensors(drafter, lambda tensors: tensors.update({"more.weight": mx.zeros(3)}))
+    with pytest.raises(ModelError, match=r"has a tensor more\.weight") as caught:
+        check_drafter(drafter, shared_llama())
+    assert "newer version of rdchat" in caught.value.hint
+
+
 def test_confidence_heads_are_accepted_and_left(drafter: Path) -> None:
     more = {"confidence_head.proj.weight": mx.zeros((1, 40)), "confidence_head.proj.bias": mx.zeros(1)}
     change_tensors(drafter, lambda tensors: tensors.update(more))
