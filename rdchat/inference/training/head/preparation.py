@@ -64,7 +64,7 @@ def prepare(
     steps: int,
     window_tokens: int,
     kept: Path | None = None,
-    vocabulary: Ints | None = None,
+    known: Ints | None = None,
 ) -> Generator[TrainingProgress, None, Prepared]:
     """Read all data once; yield progress after each window.
 
@@ -78,15 +78,14 @@ def prepare(
         steps: Tokens drafted behind the root.
         window_tokens: Answer tokens whose states are in memory together.
         kept: Folder for the teacher's top-k of each window, so that an interruption costs one window.
-        vocabulary: (candidates,) int32 ids of the tokens that can be drafted, ascending; None takes the most frequent.
+        known: (candidates,) ids that a head which is trained further could draft before; see `draft_vocabulary`.
 
     Raises:
         StorageFullError: If the disk is full.
         StorageError: If what is kept cannot be written.
     """
     answers = Answers.of([item for shard in shards for item in shard])
-    if vocabulary is None:
-        vocabulary = draft_vocabulary(answers, candidates)
+    vocabulary = draft_vocabulary(answers, candidates, known)
     ids = mx.array(vocabulary)
     rows = embeddings.output_rows(ids).astype(mx.float32)
     teacher = Teacher.blank(len(answers), len(vocabulary))

@@ -88,11 +88,11 @@ class RecurrentTraining(HeadTraining):
             size,
             shards,
             read_states,
-            candidates=self._candidates,
+            candidates=self._candidates if start is None else start.head.config.draft_vocabulary_size,
             steps=recipe.steps,
             window_tokens=self._window_tokens,
             kept=kept,
-            vocabulary=None if start is None else np.array(start.vocabulary, np.int32),
+            known=None if start is None else np.array(start.vocabulary),
         )
         mx.random.seed(recipe.seed)
         if start is None:

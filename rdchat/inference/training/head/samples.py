@@ -95,9 +95,18 @@ class StateWindows:
         return states
 
 
-def draft_vocabulary(answers: Answers, size: int) -> Ints:
-    """Return the ids of the `size` most frequent tokens, (at most size,), ascending; held-out answers do not count."""
-    counts = np.bincount(answers.tokens[~answers.held_out])
+def draft_vocabulary(answers: Answers, size: int, known: Ints | None = None) -> Ints:
+    """Return the ids of the `size` most frequent tokens, (at most size,), ascending; held-out answers do not count.
+
+    Args:
+        answers: The data.
+        size: Tokens that can be drafted, at most.
+        known: (n,) ids that the drafter could draft before: each counts as once more than it occurs, so that what new
+            data lacks goes only where it has something in its place.
+    """
+    counts = np.bincount(answers.tokens[~answers.held_out], minlength=0 if known is None else int(known.max()) + 1)
+    if known is not None:
+        counts[known] += 1
     frequent = np.argsort(-counts, kind="stable")[:size]
     return np.sort(frequent[counts[frequent] > 0]).astype(np.int32)
 

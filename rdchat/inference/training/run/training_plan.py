@@ -69,8 +69,8 @@ class TrainingSettings:
         recipe: How it is trained.
         kind: Of the head; the recipe is one for that kind.
         anyway: Whether it begins also where the memory seems too small for it.
-        start: Folder of a recurrent drafter of the same target that is trained further; its shape and its vocabulary
-            then count, and not `vocabulary`, `size`, `cell` and `target_layers`.
+        start: Folder of a recurrent drafter of the same target that is trained further; its shape then counts, and not
+            `vocabulary`, `size`, `cell` and `target_layers`.
 
     Raises:
         InvalidSettingError: If a number is out of range.

@@ -198,7 +198,7 @@ def test_another_recipe_begins_its_training_anew(model: LoadedModel, finished: F
 
 
 def test_a_drafter_is_trained_further(model: LoadedModel, finished: Finished, tmp_path: Path) -> None:
-    """It begins with what it knows, keeps its shape and vocabulary, and the card says where it comes from."""
+    """It begins with what it knows, keeps its shape, and the card says where it comes from."""
     settings = finished.copied_to(tmp_path)
     recipe = replace(settings.recipe, learning_rate=1e-6)
     further = replace(settings, out=tmp_path / "further", start=settings.out, recipe=recipe, vocabulary=64, size=5)
