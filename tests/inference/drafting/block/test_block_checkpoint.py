@@ -174,7 +174,8 @@ def nothing_finite(tensors: dict[str, mx.array]) -> None:
         (lambda tensors: tensors.update({"norm.weight": mx.zeros(32, mx.uint32)}), "norm.weight is stored as U32"),
         (lambda tensors: tensors.update({"model.norm.weight": mx.zeros(32)}), "holds norm.weight twice"),
         (nothing_finite, "its tensor norm.weight holds numbers that are not finite"),
-        (lambda tensors: tensors.pop("fc.weight"), "describes no drafter that this version"),
+        (lambda tensors: tensors.pop("fc.weight"), "it lacks the tensor fc.weight"),
+        (lambda tensors: tensors.pop("hidden_norm.weight"), "it lacks the tensor hidden_norm.weight"),
     ],
 )
 def test_tensors_that_do_not_fit(damage: Callable[[dict[str, mx.array]], object], words: str, drafter: Path) -> None:
