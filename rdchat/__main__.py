@@ -3,10 +3,12 @@
 import sys
 
 from rdchat.children import run_child
+from rdchat.files.privacy import write_privately
 
 
 def main() -> int:
     """Run a child process or the command line; return the exit status."""
+    write_privately()
     status = run_child(sys.argv[1:])
     if status is not None:
         return status

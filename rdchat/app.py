@@ -35,6 +35,7 @@ from rdchat.services.models.sources import ModelSources
 from rdchat.services.transfer.remote_requests import RemoteRequests
 from rdchat.services.transfer.transfer_desk import TransferDesk
 from rdchat.ui.look.icons import app_icon
+from rdchat.ui.look.plain_text import message_box
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transfer.transfers import Transfers
@@ -195,6 +196,4 @@ def _retry(error: RdchatError) -> bool:
 
 
 def _message(error: RdchatError) -> QMessageBox:
-    box = QMessageBox(QMessageBox.Icon.Critical, "rdchat", error.message)
-    box.setInformativeText(error.hint)
-    return box
+    return message_box(QMessageBox.Icon.Critical, error.message, error.hint)

@@ -38,8 +38,7 @@ def _tokenizers(_arguments: list[str]) -> int:
     """Read strangers' tokenizers and render their chat templates (`inference.prompts.child`)."""
     from rdchat.inference.prompts.child import main  # noqa: PLC0415  only this child needs it
 
-    main()
-    return 0
+    return main()
 
 
 def _pip(arguments: list[str]) -> int:
@@ -60,9 +59,11 @@ def _pip(arguments: list[str]) -> int:
 
 def _downloads(_arguments: list[str]) -> int:
     """Download models from the hub (`hub.downloads.child`)."""
+    from rdchat.files.privacy import with_persons_umask  # noqa: PLC0415
     from rdchat.hub.downloads.child import main  # noqa: PLC0415  only this child needs it
 
-    main()
+    with with_persons_umask():  # it writes into the hub's cache alone, which other programs use too
+        main()
     return 0
 
 
@@ -70,8 +71,7 @@ def _facts(_arguments: list[str]) -> int:
     """Read the headers of model folders (`inference.library.facts_child`)."""
     from rdchat.inference.library.facts_child import main  # noqa: PLC0415  only this child needs it
 
-    main()
-    return 0
+    return main()
 
 
 def _training(_arguments: list[str]) -> int:
@@ -86,24 +86,21 @@ def _transfer(_arguments: list[str]) -> int:
     """Import, export or back up chats (`chat.transfer.child`)."""
     from rdchat.chat.transfer.child import main  # noqa: PLC0415  only this child needs it
 
-    main()
-    return 0
+    return main()
 
 
 def _files(_arguments: list[str]) -> int:
     """Read the files that a person brings into a chat (`chat.attachments.child`)."""
     from rdchat.chat.attachments.child import main  # noqa: PLC0415  only this child needs it
 
-    main()
-    return 0
+    return main()
 
 
 def _formulas(_arguments: list[str]) -> int:
     """Draw formulas (`chat.formulas.child`)."""
     from rdchat.chat.formulas.child import main  # noqa: PLC0415  only this child needs it
 
-    main()
-    return 0
+    return main()
 
 
 CHILDREN: Mapping[str, Callable[[list[str]], int]] = {

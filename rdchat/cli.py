@@ -6,6 +6,7 @@ are one line on standard error.
 
 import argparse
 import errno
+import io
 import logging
 import os
 import sys
@@ -18,6 +19,7 @@ from rdchat.commands import ask, bench, chats, doctor, eval_drafter, models, rep
 from rdchat.commands.interrupt import INTERRUPTED
 from rdchat.commands.tight_memory import LOAD_ANYWAY
 from rdchat.errors import DoesNotFitError, InvalidSettingError, RdchatError, one_line
+from rdchat.files.privacy import mend
 
 # What writing to standard output runs into; such errors name no file.
 _OUTPUT_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
@@ -41,9 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_standard_streams()
     if sys.stderr is None:  # closed; what would go there must not go elsewhere
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  open to the end
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be text, nor a terminal know all
     args = _parser().parse_args(argv)
     try:
         log.set_up_logging()
+        _close_folders()
         return _run(args)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -52,6 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except Exception as error:  # never a traceback in somebody's face
         return _complain(_for_people(error), 2 if isinstance(error, InvalidSettingError) else 1)
+
+
+def _close_folders() -> None:
+    """Take the rights of other users from rdchat's folders: an earlier version left them open."""
+    for folder, variable in ((paths.data_dir(), paths.DATA_VARIABLE), (paths.cache_dir(), paths.CACHE_VARIABLE)):
+        mend(folder, default=not os.environ.get(variable), but=paths.kernels_dir())
 
 
 def _open_standard_streams() -> None:

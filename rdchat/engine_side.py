@@ -8,15 +8,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from rdchat.inference.api.drafter_facts import InstalledDrafter
-from rdchat.inference.api.installed_model import InstalledModel
-from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
 from rdchat.inference.api.memory_facts import MachineMemory
+from rdchat.inference.api.model_card import ModelCard
 
 # Without MLX
 
 
-def installed_models() -> tuple[InstalledModel, ...]:
+def installed_models() -> tuple[ModelCard, ...]:
     """Look for models on this machine."""
     from rdchat.inference.library.facts_child import facts_reader  # noqa: PLC0415  not before the window
     from rdchat.inference.library.model_library import installed_models as find  # noqa: PLC0415
@@ -25,7 +23,7 @@ def installed_models() -> tuple[InstalledModel, ...]:
         return find(reader.read)
 
 
-def library_models(chosen: str) -> Iterator[LibraryModel]:
+def library_models(chosen: str) -> Iterator[ModelCard]:
     """Look for models on this machine with all that headers tell, those in a chosen folder too."""
     from rdchat.inference.library.facts_child import facts_reader  # noqa: PLC0415  not before the window
     from rdchat.inference.library.model_library import library_models as find  # noqa: PLC0415
@@ -53,25 +51,25 @@ def machine_memory() -> MachineMemory | None:
     return ask()
 
 
-def installed_drafters(model: Path | None) -> tuple[InstalledDrafter, ...] | None:
+def installed_drafters(model: Path | None) -> tuple[ModelCard, ...] | None:
     """Look for drafters on this machine."""
     if not _engine_has_begun():
         return None
-    from rdchat.inference.drafting.folders.installed_drafters import installed_drafters as find  # noqa: PLC0415
+    from rdchat.inference.drafting.checkpoints.installed_drafters import installed_drafters as find  # noqa: PLC0415
 
     return find(model)
 
 
-def drafters_made_for(model: str) -> tuple[InstalledDrafter, ...] | None:
+def drafters_made_for(model: str) -> tuple[ModelCard, ...] | None:
     """Look for the drafters of a model that is not loaded."""
     if not _engine_has_begun():
         return None
-    from rdchat.inference.drafting.folders.installed_drafters import drafters_made_for as find  # noqa: PLC0415
+    from rdchat.inference.drafting.checkpoints.installed_drafters import drafters_made_for as find  # noqa: PLC0415
 
     return find(model)
 
 
-def fitting_drafters(model: Path) -> tuple[FittingDrafter, ...] | None:
+def fitting_drafters(model: Path) -> tuple[ModelCard, ...] | None:
     """Look which drafter heads fit a model."""
     if not _engine_has_begun():
         return None

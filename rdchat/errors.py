@@ -42,6 +42,10 @@ class OutOfMemoryError(ModelError):
     """This machine's memory is not enough."""
 
 
+class DeviceError(RdchatError):
+    """The device could not compute something, or a file that it reads late is damaged."""
+
+
 class DoesNotFitError(OutOfMemoryError):
     """Something was not begun, as it needs more memory than there is; the person may have it begun all the same."""
 

@@ -6,6 +6,8 @@ import logging
 import os
 import platform
 import re
+import socket
+import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +24,8 @@ THREAD_STACK_BYTES = 16 * 2**20
 """For a thread that Qt starts: what CPython asks for its own on macOS, where any other gets 512 KiB."""
 CHILD_OPTION = "--child"
 _TF32 = "MLX_ENABLE_TF32"
+_PEER = struct.Struct("iII")  # process, user, group
+_DARWIN_USER_TEMP_DIR = 65537  # of `confstr`, in macOS's <unistd.h>
 _OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
 
 
@@ -62,6 +66,9 @@ def in_bundle() -> bool:
 
 def child_command(name: str) -> list[str]:
     """Return the command that starts a child process of the app (`rdchat.children`); arguments may be added to it.
+
+    Start it with `env=os.environ`, or with a copy: otherwise its temporary files go to the folder that
+    `inference.kernel_folder` names for MLX alone.
 
     A bundle's program knows no `-m` or `-c`: the app's own entry point has to see what is wanted.
     """
@@ -130,6 +137,27 @@ def give_freed_memory_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):  # another C library
         _LOG.debug("Freed memory is kept by the C library", exc_info=True)
+
+
+def peer_user(descriptor: int) -> int:
+    """Return the id of the user whose process is at the other end of a Unix socket; -1 where that is not known.
+
+    On macOS by `getpeereid`. Not yet tried on a Mac.
+    """
+    user, group = ctypes.c_uint32(), ctypes.c_uint32()
+    if sys.platform == "darwin":
+        failed = ctypes.CDLL(None).getpeereid(descriptor, ctypes.byref(user), ctypes.byref(group))
+        return -1 if failed else user.value
+    with socket.socket(fileno=os.dup(descriptor)) as connection:
+        facts = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    return int(_PEER.unpack(facts)[1])
+
+
+def runtime_folder() -> Path:
+    """Return where the system has this user's sockets; others cannot enter it. It may not be there."""
+    if sys.platform == "darwin":
+        return Path(os.confstr(_DARWIN_USER_TEMP_DIR) or "/nowhere")
+    return Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
 
 
 def flush_to_disk(path: Path) -> None:

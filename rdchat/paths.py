@@ -10,19 +10,26 @@ import platformdirs
 
 from rdchat.errors import InvalidSettingError
 
+DATA_VARIABLE, CACHE_VARIABLE = "RDCHAT_DATA_DIR", "RDCHAT_CACHE_DIR"
+
 
 def data_dir() -> Path:
     """Return the folder of what must not be lost: conversations and settings."""
-    return _folder("RDCHAT_DATA_DIR", platformdirs.user_data_path("rdchat", appauthor=False))
+    return _folder(DATA_VARIABLE, platformdirs.user_data_path("rdchat", appauthor=False))
 
 
 def cache_dir() -> Path:
     """Return the folder of what can be made again: converted models, measurements, drafter data."""
-    return _folder("RDCHAT_CACHE_DIR", platformdirs.user_cache_path("rdchat", appauthor=False))
+    return _folder(CACHE_VARIABLE, platformdirs.user_cache_path("rdchat", appauthor=False))
 
 
 def models_dir() -> Path:
     return cache_dir() / "models"
+
+
+def kernels_dir() -> Path:
+    """Return the folder in which MLX keeps what it compiles for the CPU."""
+    return cache_dir() / "kernels"
 
 
 def drafters_dir() -> Path:
@@ -70,6 +77,21 @@ def expanded(name: str, what: str) -> Path:
         ) from error
 
 
+def is_utf8(path: Path) -> bool:
+    """Tell whether a path is UTF-8 text. On Linux it can be any bytes, but MLX opens no other."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _folder(variable: str, default: Path) -> Path:
     named = os.environ.get(variable)
-    return expanded(named, variable).absolute() if named else default
+    folder = expanded(named, variable).absolute() if named else default
+    if not is_utf8(folder):
+        raise InvalidSettingError(
+            f"rdchat cannot keep files in {str(folder)[:200]}: the path is not UTF-8 text.",
+            f"Set {variable} to another folder.",
+        )
+    return folder

@@ -1,7 +1,9 @@
 """Measures the list of conversations and searching in it: 1,000 chats in 50 folders with 100,000 messages.
 
 What the window's thread works is told in processor time and as what a click would have waited; an answer's time is from
-the last letter typed until the list shows it, the pause after typing included. `--json` prints one object.
+the last letter typed until the list shows it, the pause after typing included. Then the longest stretch of the window's
+thread is measured, in processor time, that each command takes with 100,000 chats, and with a chat of 100,000 messages.
+`--json` prints one object.
 """
 
 import argparse
@@ -12,7 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from bench_panels import DraftedReply
@@ -31,9 +33,17 @@ from rdchat.inference.api.requests import Role
 from rdchat.services.chat.conversation_desk import ConversationDesk
 
 CHATS, FOLDERS, MESSAGES, LONG_CHAT = 1000, 50, 100_000, 10_000
+LARGE = 100_000  # chats, or messages of one chat
 WORDS = 5000  # of the messages' language, the frequent ones first
 SYLLABLES = tuple(a + b + c for a in "bdfgklmnprstvw" for b in "aeiou" for c in ("", "n", "r"))
+_INSERT = (
+    "INSERT INTO messages (id, conversation_id, parent_id, activated, role, status, created_at, text)"
+    " VALUES (?, ?, ?, ?, ?, 'complete', 0, ?)"
+)
 TYPED = ("b", "be", "ber", "bera", "bera ma", "xyz")
+
+
+type Command = Callable[[], object]
 
 
 def fill() -> None:
@@ -72,7 +82,7 @@ def measure(qt: Meter) -> dict[str, object]:
     wait(3.0)
     window, desk = app.window, app.controller.desk
     window.resize(1000, 680)
-    report: dict[str, object] = {"rows": len(desk.listing.rows()), "list_again_cpu_ms": _median_ms(desk.refresh)}
+    report: dict[str, object] = {"rows": len(desk.listing.rows), "list_again_cpu_ms": _median_ms(desk.refresh)}
     qt.reset()
     meter = DelayMeter()
     answers = {typed: _answer_ms(window.sidebar.search, desk, typed) for typed in TYPED}
@@ -146,6 +156,121 @@ def _median_ms(work: Callable[[], object], times: int = 9) -> float:
     return round(statistics.median(taken), 1)
 
 
+def fill_many_chats() -> None:
+    """Write 100,000 chats of two messages each: half of them in folders, some pinned, in the archive or in the bin."""
+    store, now = ConversationStore.open(paths.database_path()), time.time()
+    folders = [store.organiser.create_folder(f"Folder {number}").id for number in range(FOLDERS)]
+    numbers = range(1, LARGE + 1)
+    with store._database.writing() as connection:
+        connection.executemany(
+            "INSERT INTO conversations (id, title, created_at, updated_at, folder_id, pinned_at, archived_at,"
+            " deleted_at) VALUES (?, ?, 0, ?, ?, ?, ?, ?)",
+            ((number, f"Chat {number}", now - 60 * number, folders[number % FOLDERS] if number % 2 else None,
+              now if number % 1000 == 0 else None, now if number % 50 == 7 else None,
+              now if number % 50 == 9 else None) for number in numbers),
+        )  # fmt: skip
+        connection.executemany(
+            _INSERT, ((2 * number - 1, number, None, 1, "user", f"word{number % 1000}") for number in numbers)
+        )
+        connection.executemany(
+            _INSERT, ((2 * number, number, 2 * number - 1, 2, "assistant", f"reply{number % 99}") for number in numbers)
+        )
+    store.close()
+
+
+def fill_long_chat() -> None:
+    """Write a chat of 100,000 messages with an alternative in its middle and one of its last reply."""
+    store = ConversationStore.open(paths.database_path())
+    chat, roles = store.create_conversation("Long").id, ("assistant", "user")
+    with store._database.writing() as connection:
+        connection.executemany(
+            _INSERT,
+            ((number, chat, number - 1 or None, number, roles[number % 2], f"word{number % 1000} " * 20)
+             for number in range(1, LARGE + 1)),
+        )  # fmt: skip
+        for number, parent in enumerate((LARGE // 2 - 1, LARGE - 1), start=LARGE + 1):
+            connection.execute(_INSERT, (number, chat, parent, 0, "assistant", "another"))
+    store.close()
+
+
+def measure_large(qt: Meter, commands: Callable[[App], Iterator[tuple[str, Command]]]) -> dict[str, float]:
+    """Return the longest stretch of processor time, in ms, of each command, from opening the store to quitting."""
+    report: dict[str, float] = {}
+
+    def do[T](name: str, command: Callable[[], T], quiet_s: float = 0.5) -> T:
+        qt.reset()
+        began = time.thread_time()
+        done = command()
+        taken = time.thread_time() - began
+        wait(quiet_s)
+        report[name] = round(max(taken, qt.longest_cpu) * 1000, 1)
+        return done
+
+    store = do("open the store", partial(ConversationStore.open, paths.database_path()), 0.0)
+    app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(DraftedReply))
+    do("start", app.start, 3.0)
+    app.window.resize(1000, 680)
+    for name, command in commands(app):
+        do(name, command)
+        app.controller.stop()
+        wait(0.5)
+    do("quit", lambda: (app.window.close(), app.finish()), 0.0)
+    return report
+
+
+def commands_on_chats(app: App) -> Iterator[tuple[str, Command]]:
+    controller, window = app.controller, app.window
+    desk, order, bar = controller.desk, controller.desk.order, window.sidebar
+    chat = partial(app._store.conversation, 5002)
+    yield "open a chat", lambda: desk.open_conversation(5000)
+    yield "send", lambda: controller.send("What is new?")
+    yield "regenerate", lambda: controller.regenerate(controller.messages[-1].id)
+    yield "edit", lambda: controller.edit_message(controller.messages[-2].id, "What else?")
+    yield "alternative", lambda: controller.show_alternative(controller.messages[-2].id, -1)
+    for name, command in {
+        "rename": lambda: desk.rename_conversation(5002, "Other"),
+        "pin": lambda: order.set_pinned(chat(), True),
+        "move to a folder": lambda: order.move(chat(), order.folders[3].id),
+        "archive": lambda: desk.archive_conversation(5002),
+        "delete": lambda: desk.delete_conversation(5000),
+    }.items():
+        yield name, command
+        yield f"undo {name}", desk.undo
+    yield "filter by folder", lambda: bar.filter.choose(SearchQuery(folder_id=order.folders[1].id))
+    yield "end of the filter", lambda: bar.filter.choose(SearchQuery())
+    yield "search", lambda: desk.search("word7")
+    yield "end of the search", lambda: desk.search("")
+
+
+def commands_on_messages(app: App) -> Iterator[tuple[str, Command]]:
+    controller, window = app.controller, app.window
+    desk = controller.desk
+    last: Callable[[], int] = lambda: controller.messages.ids[-1]  # noqa: E731
+    yield "leave the chat", desk.new_chat
+    yield "open the chat", lambda: desk.open_conversation(1)
+    yield "send", lambda: controller.send("What is new?")
+    yield "regenerate", lambda: controller.regenerate(last())
+    yield "alternative", lambda: controller.show_alternative(last(), -1)
+    yield "edit", lambda: controller.edit_message(controller.messages[-2].id, "What else?")
+    yield "delete a message", lambda: controller.text.delete_message(last())
+    yield "undo", desk.undo
+    yield "back", lambda: controller.show_alternative(controller.messages[-2].id, -1)
+    yield "alternative in the middle", lambda: controller.show_alternative(LARGE // 2, 1)
+    yield "back to the end", lambda: controller.show_alternative(last(), -1)
+    yield "regenerate in the middle", lambda: controller.regenerate(LARGE // 2)
+    yield "back again", lambda: controller.show_alternative(last(), -2)
+    yield "to the start", window.conversation.transcript.scroll_to_start
+    yield "to the end", window.conversation.transcript.scroll_to_end
+    yield "delete half of it", lambda: controller.text.delete_message(controller.messages.ids[LARGE // 2])
+    yield "undo of half", desk.undo
+    yield "rename", lambda: desk.rename_conversation(1, "Other")
+    yield "search", lambda: desk.search("word7")
+    yield "end of the search", lambda: desk.search("")
+    yield "delete the chat", lambda: desk.delete_conversation(1)
+    yield "undo the deletion", desk.undo
+    yield "send again", lambda: controller.send("And now?")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
@@ -155,6 +280,14 @@ def main() -> int:
         os.environ["RDCHAT_DATA_DIR"] = os.environ["RDCHAT_CACHE_DIR"] = folder
         fill()
         report = measure(qt)
+    for name, write, commands in (
+        (f"{LARGE:,} chats, ms", fill_many_chats, commands_on_chats),
+        (f"{LARGE:,} messages, ms", fill_long_chat, commands_on_messages),
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["RDCHAT_DATA_DIR"] = os.environ["RDCHAT_CACHE_DIR"] = folder
+            write()
+            report[name] = measure_large(qt, commands)
     if options.json:
         print(json.dumps(report))
     else:

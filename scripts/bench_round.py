@@ -27,11 +27,11 @@ import numpy as np
 
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
-from rdchat.inference.benchmark.draft_verify_split import Halves, write_accepted
+from rdchat.inference.benchmark.draft_verify_split import SplitRounds, write_accepted
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.folders.drafter_folder import load_drafter
-from rdchat.inference.drafting.folders.drafter_search import find_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_search import find_drafter
 from rdchat.inference.drafting.head_drafter import DEFAULT_SHAPE, HeadModel, HeadSettings
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.kv_cache import KVCache
@@ -81,7 +81,7 @@ def measure_reply(
     iterator = RoundIterator(job, drafter.drafter(prompt, request, HeadSettings()))
     events: Iterator[object] = iter(iterator)
     first, *others = next_round(events)
-    halves = Halves(model, drafter.drafter(prompt, request, HeadSettings()), prompt)
+    halves = SplitRounds(model, drafter.drafter(prompt, request, HeadSettings()), prompt)
     tokens = [first.token_id, *(event.token_id for event in others)]
     halves.run(tokens[0], request.sampling.max_tokens - 2)
     halves.follow(tokens[1:])

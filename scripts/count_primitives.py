@@ -18,8 +18,8 @@ import mlx.core as mx
 from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.decoding import reductions
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.drafting.folders.drafter_folder import load_drafter
-from rdchat.inference.drafting.folders.drafter_search import find_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_search import find_drafter
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel, HeadSettings
 from rdchat.inference.drafting.node_selection import best_nodes
 from rdchat.inference.machine_report.graph_size import primitives

@@ -41,13 +41,13 @@ from rdchat.inference.auto.planner import Planner
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.folders.drafter_folder import load_drafter
-from rdchat.inference.drafting.folders.drafter_search import find_drafter
+from rdchat.inference.drafting.beam_search import DevicePool
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_search import find_drafter
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel, HeadSettings
 from rdchat.inference.drafting.heads.head import Head
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.drafting.lookup_index import LookupIndex
-from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.packed_tree import PackedTree
@@ -68,7 +68,7 @@ class Record:
 
     prompt: list[int]
     reply: list[int]
-    pools: dict[int, list[NodePool[mx.array]]]
+    pools: dict[int, list[DevicePool]]
 
     @property
     def last(self) -> int:
@@ -91,11 +91,11 @@ def read(file: Path) -> Record | None:
     with np.load(file) as data:
         if len(data["reply"]) < 2:
             return None
-        pools = dict[int, list[NodePool[mx.array]]]()
+        pools = dict[int, list[DevicePool]]()
         for width in WIDTHS:
             columns = [data[f"{name} {width}"] for name in ("tokens", "parents", "scores")]
             pools[width] = [
-                NodePool(mx.array(tokens), mx.array(parents), mx.array(scores), MOST_DRAFTED, width)
+                DevicePool(mx.array(tokens), mx.array(parents), mx.array(scores), MOST_DRAFTED, width)
                 for tokens, parents, scores in zip(*columns, strict=True)
             ]
         return Record(data["prompt"].tolist(), data["reply"].tolist(), pools)
@@ -113,11 +113,9 @@ class Recorded(HeadDrafter):
         self._ledger, self._trees = Ledger(), True
         self._index = LookupIndex([*record.prompt, record.reply[0]])
 
-    def search(self, root: int, shape: BeamShape) -> NodePool[mx.array]:
+    def search(self, root: int, shape: BeamShape) -> DevicePool:
         self.searched = shape
-        pool, levels = self._record.pools[shape.width][self._at], shape.length - 1
-        kept = 1 + levels * pool.level_size
-        return NodePool(pool.tokens[:kept], pool.parents[:kept], pool.scores[:kept], levels, shape.width)
+        return self._record.pools[shape.width][self._at].cut(shape.length - 1)
 
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         self._at += len(tokens)

@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -13,9 +14,13 @@ import pytest
 from PySide6.QtCore import QFile
 
 from rdchat import host, machine, paths
+from rdchat.files.privacy import private_folder
 from rdchat.services.app.garbage_collector import collect_if_due
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+# where MLX keeps what it compiles for the CPU, from run to run; else each test's own cache folder would have it anew
+_TEMPORARY = private_folder(Path(tempfile.gettempdir()) / f"rdchat-tests-{os.getuid()}")
+os.environ["TMPDIR"] = str(_TEMPORARY)
 _INSTALLED_MODEL = paths.default_model_dir()  # where `make setup` put it, before the folders are moved
 
 

@@ -56,7 +56,7 @@ def all_refused(monkeypatch: pytest.MonkeyPatch) -> Iterator[Refused]:
         raise ConnectionRefusedError
 
     def look_up(host: Any, *arguments: Any, **options: Any) -> Any:
-        refused.note(f"look up {host}")
+        refused.note(f"look up {host.decode() if isinstance(host, bytes) else host}")
         raise socket.gaierror(socket.EAI_NONAME, "nobody is asked")
 
     def send_to(self: socket.socket, *arguments: Any) -> Any:

@@ -1,10 +1,15 @@
 """Other processes, for tests of what two programs do to one file."""
 
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from rdchat.work.child_process import ChildProcess
 
 _HOLD = """
 import sqlite3, sys
@@ -34,3 +39,21 @@ def held_by_another_process(database: Path) -> Iterator[None]:
         assert holder.stdout.readline() == "held\n"
         yield
         holder.communicate("")
+
+
+def kill_while_asked(child: ChildProcess, ask: Callable[[], object]) -> None:
+    """Ask a child that runs for something, and kill it once it has the request; its answer is held back till then."""
+    pid, running = child.pid, child._running
+    assert pid is not None
+    assert running is not None
+    os.kill(pid, signal.SIGSTOP)
+
+    def kill() -> None:
+        while not running._asked and not running.ended:
+            threading.Event().wait(0.01)
+        os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    ask()
+    killer.join()

@@ -3,11 +3,13 @@
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 from rdchat.chat.conversation import Conversation, Folder
+from rdchat.chat.storage.bin_dates import expiry_limit
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.files import copy_files
-from rdchat.chat.storage.message_tree import ACTIVATE, KEPT, PATH_IDS, from_root
+from rdchat.chat.storage.message_tree import ACTIVATE, KEPT, MessageRuns
 from rdchat.chat.storage.rows import (
     CONVERSATION_COLUMNS,
     FOLDER_COLUMNS,
@@ -18,9 +20,8 @@ from rdchat.chat.storage.rows import (
 from rdchat.chat.titles import NEW_FOLDER, tidy_title
 from rdchat.errors import StorageError
 
-KEPT_DAYS = 30  # in the bin
-_DAY_S = 86_400.0
 _SLICE_S = 0.01  # of the main thread's time, for what takes long with a long conversation
+_TOO_OLD = "deleted_at IS NOT NULL AND unlisted = 0 AND deleted_at < ?"  # the first two: as an index has it
 _GONE = "This folder no longer exists.", "Choose another one."
 _NESTED = "A folder in a folder cannot hold others.", "Move it out first."
 
@@ -125,7 +126,8 @@ class ChatOrganiser:
                 f"SELECT id, parent_id FROM messages WHERE conversation_id = ? AND {KEPT} ORDER BY id", conversation_id
             )
         else:
-            rows = [(row[0], row[2]) for row in from_root(self._database.rows(PATH_IDS, last_id), last_id)]
+            path = MessageRuns(self._database.rows, conversation_id).path_to(last_id)
+            rows = list(zip(path, chain((None,), path), strict=False))
         copies: dict[int, int] = {}
         for _ in self._slices(rows, lambda connection, row: _copy(connection, row[0], copy_id, copies)):
             yield copy_id
@@ -163,16 +165,16 @@ class ChatOrganiser:
 
     def drop_half_imports(self) -> None:
         """Delete for good what an import that was killed left; no import may be under way."""
-        if self._database.rows("SELECT 1 FROM conversations WHERE unlisted = 2 LIMIT 1"):
+        if self._database.rows("SELECT 1 FROM conversations WHERE unlisted = 2 AND unlisted <> 0 LIMIT 1"):
             with self._database.writing() as connection:
-                connection.execute("UPDATE conversations SET unlisted = 1 WHERE unlisted = 2")
+                connection.execute("UPDATE conversations SET unlisted = 1 WHERE unlisted = 2 AND unlisted <> 0")
 
     def expire(self) -> None:
         """Delete for good what has been in the bin for `KEPT_DAYS`."""
-        limit = self._clock() - KEPT_DAYS * _DAY_S
-        if self._database.rows("SELECT 1 FROM conversations WHERE deleted_at < ? AND unlisted = 0 LIMIT 1", limit):
+        limit = expiry_limit(self._database, self._clock(), "conversations", "folders")
+        if self._database.rows(f"SELECT 1 FROM conversations WHERE {_TOO_OLD} LIMIT 1", limit):
             with self._database.writing() as connection:
-                connection.execute("UPDATE conversations SET unlisted = 1 WHERE deleted_at < ?", (limit,))
+                connection.execute(f"UPDATE conversations SET unlisted = 1 WHERE {_TOO_OLD}", (limit,))
         if self._database.rows("SELECT 1 FROM folders WHERE deleted_at < ? LIMIT 1", limit):
             with self._database.writing() as connection:
                 connection.execute("DELETE FROM folders WHERE deleted_at < ?", (limit,))
@@ -183,7 +185,9 @@ class ChatOrganiser:
         Args:
             copies: Copies under way, which stay.
         """
-        for (conversation_id,) in self._database.rows("SELECT id FROM conversations WHERE unlisted = 1"):
+        for (conversation_id,) in self._database.rows(
+            "SELECT id FROM conversations WHERE unlisted = 1 AND unlisted <> 0"
+        ):
             if conversation_id in copies:
                 continue
             # the youngest first: a message's parent is older, but in trees that were made by hand

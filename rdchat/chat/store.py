@@ -20,6 +20,7 @@ from rdchat.chat.conversation import (
 from rdchat.chat.message_path import MessagePath
 from rdchat.chat.organiser import ChatOrganiser
 from rdchat.chat.reading_places import ReadingPlaces
+from rdchat.chat.storage.chat_spans import ChatSpans
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.file_check import WRITE_CHECK
 from rdchat.chat.storage.files import OF_MESSAGE, add_files, copy_files, with_files
@@ -28,13 +29,14 @@ from rdchat.chat.storage.message_reader import MessageReader
 from rdchat.chat.storage.message_tree import (
     ACTIVATE,
     LATEST,
-    LATEST_BELOW,
     MESSAGE,
     SIBLINGS,
+    MessageRuns,
     mend_tree,
 )
 from rdchat.chat.storage.rows import (
     CONVERSATION_COLUMNS,
+    END_OF_DATES,
     conversation_from,
     json_column,
     message_from,
@@ -51,6 +53,7 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
 
+_HERE = "deleted_at IS NULL AND unlisted = 0"
 _NEXT_ACTIVATED = "(SELECT coalesce(max(activated), 0) + 1 FROM messages WHERE conversation_id = ?)"
 
 
@@ -66,6 +69,7 @@ class ConversationStore:
     Attributes:
         organiser: Pins, folders, the archive, the bin and copies.
         message_bin: Messages that were deleted with what hangs on them.
+        spans: The conversations as the sidebar lists them, read in parts.
     """
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
@@ -74,6 +78,7 @@ class ConversationStore:
         self._tree_notice: Notice | None = None
         self.organiser = ChatOrganiser(database, clock)
         self.message_bin = MessageBin(database, clock)
+        self.spans = ChatSpans(database)
         self.places = ReadingPlaces(database)
         self.unsent = UnsentTexts(database)
         try:
@@ -134,7 +139,7 @@ class ConversationStore:
         Those in the archive too; those whose date is unknown come last.
         """
         condition, parameters = search_condition(search)
-        where = "deleted_at IS NULL AND unlisted = 0" + (f" AND {condition}" if condition else "")
+        where = _HERE + (f" AND {condition}" if condition else "")
         sql = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {where} ORDER BY updated_at DESC, id DESC"
         found = [conversation_from(row) for row in self._database.rows(sql, *parameters)]
         return sorted(found, key=lambda each: each.updated_at is None)
@@ -146,6 +151,25 @@ class ConversationStore:
         if not rows:
             raise StorageError("This chat no longer exists.", "Choose another one, or start a new chat.")
         return conversation_from(rows[0])
+
+    def find(self, conversation_ids: Sequence[int]) -> dict[int, Conversation]:
+        """Return some conversations by id, without those that are not listed or in the archive."""
+        marks = ", ".join("?" * len(conversation_ids))
+        sql = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {_HERE} AND id IN ({marks})"
+        return {row[0]: conversation_from(row) for row in self._database.rows(sql, *conversation_ids)}
+
+    def newest_conversation(self) -> Conversation | None:
+        """Return the conversation that is newest, none of the archive; None where there is none."""
+        sql = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {_HERE} AND archived_at IS NULL"
+        for condition in (f"updated_at < {END_OF_DATES}", "TRUE"):  # those whose date is unknown are not the newest
+            newest = f"{sql} AND {condition} ORDER BY updated_at DESC, id DESC LIMIT 1"
+            if (rows := self._database.rows(newest)) and (rows[0][3] >= 0 or condition == "TRUE"):
+                return conversation_from(rows[0])
+        return None
+
+    def has_title(self, title: str) -> bool:
+        """Whether a conversation has a title."""
+        return bool(self._database.rows(f"SELECT 1 FROM conversations WHERE {_HERE} AND title = ? LIMIT 1", title))
 
     def create_conversation(self, title: str = NEW_CHAT, *, from_prompt: bool = False) -> Conversation:
         """Make a conversation; a title made `from_prompt` may be replaced by one of the model's."""
@@ -318,7 +342,7 @@ class ConversationStore:
         """
         siblings = [row[0] for row in self._database.rows(SIBLINGS, self.message(message_id).id)]
         chosen = self.message(siblings[max(0, min(siblings.index(message_id) + step, len(siblings) - 1))])
-        leaf = self._database.rows(LATEST_BELOW, chosen.id)[0][0]
+        leaf = MessageRuns(self._database.rows, chosen.conversation_id).latest_below(chosen.id)
         with self._database.writing() as connection:
             connection.execute(ACTIVATE, (leaf,))
         return self.path_to(leaf)

@@ -234,7 +234,8 @@ class _Answer:
                     self.end = event
         iterator.close()
         if self.end is not None and self.end.mode_reason is not None:
-            print(f"rdchat: decoded plainly. {one_line(self.end.mode_reason)}", file=sys.stderr)
+            plainly = "decoded plainly. " if self.end.mode is Mode.OFF else ""
+            print(f"rdchat: {plainly}{one_line(self.end.mode_reason)}", file=sys.stderr)
 
     def _cancel(self, iterator: TokenIterator) -> None:
         self.cancelled = True

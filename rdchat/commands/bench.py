@@ -8,22 +8,22 @@ from contextlib import closing, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-from rdchat.commands.bench_pictures import check_pictures, save_pictures
 from rdchat.commands.bench_table import bench_table
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
 from rdchat.commands.tight_memory import add_load_anyway, tell_warning
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.bench_results import BenchProgress, BenchRecord, BenchRun
+from rdchat.inference.api.bench_results import BenchProgress, BenchRun
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
+from rdchat.inference.benchmark.charts import Charts
 from rdchat.inference.benchmark.csv_format import read_csv, write_csv
 from rdchat.inference.benchmark.environment import environment
 from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
-from rdchat.inference.benchmark.report import as_json, summarise
+from rdchat.inference.benchmark.result import BenchResult
 from rdchat.inference.benchmark.sweep import Sweep
 
 _MEASURING = ("prompts", "modes", "csv")  # options that mean nothing where a file is shown
@@ -71,21 +71,15 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
     defaults = DraftSettings()
     group = parser.add_argument_group("what is swept", "every combination of the lists is measured")
-    group.add_argument("--dtype", type=_list_of(Dtype), default=(Dtype.AUTO,), metavar="LIST", help="precisions")
-    group.add_argument("--temperature", type=_list_of(float), default=(0.0,), metavar="LIST", help="0 is greedy")
-    group.add_argument(
-        "--beam-width", type=_list_of(int), default=(defaults.beam_width,), metavar="LIST", help="for drafter"
+    lists: tuple[tuple[str, Callable[[str], Any], Any, str], ...] = (
+        ("--dtype", Dtype, Dtype.AUTO, "precisions"),
+        ("--temperature", float, 0.0, "0 is greedy"),
+        ("--beam-width", int, defaults.beam_width, "for drafter"),
+        ("--beam-length", int, defaults.beam_length, "for drafter"),
+        ("--draft-tokens", int, defaults.draft_tokens, "for speculative and lookup"),
     )
-    group.add_argument(
-        "--beam-length", type=_list_of(int), default=(defaults.beam_length,), metavar="LIST", help="for drafter"
-    )
-    group.add_argument(
-        "--draft-tokens",
-        type=_list_of(int),
-        default=(defaults.draft_tokens,),
-        metavar="LIST",
-        help="for speculative and lookup",
-    )
+    for name, kind, default, words in lists:
+        group.add_argument(name, type=_list_of(kind), default=(default,), metavar="LIST", help=words)
     group.add_argument("--draft-model", metavar="MODEL", help="for speculative: a smaller model with the same tokens")
     group.add_argument(
         "--drafter",
@@ -101,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         Exception: What the measuring failed of, after what was measured until then is shown.
     """
-    check_pictures(args.picture)
+    _check_pictures(args.picture)
     if args.source:
         if given := [name for name in _MEASURING if getattr(args, name) is not None]:
             raise InvalidSettingError(f"--from shows a file and measures nothing: leave out --{given[0]}.")
@@ -113,31 +107,52 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:  # before or after the measuring itself
         bench.cancelled = True
     except Exception:
-        if bench.measured:
+        if bench.runs:
             with suppress(RdchatError):  # of several errors the first is told
-                _report(args, bench)
+                _report(args, bench.result)
         raise
-    _report(args, bench)
+    _report(args, bench.result)
     return INTERRUPTED if bench.cancelled else 0
 
 
-def _report(args: argparse.Namespace, bench: "_Bench") -> None:
-    problem = bench.save()
-    _show(args, bench.record())
-    if problem is not None:
-        raise problem
+def _report(args: argparse.Namespace, result: BenchResult) -> None:
+    """Write the CSV file, if one was named and anything was run, and show the figures, also where that fails."""
+    try:
+        if args.csv and result.runs:
+            with Path(args.csv).open("w", encoding="utf-8", newline="") as file:
+                write_csv(file, result)
+    except OSError as error:
+        raise _unwritable(args.csv, error) from error
+    finally:
+        _show(args, result)
 
 
-def _show(args: argparse.Namespace, record: BenchRecord) -> None:
-    if args.json:
-        print(json.dumps(as_json(record), ensure_ascii=False))
-    else:
-        print(bench_table(record, summarise(record.plan, record.runs)))
-    save_pictures(args.picture, record)
+def _show(args: argparse.Namespace, result: BenchResult) -> None:
+    print(json.dumps(result.as_json(), ensure_ascii=False) if args.json else bench_table(result))
+    if result.runs and args.picture:
+        from rdchat.ui.plots.pictures import plots_of, save_picture  # noqa: PLC0415  only for pictures
+
+        for name in args.picture:
+            save_picture(plots_of(Charts.of(result)), Path(name))
+
+
+def _check_pictures(names: Sequence[str]) -> None:
+    """Refuse files that could not be drawn, before anything is measured."""
+    if names:
+        from rdchat.ui.plots.pictures import check_picture_name  # noqa: PLC0415  only for pictures
+    for name in names:
+        check_picture_name(Path(name))
+        if not Path(name).absolute().parent.is_dir():
+            raise RdchatError(f"The picture {name} cannot be written: there is no such folder.", "Name another.")
 
 
 class _Bench:
-    """One benchmark. What its arguments and files alone show to be wrong is told before any model loads."""
+    """One benchmark. What its arguments and files alone show to be wrong is told before any model loads.
+
+    Attributes:
+        runs: What was run so far.
+        cancelled: Whether Ctrl-C ended it.
+    """
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
@@ -147,14 +162,14 @@ class _Bench:
             raise InvalidSettingError("Mode speculative needs a draft model.", "Name one with --draft-model.")
         _check_files(args)
         self._environment: dict[str, Any] = environment(None)
-        self._runs: list[BenchRun] = []
+        self._ended = False
+        self.runs: list[BenchRun] = []
         self.cancelled = False
-        self._complete = False
 
     @property
-    def measured(self) -> bool:
-        """Whether anything was run."""
-        return bool(self._runs)
+    def result(self) -> BenchResult:
+        """What was run so far."""
+        return BenchResult(self._plan, tuple(self.runs), self._environment, self._ended and not self.cancelled)
 
     def run(self) -> None:
         """Load the model and measure."""
@@ -173,27 +188,8 @@ class _Bench:
                     if isinstance(event, BenchProgress):
                         progress.show(_shown(event))
                     else:
-                        self._runs.append(event)
-        self._complete = not self.cancelled
-
-    def record(self) -> BenchRecord:
-        """Return what was run."""
-        return BenchRecord(self._plan, tuple(self._runs), self._environment, self._complete)
-
-    def save(self) -> RdchatError | None:
-        """Write the CSV file, if one was named and anything was run.
-
-        Returns:
-            What went wrong, if anything did; the figures are shown all the same.
-        """
-        if not self._args.csv or not self.measured:
-            return None
-        try:
-            with Path(self._args.csv).open("w", encoding="utf-8", newline="") as file:
-                write_csv(file, self.record())
-        except OSError as error:
-            return _unwritable(self._args.csv, error)
-        return None
+                        self.runs.append(event)
+        self._ended = True
 
     def _cancel(self, cancel: Callable[[], None]) -> None:
         self.cancelled = True
@@ -202,14 +198,14 @@ class _Bench:
     def _make_plan(self, modes: Sequence[Mode]) -> BenchPlan:
         args = self._args
         sweep = Sweep(
-            modes=tuple(modes),
-            beam_widths=args.beam_width,
-            beam_lengths=args.beam_length,
-            draft_tokens=args.draft_tokens,
-            temperatures=args.temperature,
-            dtypes=args.dtype,
-            draft_model=args.draft_model,
-            drafters=args.drafter or (None,),
+            tuple(modes),
+            args.beam_width,
+            args.beam_length,
+            args.draft_tokens,
+            args.temperature,
+            args.dtype,
+            args.draft_model,
+            args.drafter or (None,),
         )
         return BenchPlan(
             sweep.cells(), tuple(self._prompts), args.max_tokens, args.trials, args.seed, not args.no_mlx_lm
@@ -223,7 +219,7 @@ def _prompts(args: argparse.Namespace) -> Sequence[Prompt]:
 
 
 def _check_files(args: argparse.Namespace) -> None:
-    from rdchat.inference.drafting.folders.drafter_search import resolve_drafter  # noqa: PLC0415  slow to import
+    from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter  # noqa: PLC0415  slow to import
     from rdchat.inference.models.model_files import check_model_folder, resolve_model  # noqa: PLC0415
 
     for name in (args.model, args.draft_model):
@@ -267,11 +263,7 @@ def _list_of[T](kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
         try:
             return tuple(kind(word) for word in words)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(_problem(kind, error)) from error
+            choices = f": choose from {', '.join(kind)}" if isinstance(kind, type(Mode)) else ""
+            raise argparse.ArgumentTypeError(f"{error}{choices}") from error
 
     return parse
-
-
-def _problem(kind: object, error: ValueError) -> str:
-    names = [member.value for member in kind] if isinstance(kind, type(Mode)) else []
-    return f"{error}{': choose from ' + ', '.join(names) if names else ''}"

@@ -4,11 +4,13 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from rdchat import __version__, paths
@@ -22,7 +24,6 @@ from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, SamplingPa
 from rdchat.inference.benchmark.draft_counts import CountsFile, Result, draft_name, report
 
 if TYPE_CHECKING:
-    from rdchat.inference.benchmark.evaluation import Evaluation
     from rdchat.inference.session import ChatSession
     from rdchat.inference.target.target import LoadedModel
 
@@ -82,15 +83,22 @@ def run(args: argparse.Namespace) -> int:
         drafts = [replace(draft, drafter=str(folder)) for draft in drafts]
         check_lengths(model, prompts)
         facts = _facts(args, model, folder)
-        with _counts_file(args.results, facts) as kept, keep_awake():
-            evaluation = Evaluation(session, sampling, args.seed)
-            measuring = _Measuring(evaluation, prompts, drafts, kept, progress, table=not args.json)
-            with ctrl_c_calls(measuring.cancel):
-                measuring.run()
+        cancelled, results = Event(), list[Result]()
+        with _counts_file(args.results, facts) as kept, keep_awake(), ctrl_c_calls(cancelled.set):
+            decode = partial(Evaluation(session, sampling, args.seed).run, kept=kept)
+            if not args.json:
+                print(_HEADER, flush=True)
+            for result, whole in _measure(decode, prompts, drafts, progress, cancelled):
+                results.append(result)
+                rows = report([each for each in results if each[1] == result[1]]) if whole and not args.json else []
+                for row in rows:
+                    if row["group"] in whole:
+                        progress.clear()
+                        print(_line(row), flush=True)
     if args.json:
-        shown = facts | {"drafter": str(folder), "complete": not measuring.cancelled}
-        print(json.dumps(shown | {"rows": report(measuring.results)}))
-    return INTERRUPTED if measuring.cancelled else 0
+        shown = facts | {"drafter": str(folder), "complete": not cancelled.is_set()}
+        print(json.dumps(shown | {"rows": report(results)}))
+    return INTERRUPTED if cancelled.is_set() else 0
 
 
 def _drafts(widths: Sequence[int], lengths: Sequence[int]) -> list[DraftSettings]:
@@ -143,58 +151,30 @@ def _counts_file(path: str | None, facts: dict[str, Any]) -> "closing[CountsFile
     return closing(CountsFile(paths.expanded(path, "--results"), facts)) if path else nullcontext()
 
 
-class _Measuring:
-    """Measures cell by cell - a draft and a group of prompts - and prints each as soon as it is done."""
+def _measure(
+    decode: Callable[[Sequence[Prompt], Sequence[DraftSettings]], Iterator[Result]],
+    prompts: Sequence[Prompt],
+    drafts: Sequence[DraftSettings],
+    progress: ProgressLine,
+    cancelled: Event,
+) -> Iterator[tuple[Result, list[str]]]:
+    """Measure cell by cell, a draft and a group of prompts each; end after the reply during which it is cancelled.
 
-    def __init__(
-        self,
-        evaluation: "Evaluation",
-        prompts: Sequence[Prompt],
-        drafts: Sequence[DraftSettings],
-        kept: CountsFile | None,
-        progress: ProgressLine,
-        *,
-        table: bool,
-    ) -> None:
-        self._evaluation = evaluation
-        self._drafts = drafts
-        self._kept = kept
-        self._progress = progress
-        self._table = table
-        self._replies = len(prompts) * len(drafts)
-        self._groups = by_group(prompts)
-        self.results: list[Result] = []
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        """End after the reply that is being made."""
-        self.cancelled = True
-
-    def run(self) -> None:
-        """Measure all, or until it is cancelled."""
-        if self._table:
-            print(_HEADER, flush=True)
-        groups = list(self._groups)
-        cells = list(product(self._drafts, groups))
-        for number, (draft, group) in enumerate(cells, start=1):
-            stage = f"Decoding {number} of {len(cells)}: {draft_name(draft)}{', ' * bool(group)}{group}"
-            self._progress.show(LoadProgress(stage, len(self.results) / self._replies))
-            for result in self._evaluation.run(self._groups[group], [draft], self._kept):
-                self.results.append(result)
-                if self.cancelled:
-                    return
-                self._progress.show(LoadProgress(stage, len(self.results) / self._replies))
-            if group:
-                self._print(draft, group)
-            if group == groups[-1]:
-                self._print(draft, "all")
-
-    def _print(self, draft: DraftSettings, group: str) -> None:
-        if not self._table:
-            return
-        rows = report([result for result in self.results if result[1] == draft])
-        self._progress.clear()
-        print(_line(next(row for row in rows if row["group"] == group)), flush=True)
+    Yields:
+        A result, and the groups that are whole with it: that of its prompt, and `all` after the last one.
+    """
+    groups = by_group(prompts)
+    cells, done = list(product(drafts, groups)), 0
+    for number, (draft, group) in enumerate(cells, start=1):
+        stage = f"Decoding {number} of {len(cells)}: {draft_name(draft)}{', ' * bool(group)}{group}"
+        progress.show(LoadProgress(stage, done / (len(prompts) * len(drafts))))
+        whole = [group] * bool(group) + ["all"] * (group == list(groups)[-1])
+        for place, result in enumerate(decode(groups[group], [draft]), start=1):
+            done += 1
+            yield result, whole if place == len(groups[group]) and not cancelled.is_set() else []
+            if cancelled.is_set():
+                return
+            progress.show(LoadProgress(stage, done / (len(prompts) * len(drafts))))
 
 
 _HEADER = f"{'setup':20}{'group':16}{'prompts':>8}{'tokens/call':>12}{'loops':>7}  accepted by position"

@@ -13,7 +13,6 @@ from typing import Any
 from rdchat.commands import doctor
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
-from rdchat.commands.report_page import report_page
 from rdchat.errors import RdchatError
 from rdchat.files.file_errors import file_error
 from rdchat.inference.api.events import LoadProgress
@@ -141,6 +140,8 @@ def _try_to_write(out: Path) -> None:
 
 
 def _write(out: Path, found: dict[str, Any]) -> None:
+    from rdchat.commands.report_page import report_page  # noqa: PLC0415  reads the app's folders when imported
+
     try:
         with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
             file.writestr("report.html", report_page(found))

@@ -4,6 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from rdchat.ui.plots.curves import Curve, CurvesPlot
+from rdchat.ui.plots.drawing import Palette
+from rdchat.ui.plots.pictures import drawn
+from rdchat.ui.plots.svg import svg
+
 _STYLE = """
 body { font: 15px/1.5 -apple-system, "Segoe UI", sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem;
        color: #1d1d1f; background: #fff }
@@ -11,11 +16,12 @@ h1 { font-size: 1.6rem } h2 { font-size: 1.25rem; margin-top: 2.2rem } h3 { font
 table { border-collapse: collapse; margin: .4rem 0 } p { margin: .4rem 0 }
 td, th { padding: .15rem .9rem .15rem 0; text-align: right; font-variant-numeric: tabular-nums }
 td:first-child, th:first-child { text-align: left } th { font-weight: 600; border-bottom: 1px solid #8884 }
-.note { color: #6e6e73 } svg text { font: 11px sans-serif; fill: currentColor }
+.note { color: #6e6e73 }
 @media (prefers-color-scheme: dark) { body { color: #f5f5f7; background: #1c1c1e } .note { color: #98989d } }
 """
+_WIDTH = 640  # of a picture, in pixels
 _COLORS = "#0a84ff", "#ff9f0a", "#30d158", "#bf5af2"
-_WIDE, _HIGH, _LEFT, _BELOW = 640, 240, 46, 34  # pixels of a picture
+_PALETTE = Palette(surface="", text="currentColor", muted="currentColor", border="#88888844")  # light or dark
 
 
 def report_page(report: Mapping[str, Any]) -> str:
@@ -108,30 +114,13 @@ def _plain(found: Mapping[str, Any]) -> tuple[object, ...]:
 
 def _curves(curves: Mapping[str, Mapping[Any, float]]) -> str:
     """Return a picture of curves over numbers of rows, each from where it begins to where it ends."""
-    points = {name: [(int(x), y) for x, y in curve.items()] for name, curve in curves.items() if curve}
-    if not points:
+    found = [Curve(name, tuple((int(x), y) for x, y in curve.items())) for name, curve in curves.items() if curve]
+    if not found:
         return ""
-    most_x = max(x for curve in points.values() for x, _ in curve)
-    most_y = max(y for curve in points.values() for _, y in curve) * 1.05
-    across, up = (_WIDE - _LEFT - 110) / most_x, (_HIGH - _BELOW - 10) / most_y
-
-    def place(x: float, y: float) -> tuple[float, float]:
-        return _LEFT + x * across, _HIGH - _BELOW - y * up
-
-    parts = []
-    for mark in range(1, int(most_y) + 1):
-        _, y = place(0, mark)
-        parts.append(f'<path d="M{_LEFT} {y:.1f}H{_WIDE - 110}" stroke="#8884"/>')
-        parts.append(f'<text x="{_LEFT - 22}" y="{y + 4:.1f}">{mark}</text>')
-    for rows in (1, 4, 8, 12, 16, 32):
-        if rows <= most_x:
-            parts.append(f'<text x="{place(rows, 0)[0] - 4:.1f}" y="{_HIGH - 14}">{rows}</text>')
-    for number, (name, curve) in enumerate(points.items()):
-        color = _COLORS[number % len(_COLORS)]
-        line = " ".join("{:.1f},{:.1f}".format(*place(x, y)) for x, y in curve)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>')
-        parts.append(f'<text x="{_WIDE - 100}" y="{20 + 16 * number}" style="fill:{color}">{escape(name)}</text>')
-    return f'<svg width="{_WIDE}" height="{_HIGH}" role="img" aria-label="Cost by rows">{"".join(parts)}</svg>'
+    most = max(x for curve in found for x, _ in curve.points)
+    ticks = [(rows, str(rows)) for rows in (1, 4, 8, 12, 16, 32) if rows <= most]
+    plot = CurvesPlot("Plain steps, by rows of a call", "", found, False, most, ticks, _COLORS)
+    return svg(drawn([plot], _WIDTH, _PALETTE))
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -31,7 +31,7 @@ class FileLock:
     ) -> None:
         self._path = path
         try:
-            self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             problem = f"rdchat cannot write to its folder {path.parent}"
             raise file_error(

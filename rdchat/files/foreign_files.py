@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rdchat.errors import ModelError
 
@@ -99,11 +99,25 @@ def read_bytes(path: Path, hint: str = _HINT, most: int | None = None) -> bytes:
     """
     size = check_file(path, hint, most)
     try:
-        # without waiting, in case a pipe took the file's place since
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with opened(path) as file:
             return file.read(size)
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from error
+
+
+def opened(path: Path) -> BinaryIO:
+    """Open a regular file for reading.
+
+    Raises:
+        ModelError: If it is none.
+        OSError: If it cannot be opened.
+    """
+    # without waiting, and looked at once it is open: a pipe or a device may have taken the file's place
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ModelError(f"{path} is not a file.", _HINT)
+    return os.fdopen(descriptor, "rb")
 
 
 def read_json(path: Path, hint: str = _HINT, most: int | None = None) -> Any:

@@ -5,12 +5,13 @@
 """
 
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import entries_of
+from rdchat.files.foreign_files import entries_of, opened
 from rdchat.hub.known_files import is_commit, is_digest, is_repository, is_revision
 
 WORK = ".rdchat"
@@ -24,6 +25,19 @@ def hub_cache() -> Path:
         return _expanded(named)
     cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
     return _expanded(os.environ.get("HF_HOME", f"{cache}/huggingface")) / "hub"
+
+
+def free_bytes() -> int | None:
+    """Return how much is free on the disk that holds the cache; None where it does not say. A disk may take long."""
+    folder = hub_cache()
+    for place in (folder, *folder.parents):
+        try:
+            return shutil.disk_usage(place).free
+        except FileNotFoundError:
+            continue  # it is made when something is downloaded
+        except OSError:
+            return None
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +75,9 @@ class CachedRepository:
         if not is_revision(revision):
             return ""
         try:
-            with self.reference(revision).open(encoding="ascii") as file:
-                commit = file.read(_COMMIT_BYTES).strip()
-        except (OSError, ValueError):
+            with opened(self.reference(revision)) as file:
+                commit = file.read(_COMMIT_BYTES).decode("ascii").strip()
+        except (ModelError, OSError, ValueError):
             return ""  # only another revision was fetched, or nothing yet
         return commit if commit.isalnum() else ""
 

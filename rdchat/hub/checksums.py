@@ -4,6 +4,9 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+from rdchat.errors import ModelError
+from rdchat.files.foreign_files import opened
+
 _CHUNK = 2**22
 _SHA256_LETTERS = 64
 
@@ -38,10 +41,10 @@ def checksum(path: Path, letters: int, on_bytes: Callable[[int], None] = lambda 
             state = hashlib.sha256()
         else:  # git's name of a blob
             state = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
-        with path.open("rb", buffering=0) as file:
+        with opened(path) as file:
             while chunk := file.read(_CHUNK):
                 state.update(chunk)
                 on_bytes(len(chunk))
-    except OSError:
+    except (OSError, ModelError):
         return ""
     return state.hexdigest()

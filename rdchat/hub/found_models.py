@@ -10,6 +10,7 @@ from rdchat.hub.known_files import HubFile
 SortBy = Literal["downloads", "likes", "last_modified"]
 ASKED_OF_EACH = ["config", "downloads", "gated", "lastModified", "likes", "safetensors", "tags"]  # beside its name
 _BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "U32": 32, "I32": 32, "U16": 16, "I16": 16}
+_MOST = 2**50  # of anything that is counted, bytes too
 _NAMED_BITS = re.compile(r"(?<![0-9])([2-8])-?bit|[Qq]([2-8])_|(mxfp4|mxfp8|nvfp4)", re.ASCII)
 
 
@@ -70,29 +71,49 @@ class HubCommit:
     day: date
 
 
-def found_model(model: Any) -> FoundModel:
-    """Return what `huggingface_hub` tells of a model."""
-    config = model.config if isinstance(model.config, dict) else {}
-    tags = [tag for tag in model.tags or () if isinstance(tag, str)]
-    licence = next((tag.removeprefix("license:") for tag in tags if tag.startswith("license:")), "")
+def found_model(name: str, told: dict[str, Any]) -> FoundModel:
+    """Return what the hub tells of a model; what is of the wrong type counts as not told.
+
+    Args:
+        name: The hub id.
+        told: The hub's JSON.
+    """
+    config = told["config"] if isinstance(told.get("config"), dict) else {}
+    tags = told["tags"] if isinstance(told.get("tags"), list) else []
+    licences = [tag for tag in tags if isinstance(tag, str) and tag.startswith("license:")]
+    family = config.get("model_type")
+    counts = _tensor_counts(told.get("safetensors"))
     return FoundModel(
-        repository=model.id,
-        downloads=model.downloads or 0,
-        likes=model.likes or 0,
-        changed=model.last_modified.date().isoformat() if model.last_modified else "",
-        gated=bool(model.gated),
-        licence=licence[:60],
-        family=str(config.get("model_type") or "")[:60],
-        quantization=_quantization(config, model.id),
-        weight_bytes=_weight_bytes(counts := _tensor_counts(model.safetensors)),
+        repository=name,
+        downloads=_count(told.get("downloads")) or 0,
+        likes=_count(told.get("likes")) or 0,
+        changed=_day(told.get("lastModified")),
+        gated=bool(told.get("gated")),
+        licence=licences[0].removeprefix("license:")[:60] if licences else "",
+        family=family[:60] if isinstance(family, str) else "",
+        quantization=_quantization(config, name),
+        weight_bytes=_weight_bytes(counts),
         float_bits=_float_bits(counts),
     )
+
+
+def _count(value: Any) -> int | None:
+    """Return a number that can be one of downloads, likes or weights; None where it cannot."""
+    return value if type(value) is int and 0 <= value <= _MOST else None
+
+
+def _day(value: Any) -> str:
+    """Return the day of a time as the hub writes it; empty where it is none."""
+    try:
+        return date.fromisoformat(value[:10]).isoformat() if isinstance(value, str) else ""
+    except ValueError:
+        return ""
 
 
 def _quantization(config: dict[str, Any], name: str) -> str:
     settings = config.get("quantization_config") or config.get("quantization")
     bits = settings.get("bits") if isinstance(settings, dict) else None
-    if isinstance(bits, int):
+    if type(bits) is int and 1 <= bits <= 32:
         return f"{bits}-bit"
     named = _NAMED_BITS.search(name)
     return (named[3] or f"{named[1] or named[2]}-bit") if named else ""
@@ -100,12 +121,13 @@ def _quantization(config: dict[str, Any], name: str) -> str:
 
 def _tensor_counts(safetensors: Any) -> dict[str, int]:
     """Return how many numbers of each type the tensors hold."""
-    counts = getattr(safetensors, "parameters", None)
-    return {str(dtype): int(count) for dtype, count in counts.items()} if isinstance(counts, dict) else {}
+    counts = safetensors.get("parameters") if isinstance(safetensors, dict) else None
+    known = {dtype: _count(count) for dtype, count in counts.items()} if isinstance(counts, dict) else {}
+    return {dtype: count for dtype, count in known.items() if count is not None}
 
 
 def _weight_bytes(counts: dict[str, int]) -> int | None:
-    return sum(count * _BITS.get(dtype, 8) // 8 for dtype, count in counts.items()) if counts else None
+    return min(_MOST, sum(count * _BITS.get(dtype, 8) // 8 for dtype, count in counts.items())) if counts else None
 
 
 def _float_bits(counts: dict[str, int]) -> int:

@@ -1,18 +1,18 @@
-"""Asks the hub through `huggingface_hub`: which models there are, and which files one has."""
+"""Asks the hub which models there are, and which files one has."""
 
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from types import ModuleType
+from datetime import date
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
-from rdchat import __version__
+from rdchat.hub.answer_limits import AnswerLimits
 from rdchat.hub.endpoint import check_online
 from rdchat.hub.found_models import ASKED_OF_EACH, FoundModel, HubCommit, HubModel, SortBy, found_model
-from rdchat.hub.hub_errors import HubError, TemporaryHubError, refusal
+from rdchat.hub.hub_errors import HubError, refusal
 from rdchat.hub.known_files import (
+    MOST_FILE_BYTES,
     HubFile,
     RepositoryFiles,
     SeveralFilesError,
@@ -26,14 +26,15 @@ from rdchat.hub.known_files import (
 from rdchat.hub.tokens import HubAccess
 
 if TYPE_CHECKING:
-    import httpx2
+    from rdchat.hub.hub_client import Answer
 
 _CARD = "README.md"
 _MOST_CARD_BYTES = 200_000
 _MOST_FILES = 10_000
 _MOST_COMMITS = 30
 _LONGEST_NAME = 100  # of an account
-_MOST_BYTES = 2**50  # of a file
+_LONGEST_FILE_NAME = 300  # what is longer is no name that could be fetched
+_SORTED_BY = {"downloads": "downloads", "likes": "likes", "last_modified": "lastModified"}
 _LOG = logging.getLogger(__name__)
 
 
@@ -41,12 +42,14 @@ class HubApi:
     """Asks one hub. Each call waits for its answer.
 
     Args:
-        access: The hub, and the person's token for it, if there is one; no other is sent.
+        access: The hub, and the person's token for it, if there is one.
+        limits: What each question may take.
     """
 
-    def __init__(self, access: HubAccess) -> None:
+    def __init__(self, access: HubAccess, limits: AnswerLimits = AnswerLimits()) -> None:  # noqa: B008  frozen
         self._access = access
         self._endpoint = access.endpoint
+        self._limits = limits
 
     def search(
         self,
@@ -70,9 +73,12 @@ class HubApi:
             NetworkError: If the hub cannot be asked, or refuses.
         """
         tag = "gguf" if gguf_only else "mlx" if mlx_only else None
+        asked = [("search", words), ("filter", tag), ("sort", _SORTED_BY[sort]), ("limit", str(limit))]
+        query = [(key, value) for key, value in asked if value] + [("expand", field) for field in ASKED_OF_EACH]
         with self._in_words():
-            found = self._api().list_models(search=words, filter=tag, sort=sort, limit=limit, expand=ASKED_OF_EACH)
-            return tuple(found_model(model) for model in found if is_repository(model.id))
+            listed = self._list(f"?{urlencode(query)}", most=limit)
+            named = {each["id"]: each for each in listed if isinstance(each, dict) and _is_name(each.get("id"))}
+            return tuple(found_model(name, told) for name, told in named.items())
 
     def account(self) -> str:
         """Return the name of whom the token stands for.
@@ -81,8 +87,7 @@ class HubApi:
             NetworkError: If the hub cannot be asked, or does not accept the token.
         """
         with self._in_words():
-            told = self._api().whoami()
-            return str(told["name"])[:_LONGEST_NAME]
+            return _text(self._object(f"{self._endpoint.url}/api/whoami-v2")["name"])[:_LONGEST_NAME]
 
     def files(self, repository: str, revision: str = "main", gguf: str = "") -> RepositoryFiles:
         """Return what is to be fetched of a model.
@@ -107,20 +112,21 @@ class HubApi:
 
     def all_files(self, repository: str, revision: str = "main") -> tuple[tuple[HubFile, ...], str]:
         """Return all files of a model, with names as the hub gives them, and the commit; raises as `files`."""
-        listed, info = self._listed(repository, revision)
-        return listed, str(info.sha)
+        listed, told = self._listed(repository, revision)
+        return listed, told["sha"]
 
     def commits(self, repository: str) -> tuple[HubCommit, ...]:
         """Return the newest versions of a model's main branch, 30 at most, the newest first; raises as `files`."""
         check_names(repository, "main")
-        with self._in_words(repository):
-            told = self._api().list_repo_commits(repository)[:_MOST_COMMITS]
-        return tuple(HubCommit(each.commit_id, each.created_at.date()) for each in told if is_commit(each.commit_id))
+        with self._in_words():
+            listed = self._list(f"/{repository}/commits/main", most=_MOST_COMMITS, repository=repository)
+            told = [(_text(each["id"]), _text(each["date"])) for each in listed]
+            return tuple(HubCommit(commit, date.fromisoformat(day[:10])) for commit, day in told if is_commit(commit))
 
     def look_at(self, repository: str, revision: str = "main") -> HubModel:
         """Return what the hub says of a model, and all its files; raises as `files`."""
-        listed, info = self._listed(repository, revision)
-        return HubModel(found_model(info), str(info.sha), listed)
+        listed, told = self._listed(repository, revision)
+        return HubModel(found_model(repository, told), told["sha"], listed)
 
     def card(self, repository: str, commit: str) -> str:
         """Return the text of a model's card, the first 200 kB of it; empty where it has none.
@@ -129,84 +135,79 @@ class HubApi:
             NetworkError: If the hub cannot be asked, or refuses.
         """
         check_names(repository, commit)
-        url = self._endpoint.file_url(repository, commit, _CARD)
-        with (
-            self._in_words(repository, commit),
-            _library().get_session().stream("GET", url, headers=self._access.header_for(url)) as answer,
-        ):
-            if answer.status_code == 404:
-                return ""
-            answer.raise_for_status()
-            data = b""
-            for part in answer.iter_bytes():
-                data += part
-                if len(data) >= _MOST_CARD_BYTES:
-                    break
-        return data[:_MOST_CARD_BYTES].decode("utf-8", "replace")
+        from rdchat.hub.hub_client import read_answer  # noqa: PLC0415  it takes a quarter of a second
 
-    def _listed(self, repository: str, revision: str) -> tuple[tuple[HubFile, ...], Any]:
+        url = self._endpoint.file_url(repository, commit, _CARD)
+        with self._in_words():
+            answer = read_answer(self._access, url, self._limits, first_bytes=_MOST_CARD_BYTES)
+        if answer.status == 404:
+            return ""
+        if answer.status != 200:
+            raise self._refusal(answer, repository, commit)
+        return answer.body.decode("utf-8", "replace")
+
+    def _listed(self, repository: str, revision: str) -> tuple[tuple[HubFile, ...], dict[str, Any]]:
         """Return all files of a model, and the rest of what the hub says of it."""
         check_names(repository, revision)
-        with self._in_words(repository, revision):
-            info = self._api().model_info(repository, revision=revision, files_metadata=True, timeout=30.0)
-        listed = tuple(_file(sibling) for sibling in info.siblings or ())
-        if not is_commit(info.sha or "") or len(listed) > _MOST_FILES:
-            raise HubError(f"What the hub says of {repository} cannot be.", "Try again later.")
-        return listed, info
+        url = f"{self._endpoint.url}/api/models/{repository}/revision/{quote(revision, safe='')}?blobs=true"
+        with self._in_words():
+            told = self._object(url, repository, revision)
+            siblings = told.get("siblings") or []
+            if not is_commit(_text(told["sha"])) or len(siblings) > _MOST_FILES:
+                raise HubError(f"What the hub says of {repository} cannot be.", "Try again later.")
+            return tuple(_file(sibling) for sibling in siblings), told
 
-    def _api(self) -> Any:
-        token: str | bool = (
-            self._access.token.reveal() if self._access.token else False
-        )  # False: nor any that it finds by itself
-        return _library().HfApi(
-            endpoint=self._endpoint.url, token=token, library_name="rdchat", library_version=__version__
-        )
+    def _object(self, url: str, repository: str = "", revision: str = "main") -> dict[str, Any]:
+        """Return the JSON object at an address."""
+        from rdchat.hub.hub_client import parsed, read_answer  # noqa: PLC0415  it takes a quarter of a second
+
+        answer = read_answer(self._access, url, self._limits)
+        if answer.status != 200:
+            raise self._refusal(answer, repository, revision)
+        told = parsed(answer.body, self._limits)
+        if not isinstance(told, dict):
+            raise TypeError("no object")
+        return told
+
+    def _list(self, path: str, most: int, repository: str = "") -> list[Any]:
+        """Return the first entries of a list below `api/models`."""
+        from rdchat.hub.hub_client import Answer, read_list  # noqa: PLC0415  it takes a quarter of a second
+
+        answer = read_list(self._access, f"{self._endpoint.url}/api/models{path}", self._limits, most)
+        if isinstance(answer, Answer):
+            raise self._refusal(answer, repository, "main")
+        return answer
 
     @contextmanager
-    def _in_words(self, repository: str = "", revision: str = "main") -> Iterator[None]:
-        """Say as a NetworkError what goes wrong in asking."""
-        import httpx2  # noqa: PLC0415  it takes a quarter of a second, and windows import this module
-
+    def _in_words(self) -> Iterator[None]:
+        """Say as a HubError that an answer is no hub's."""
         check_online()
-        host = self._endpoint.host
         try:
             yield
-        except httpx2.HTTPStatusError as error:
-            raise self._refusal(error.response, repository, revision) from error
-        except httpx2.TransportError as error:
-            raise TemporaryHubError(f"{host} stopped answering.", "Check the network connection.") from error
-        except (httpx2.RequestError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            if isinstance(response := getattr(error, "response", None), httpx2.Response):
-                raise self._refusal(response, repository, revision) from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             _LOG.info("The hub's answer was not understood", exc_info=True)
+            host = self._endpoint.host
             raise HubError(f"{host} answers with something that is no hub's answer.", "Try again later.") from error
 
-    def _refusal(self, response: "httpx2.Response", repository: str, revision: str) -> HubError:
-        return refusal(response.status_code, response.headers, self._access, repository, revision)
+    def _refusal(self, answer: "Answer", repository: str, revision: str) -> HubError:
+        return refusal(answer.status, answer.headers, self._access, repository, revision)
 
 
-@cache
-def _library() -> ModuleType:
-    """Import `huggingface_hub`, which takes a third of a second, without its telemetry and with limits of time.
-
-    Its telemetry is a request of its own, for a list of programs to look for in the environment.
-    """
-    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    import huggingface_hub  # noqa: PLC0415
-    from huggingface_hub import constants  # noqa: PLC0415
-
-    from rdchat.hub.hub_client import make_client  # noqa: PLC0415
-
-    constants.HF_HUB_DISABLE_TELEMETRY = True  # where somebody imported it before
-    huggingface_hub.set_client_factory(make_client)
-    return huggingface_hub
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and is_repository(name)
 
 
-def _file(sibling: Any) -> HubFile:
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("no text")
+    return value
+
+
+def _file(told: dict[str, Any]) -> HubFile:
     """Return a file as the hub tells of it; raises HubError where it leaves out size or checksum."""
-    lfs = sibling.lfs
-    size, digest = (lfs.size, lfs.sha256) if lfs else (sibling.size, sibling.blob_id)
-    name = str(sibling.rfilename)
-    if not isinstance(size, int) or not 0 <= size <= _MOST_BYTES or not is_digest(str(digest)):
+    name, lfs = _text(told["rfilename"])[:_LONGEST_FILE_NAME], told.get("lfs")
+    facts, key = (lfs, "sha256") if lfs else (told, "blobId")
+    size, digest = facts.get("size"), facts.get(key)
+    if not (isinstance(size, int) and 0 <= size <= MOST_FILE_BYTES and isinstance(digest, str) and is_digest(digest)):
         raise HubError(f"The hub gives no size or checksum for {name[:200]}.", "Try again later.")
     return HubFile(name, size, digest)

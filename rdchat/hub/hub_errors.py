@@ -10,6 +10,7 @@ from rdchat.errors import NetworkError
 from rdchat.hub.endpoint import Endpoint
 from rdchat.hub.tokens import HubAccess
 
+LONGEST_WAIT_S = 600.0  # that is waited by itself, where the hub asks to
 _RATE_LIMIT_RESET = re.compile(r"\bt=(\d{1,6})\b")
 
 
@@ -79,7 +80,9 @@ def refusal(
     code = headers.get("x-error-code", "")
     if status in {429, 408} or status >= 500:
         words = {429: "is asked too often", 408: "took too long"}.get(status, f"has trouble of its own ({status})")
-        return TemporaryHubError(f"The hub {words}.", "Try again in a few minutes.", wait_of(headers))
+        wait = wait_of(headers)
+        when = wait_words(wait) if wait and wait > LONGEST_WAIT_S else "in a few minutes"
+        return TemporaryHubError(f"The hub {words}.", f"Try again {when}.", wait)
     if code == "GatedRepo" or status == 403:
         return _gated(endpoint, repository, has_token)
     if status == 401:
@@ -126,8 +129,17 @@ def wait_of(headers: Mapping[str, str]) -> float | None:
         return float(text[:9])
     if text:
         try:
-            return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+            until = parsedate_to_datetime(text).timestamp()
+            now = headers.get("date")  # the hub's clock, where it tells: this machine's may be wrong
+            return max(0.0, until - (parsedate_to_datetime(now).timestamp() if now else time.time()))
         except (ValueError, TypeError, OverflowError):
             return None
     reset = _RATE_LIMIT_RESET.search(headers.get("ratelimit", ""))
     return float(reset[1]) if reset else None
+
+
+def wait_words(seconds: float) -> str:
+    """Say when to try again: in minutes or hours; later, where that is no time that anybody would wait."""
+    if seconds <= 2 * 3600:
+        return f"in {max(1, round(seconds / 60))} minutes"
+    return f"in {seconds / 3600:.0f} hours" if seconds <= 2 * 86_400 else "later"

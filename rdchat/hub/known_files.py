@@ -8,10 +8,15 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from rdchat.files.foreign_files import most_bytes
 from rdchat.hub.hub_errors import HubError
 
-_SAFE_NAME = re.compile(r"[^\x00-\x1f\x7f/\\:*?\"<>|]{1,200}")
+MOST_FILE_BYTES = 2**50
+_SAFE_NAME = re.compile(r"[^\x00-\x1f\x7f/\\:*?\"<>|\ud800-\udfff]{1,200}")  # no lone surrogates: no path takes them
+_MOST_DOCUMENT_BYTES = 2**24
+_LONGEST_NAME = 255  # bytes of UTF-8, which file systems take
 _TOKENIZER_FILES = {
     "chat_template.jinja",
     "merges.txt",
@@ -64,26 +69,24 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class RepositoryFiles:
-    """What is fetched of a repository.
+    """What is fetched of a repository."""
 
-    Attributes:
-        repository: The hub id.
-        revision: The branch, tag or commit that was asked for.
-        commit: The commit that it stands for.
-        files: By name.
-        left_out: Names of what is not fetched.
-    """
+    repository: str  # the hub id
+    revision: str  # the branch, tag or commit that was asked for
+    commit: str  # that it stands for
+    files: tuple[HubFile, ...]  # by name
+    left_out: tuple[str, ...] = ()  # names of what is not fetched
 
-    repository: str
-    revision: str
-    commit: str
-    files: tuple[HubFile, ...]
-    left_out: tuple[str, ...] = ()
+    @property
+    def contents(self) -> list[HubFile]:
+        """Each content once, under its first name."""
+        once = {file.digest: file for file in reversed(self.files)}
+        return sorted(once.values(), key=lambda file: file.name)
 
     @property
     def size(self) -> int:
         """Bytes of all its files, those with the same content once."""
-        return sum({file.digest: file.size for file in self.files}.values())
+        return sum(file.size for file in self.contents)
 
 
 def download_command(repository: str, revision: str = "main", gguf: str = "") -> str:
@@ -137,7 +140,9 @@ def is_document(name: str) -> bool:
 def is_safe_name(name: str) -> bool:
     """Tell whether a file's name may become a path in a snapshot: at its top, or a chat template's."""
     last = name.removeprefix(_TEMPLATES)
-    return bool(_SAFE_NAME.fullmatch(last)) and not last.startswith((".", "~", "-")) and last.strip() == last
+    if not _SAFE_NAME.fullmatch(last) or last.startswith((".", "~", "-")) or last.strip() != last:
+        return False
+    return len(last.encode()) <= _LONGEST_NAME
 
 
 def chosen_files(files: Iterable[HubFile], gguf: str = "") -> tuple[tuple[HubFile, ...], tuple[str, ...]]:
@@ -151,10 +156,10 @@ def chosen_files(files: Iterable[HubFile], gguf: str = "") -> tuple[tuple[HubFil
 
     Raises:
         SeveralFilesError: If there are several GGUF files, and none is named.
-        HubError: If there is nothing to fetch, or not the named file.
+        HubError: If there is nothing to fetch, or not the named file; or if a file is too large for its kind.
     """
     listed = list(files)
-    known = [file for file in listed if is_safe_name(file.name) and _is_known(file.name)]
+    known = [file for file in listed if is_safe_name(file.name) and _is_known(file.name) and not _is_long(file)]
     weights = [file for file in known if file.name.endswith(".safetensors")]
     models = [file for file in weights if _MODEL_WEIGHTS.fullmatch(file.name)]
     ggufs = [file for file in known if file.name.lower().endswith(".gguf")]
@@ -168,6 +173,10 @@ def chosen_files(files: Iterable[HubFile], gguf: str = "") -> tuple[tuple[HubFil
     taken = [file for file in known if file.name not in left_out]
     if len({file.name.casefold() for file in taken}) < len(taken):
         raise HubError("It has files whose names differ in upper and lower case only.", "No Mac could hold both.")
+    for file in taken:
+        if (most := most_bytes(Path(file.name))) is not None and file.size > most:  # nothing would read it
+            words = f"{file.name} is too large: {file.size / 1e6:,.0f} MB, where {most / 1e6:,.0f} MB are the most."
+            raise HubError(words, "Look for another version of the model.")
     names = {file.name for file in taken}
     return tuple(sorted(taken, key=lambda file: file.name)), tuple(f.name for f in listed if f.name not in names)
 
@@ -188,6 +197,11 @@ def _is_known(name: str) -> bool:
     return (
         name.endswith((".safetensors", ".json", *_TOKENIZER_ENDINGS)) or name in _TOKENIZER_FILES or is_document(name)
     )
+
+
+def _is_long(file: HubFile) -> bool:
+    """Tell whether a file for people is longer than anybody reads."""
+    return is_document(file.name) and file.size > _MOST_DOCUMENT_BYTES
 
 
 def _one_gguf(files: Sequence[HubFile], wanted: str) -> str:

@@ -7,6 +7,7 @@ Trash the journal says where it lies there; that Trash can put it back as well, 
 
 import json
 import os
+import re
 import secrets
 import shutil
 import time
@@ -23,6 +24,9 @@ from rdchat.files.foreign_files import entries_of, read_json
 _TRASH = ".rdchat-trash"
 _JOURNAL = "moved.json"
 _MOST_BYTES = 2**24
+_LONGEST_NAME = 1_000
+_LATEST = 32e9  # seconds since 1970: the year 2984; calendars end at 9999
+_TRASHES = re.compile(r"\.?trash(?:es)?(?:-\d+)?", re.IGNORECASE)  # ~/.Trash, /Volumes/X/.Trashes, .Trash-1000
 _MOVING_S = 60.0  # in which another process may be between its journal and its move
 _UNSEEN_S = 30 * 86400.0  # that a model is listed which a Trash does not let us see; then that may empty itself
 _HINT = "Check the permissions of the folder."
@@ -100,7 +104,7 @@ def trashed_models(base: Path) -> list[TrashedModel]:
     """Return what of a folder is in the trash, the last one first; forget what has left it."""
     found: list[TrashedModel] = []
     for entry in _entries(base):
-        with suppress(RdchatError, OSError, KeyError, TypeError, ValueError):
+        with suppress(RdchatError, OSError, KeyError, TypeError, ValueError, OverflowError):
             found.append(_read(entry))
     here: list[TrashedModel] = []
     for model in sorted(found, key=lambda model: model.deleted, reverse=True):
@@ -132,6 +136,8 @@ def restore(model: TrashedModel) -> None:
     if not parts and not all(os.path.lexists(base / before) for before in moves):
         raise gone
     for _, before in parts:
+        if not before.parent.resolve().is_relative_to(base.resolve()):  # through a link
+            raise ModelError(f"{model.name} cannot be restored: {before.parent} leads elsewhere.", "Delete that link.")
         if os.path.lexists(before):
             raise ModelError(f"{model.name} cannot be restored: {before} is there.", "Delete that first.")
     try:
@@ -182,12 +188,14 @@ def _put_back(parts: Sequence[tuple[Path, Path]]) -> None:
 def _read(entry: Path) -> TrashedModel:
     """Return what an entry's journal says; anything may be raised where it is damaged."""
     journal = read_json(entry / _JOURNAL, most=_MOST_BYTES)
-    name, deleted = str(journal["name"]), float(journal["deleted"])
+    name, deleted = str(journal["name"])[:_LONGEST_NAME], float(journal["deleted"])
+    if not 0 <= deleted <= _LATEST:
+        raise ValueError("no time")
     if "place" not in journal:
         return TrashedModel(name, deleted, _size(entry), entry)
     place = Path(journal["place"])
-    folders = [part.lstrip(".").casefold() for part in place.parent.parts]
-    if not place.is_absolute() or ".." in place.parts or not any(part.startswith("trash") for part in folders):
+    in_trash = any(map(_TRASHES.fullmatch, place.parent.parts))
+    if not place.is_absolute() or ".." in place.parts or not in_trash:
         raise ValueError(f"{place} is in no Trash")
     inode = journal.get("inode")
     return TrashedModel(name, deleted, int(journal["size"]), entry, place, inode if isinstance(inode, int) else None)
@@ -227,8 +235,8 @@ def _moves(entry: Path) -> list[str]:
         if all(
             isinstance(place, str) and not Path(place).is_absolute() and ".." not in Path(place).parts
             for place in moves
-        ):
-            return list(moves)
+        ) and isinstance(moves, list):
+            return moves
     except (RdchatError, KeyError, TypeError, json.JSONDecodeError):
         pass
     raise StorageError(f"{entry} cannot be restored: what it says of itself is damaged.", "Move its files by hand.")
@@ -236,7 +244,7 @@ def _moves(entry: Path) -> list[str]:
 
 def _entries(base: Path) -> list[Path]:
     try:
-        return [path for path in entries_of(base / _TRASH) if path.is_dir()]
+        return [path for path in entries_of(base / _TRASH) if path.is_dir() and not path.is_symlink()]
     except (RdchatError, OSError):
         return []
 

@@ -15,14 +15,14 @@ from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import RowsFor
-from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
-from rdchat.inference.drafting.folders.drafter_folder import load_drafter
-from rdchat.inference.drafting.folders.drafter_search import (
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_search import (
     DrafterSearch,
     drafter_name,
     resolve_drafter,
     search_drafters,
 )
+from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
 from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.models.fingerprint import TargetBinding

@@ -13,7 +13,7 @@ from rdchat.host import give_freed_memory_back
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.bench_results import BenchRunner
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo
-from rdchat.inference.api.library_model import TriedOut, Verifies
+from rdchat.inference.api.model_card import TriedOut, Verifies
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.benchmark.runner import InterleavedRunner

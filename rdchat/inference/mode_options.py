@@ -10,9 +10,9 @@ from rdchat.inference.api.drafter_facts import DrafterFit
 from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafters import NO_DRAFT_MODEL, Drafters, cannot_verify, no_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter
+from rdchat.inference.drafting.checkpoints.drafter_search import drafter_name, resolve_drafter
 from rdchat.inference.drafting.draft_model import check_draft_model
-from rdchat.inference.drafting.folders.drafter_folder import check_drafter, inspect_drafter
-from rdchat.inference.drafting.folders.drafter_search import drafter_name, resolve_drafter
 from rdchat.inference.models.model_files import display_name
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.target import LoadedModel

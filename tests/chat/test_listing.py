@@ -1,36 +1,114 @@
-"""Conversations as rows of a list."""
+"""Conversations as rows of a list, of which those in view are read."""
 
+import random
 from collections.abc import Callable
 
-from rdchat.chat.conversation import Conversation, Folder
-from rdchat.chat.listing import FolderRow, SectionRow, rows_of
+import pytest
+
+from rdchat.chat.conversation import Conversation
+from rdchat.chat.listing import ChatRow, FolderRow, Listing, Row, SectionRow, chats_listing, key_of
+from rdchat.chat.storage.chat_spans import ChatSpans
+from rdchat.chat.store import ConversationStore
 
 DAY_S = 86_400.0
+NOW = 1_780_000_000.0  # in May 2026
 
 
-def test_listing_is_by_pin_folder_and_date() -> None:
-    now = 1_780_000_000.0  # in May 2026
-    chat: Callable[..., Conversation] = lambda number, days, **more: Conversation(  # noqa: E731
-        number, f"c{number}", 0.0, None if days is None else now - days * DAY_S, **more
-    )
-    folders = [Folder(1, "A"), Folder(2, "B", 1), Folder(3, "Shut", expanded=False)]
-    rows = rows_of(
-        [
-            chat(1, -3), chat(2, 0, folder_id=3), chat(3, 1), chat(4, 1, pinned_at=9.0), chat(5, 3, folder_id=2),
-            chat(6, 3, folder_id=99), chat(7, 20), chat(8, 60), chat(9, 700), chat(10, None, pinned_at=1.0),
-            chat(11, 701), chat(12, None), chat(13, 3, folder_id=1),
-        ],
-        folders,
-        now,
-    )  # fmt: skip
-    words = [
-        f"# {row.words}" if isinstance(row, SectionRow)
-        else f"{'  ' * row.depth}{row.folder.name} {row.chats}" if isinstance(row, FolderRow)
-        else f"{'  ' * row.depth}{row.conversation.title}"
-        for row in rows
+def add(store: ConversationStore, title: str, updated_at: float, **columns: object) -> int:
+    """Store a conversation as it is after some use."""
+    chat = store.create_conversation(title)
+    columns["updated_at"] = updated_at
+    with store._database.writing() as connection:
+        for name, value in columns.items():
+            connection.execute(f"UPDATE conversations SET {name} = ? WHERE id = ?", (value, chat.id))
+    return chat.id
+
+
+def listing(store: ConversationStore) -> Listing:
+    return chats_listing(store.spans, store.organiser.folders(), NOW)
+
+
+def words_of(row: Row) -> str:
+    if isinstance(row, SectionRow):
+        return f"# {row.words}"
+    if isinstance(row, FolderRow):
+        return f"{'  ' * row.depth}{row.folder.name} {row.chats}"
+    return f"{'  ' * row.depth}{row.conversation.title}"
+
+
+def test_listing_is_by_pin_folder_and_date(store: ConversationStore) -> None:
+    organiser = store.organiser
+    a, gone, shut = (organiser.create_folder(name).id for name in ("A", "Gone", "Shut"))
+    b = organiser.create_folder("B", a).id
+    organiser.set_expanded(shut, expanded=False)
+    organiser.delete_folder(gone)
+    chats: list[tuple[float, dict[str, object]]] = [
+        (-3, {}), (0, {"folder_id": shut}), (1, {}), (1, {"pinned_at": 9.0}), (3, {"folder_id": b}),
+        (3, {"folder_id": gone}), (20, {}), (60, {}), (700, {}), (1e300, {"pinned_at": 1.0}), (701, {}), (-1e300, {}),
+        (3, {"folder_id": a}), (3, {"archived_at": 1.0}), (3, {"deleted_at": 1.0}), (3, {"unlisted": 1}),
+        (1e300, {"folder_id": a}), (1e300, {}),
     ]  # fmt: skip
-    assert words == [
-        "# Pinned", "c10", "c4", "# Folders", "A 2", "  B 1", "    c5", "  c13", "Shut 1", "# Today", "c1",
+    for number, (days, columns) in enumerate(chats, start=1):
+        add(store, f"c{number}", NOW - days * DAY_S, **columns)
+    expected = [
+        "# Pinned", "c10", "c4", "# Folders", "A 3", "  B 1", "    c5", "  c13", "  c17", "Shut 1", "# Today", "c1",
         "# Yesterday", "c3", "# Previous 7 days", "c6", "# Previous 30 days", "c7", "# March", "c8", "# 2024", "c9",
-        "c11", "# Unknown date", "c12",
+        "c11", "# Unknown date", "c12", "c18",
     ]  # fmt: skip
+    rows = listing(store)
+    assert list(map(words_of, rows)) == expected
+    assert [rows.place_of(key_of(row)) for row in rows] == list(range(len(expected)))
+    assert rows.place_of(("chat", 2)) is None
+    assert [section.words for place in (1, 4, 11) if (section := rows.section_of(place))] == [
+        "Pinned", "Folders", "Today"
+    ]  # fmt: skip
+    near = [rows.chat_near(number) for number in (4, 18, 2)]
+    assert [chat.title for chat in near if chat] == ["c5", "c12", "c10"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_long_lists_are_those_of_all_conversations_sorted(store: ConversationStore, seed: int) -> None:
+    choose = random.Random(seed)
+    folders = [store.organiser.create_folder(f"F{number}").id for number in range(3)]
+    store.organiser.delete_folder(folders[2])
+    times = [NOW - choose.choice([0.1, 5, 5, 5, 40, 400]) * DAY_S for _ in range(400)]
+    for number, time in enumerate(times):
+        add(store, f"c{number}", time, folder_id=choose.choice([None, None, *folders]))
+    chats = [row.conversation for row in listing(store) if isinstance(row, ChatRow)]
+    inside: Callable[[int], list[Conversation]] = lambda folder_id: [  # noqa: E731
+        chat for chat in store.conversations() if chat.folder_id == folder_id
+    ]
+    outside = [chat for chat in store.conversations() if chat.folder_id not in folders[:2]]
+    assert chats == [*inside(folders[0]), *inside(folders[1]), *outside]
+
+
+def test_what_is_not_in_view_is_not_read(store: ConversationStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    with store._database.writing() as connection:
+        connection.executemany(
+            "INSERT INTO conversations (title, created_at, updated_at) VALUES (?, 0, ?)",
+            ((f"c{number}", NOW - number) for number in range(5000)),
+        )
+    read: list[int] = []
+    whole = ChatSpans.read
+    monkeypatch.setattr(ChatSpans, "read", lambda *about: (found := whole(*about), read.append(len(found)))[0])
+    rows = listing(store)
+    assert (len(rows), read) == (5001, [])
+    shown = [rows[1], *rows[4900:4930]]
+    assert [row.conversation.title for row in shown if isinstance(row, ChatRow)][:2] == ["c0", "c4899"]
+    assert sum(read) < 200
+    place = rows.place_of(("chat", 3000))
+    assert place is not None
+    assert key_of(rows[place]) == ("chat", 3000)
+    assert sum(read) < 300
+
+
+def test_newest_and_titles_are_found_without_listing(store: ConversationStore) -> None:
+    assert store.newest_conversation() is None
+    odd = add(store, "Odd", 1e300)
+    assert store.newest_conversation() == store.conversation(odd)
+    put_away = add(store, "Put away", NOW + 1, archived_at=1.0)
+    old, new = add(store, "Old", NOW - 9), add(store, "New", NOW)
+    deleted = add(store, "Deleted", NOW + 2, deleted_at=1.0)
+    assert store.newest_conversation() == store.conversation(new)
+    assert list(store.find([odd, old, put_away, deleted, 99])) == [odd, put_away, old]
+    assert [store.has_title(title) for title in ("Old", "Put away", "Deleted", "None")] == [True, True, False, False]

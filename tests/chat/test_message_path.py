@@ -1,5 +1,6 @@
 """Long paths: what is read of them and when, and that nothing of them is different from a list of all messages."""
 
+import random
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,10 +8,13 @@ from dataclasses import replace
 import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
+from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.context_cuts import cut_of, from_cut, uncut
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
-from rdchat.chat.message_path import MessagePath
+from rdchat.chat.message_path import MessagePath, PathIds
+from rdchat.chat.storage import message_tree
 from rdchat.chat.storage.message_reader import MessageReader
+from rdchat.chat.storage.message_tree import MessageRuns
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
@@ -147,3 +151,70 @@ def test_a_message_that_is_gone_is_told_and_the_others_stay(open_store: OpenStor
     with pytest.raises(StorageError, match="no longer exists"):
         path.read(40, 60)
     assert path.read(51, 60) == messages[51:60]
+
+
+def test_reading_for_the_model_ends_where_it_is_not_wanted_any_more(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store()
+    long_chat(store)
+    path, read, whole = store.messages(1).told(), list[int](), MessageReader.read_told
+
+    def count(reader: MessageReader, ids: Sequence[int]) -> list[Message]:
+        read.extend(ids)
+        return whole(reader, ids)
+
+    monkeypatch.setattr(MessageReader, "read_told", count)
+    waited = iter(range(20))
+
+    def waiting() -> None:
+        if next(waited, None) is None:
+            raise StorageError("Stopped.")
+
+    with pytest.raises(StorageError, match="Stopped"):
+        FileTexts(store.path).spelled_out(path, waiting)
+    assert 20 <= len(read) < 60
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ids_in_runs_are_those_of_a_list(seed: int) -> None:
+    choose = random.Random(seed)
+    ids: list[int] = []
+    while len(ids) < 200:
+        first = choose.randrange(1, 5000)
+        ids += [each for each in range(first, first + choose.randrange(1, 9)) if each not in ids]
+    runs = PathIds.of(ids[:150])
+    assert runs.place_of(ids[7]) == 7
+    for each in ids[150:]:
+        runs.append(each)
+    assert (list(runs), len(runs), [runs[place] for place in (0, -1, 99)]) == (
+        ids,
+        len(ids),
+        [ids[0], ids[-1], ids[99]],
+    )
+    for number in range(5010):
+        assert runs.place_of(number) == (ids.index(number) if number in ids else None)
+    for _ in range(100):
+        start, end = choose.randrange(-220, 220), choose.randrange(-220, 220)
+        part = runs[start:end]
+        assert list(part) == ids[start:end]
+        assert runs.has_any(part) == part.has_any(runs) == bool(ids[start:end])
+        assert not PathIds.of(set(range(5010)) - set(ids)).has_any(part)
+    assert list(runs[::-3]) == ids[::-3]
+    with pytest.raises(IndexError):
+        runs[len(ids)]
+
+
+def test_a_long_chat_is_read_by_its_runs(open_store: OpenStore) -> None:
+    store = open_store()
+    chat, other = store.create_conversation().id, store.create_conversation().id
+    parent = None
+    for number in range(60):
+        parent = store.add_message(chat, parent, (Role.USER, Role.ASSISTANT)[number % 2], f"m{number}").id
+        if number % 20 == 19:
+            store.add_message(other, None, Role.USER, "between")
+    store.add_message(chat, store.messages(chat).ids[9], Role.USER, "an alternative")
+    tree = MessageRuns(store._database.rows, chat)
+    assert (len(tree._parents), len(tree.path_to(parent or 0))) == (4, 60)
+    plan = store._database.rows(f"EXPLAIN QUERY PLAN {message_tree._RUNS}", chat)
+    assert "messages_runs" in plan[0][3]

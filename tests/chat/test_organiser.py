@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.organiser import KEPT_DAYS
+from rdchat.chat.storage.bin_dates import KEPT_DAYS
 from rdchat.chat.storage.database import Database
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
@@ -134,6 +134,36 @@ def test_the_bin_keeps_chats_for_thirty_days(timed: ConversationStore, clock: Cl
     clock.now += 2 * DAY_S
     timed.organiser.expire()
     assert timed.organiser.deleted_folders() == []
+
+
+@pytest.mark.parametrize("jump_years", [-25, 25])
+def test_a_clock_that_jumps_by_years_empties_no_bin(jump_years: int, timed: ConversationStore, clock: Clock) -> None:
+    """At the deletion or since; a bin that was filled today was emptied at the next start."""
+    clock.now = 1_800_000_000.0
+    chat = timed.create_conversation("kept")
+    folder = timed.organiser.create_folder("kept")
+    clock.now += min(jump_years, 0) * 365 * DAY_S
+    timed.delete_conversation(chat.id)
+    timed.organiser.delete_folder(folder.id)
+    clock.now += abs(jump_years) * 365 * DAY_S
+    timed.organiser.expire()
+    assert [each.title for each in timed.organiser.bin()] == ["kept"]
+    assert [each.name for each in timed.organiser.deleted_folders()] == ["kept"]
+    clock.now += 2 * DAY_S
+    timed.organiser.expire()
+    assert timed.organiser.bin() == []
+    assert timed.organiser.deleted_folders() == []
+
+
+def test_what_was_deleted_in_the_future_expires_from_now_on(timed: ConversationStore, clock: Clock) -> None:
+    chat = timed.create_conversation("kept")
+    clock.now += 10_000 * DAY_S
+    timed.delete_conversation(chat.id)
+    clock.now -= 10_000 * DAY_S
+    for days, kept in ((0, True), (KEPT_DAYS - 1, True), (2, False)):
+        clock.now += days * DAY_S
+        timed.organiser.expire()
+        assert bool(timed.organiser.bin()) is kept
 
 
 def test_a_chat_deleted_for_good_is_gone_at_once_and_erased_in_slices(database: Path, clock: Clock) -> None:

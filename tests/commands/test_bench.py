@@ -15,12 +15,13 @@ import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must prec
 from rdchat.cli import main
 from rdchat.errors import ModelError
 from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.bench_results import FIGURES, BenchRun
+from rdchat.inference.api.bench_results import BenchRun
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Dtype
+from rdchat.inference.benchmark.result import FIGURES
 from rdchat.inference.models.loading import load_model
 from tests.commands.running import check_refused, printed_json
-from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN, record, written
+from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN, result, written
 from tests.inference.benchmark.runs import run
 from tests.inference.drafting.drafter_folders import saved_random_drafter
 
@@ -75,7 +76,7 @@ def test_files_that_are_wrong_are_told_before_the_model_loads(
 
 
 def test_a_file_is_shown_as_what_was_measured_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = written(tmp_path / "runs.csv", record())
+    path = written(tmp_path / "runs.csv", result())
     report = printed_json(capsys, "bench", "--from", str(path))
     assert [mode["mode"] for mode in report["modes"]] == ["off", "drafter", "lookup"]
     assert report["environment"]["model"] == "m"

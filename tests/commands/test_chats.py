@@ -22,6 +22,7 @@ from rdchat.services.transfer.remote_requests import RemoteRequests
 from rdchat.services.transfer.transfer_desk import TransferDesk
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
 from tests.commands.running import check_refused, printed_json
+from tests.processes import python_process
 from tests.services.conftest import *  # noqa: F403  its fixtures, which make an app without a window
 from tests.services.window import Window
 
@@ -124,6 +125,43 @@ def test_backup_and_restore(capsys: pytest.CaptureFixture[str], chat: int, tmp_p
     assert titles() == ["Bread"]
     assert main(["chats", "restore", kept["database"]]) == 0
     assert titles() == ["Cake"]
+
+
+_WRITES_ON = """
+import sys, threading
+from pathlib import Path
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.api.requests import Role
+store = ConversationStore.open(Path(sys.argv[1]))
+chat, last, stop = store.create_conversation("Written meanwhile"), None, threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+count = 0
+while not stop.is_set():
+    last = store.add_message(chat.id, last, Role.USER, "more").id
+    count += 1
+    if count == 10:
+        print("writing", flush=True)
+store.close()
+print(count)
+"""
+
+
+def test_nothing_is_restored_below_a_process_that_writes(
+    capsys: pytest.CaptureFixture[str], chat: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from rdchat.services.app import instance_channel
+
+    monkeypatch.setattr(instance_channel.ask_open_app, "__defaults__", (300,))
+    printed_json(capsys, "chats", "backup", str(tmp_path / "b.zip"))
+    with python_process(_WRITES_ON, paths.database_path()) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "writing\n"
+        check_refused(capsys, ["chats", "restore", str(tmp_path / "b.zip")], "does not answer", 1)
+        written = int(writer.communicate("")[0])
+    with closing(ConversationStore.open(paths.database_path())) as store:
+        (mine,) = [each for each in store.conversations() if each.title == "Written meanwhile"]
+        assert len(store.messages(mine.id)) == written
+    assert not list(paths.data_dir().glob("*restore*"))
 
 
 def test_a_store_whose_process_does_not_answer_is_left_alone(

@@ -1,5 +1,6 @@
 """Closed streams, homes of nobody, devices as files: one line and a status, whatever the command is started with."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat import cli, paths
+from rdchat import cli, host, paths
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.models.gguf_import import convert_gguf
 from tests.commands.running import check_refused
@@ -59,6 +60,24 @@ def test_folders_in_the_home_of_nobody(command: str, variable: str) -> None:
     done = run(command, **{variable: "~nosuchuser/x"})
     told = f"rdchat: {variable} cannot be ~nosuchuser/x: there is no home folder ~nosuchuser. Give the whole path.\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
+
+
+@pytest.mark.skipif(host.MACOS, reason="names of files are text there")
+def test_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
+    """Printing its name was "something unexpected" where the terminal's locale is strict, as en_US.UTF-8 is."""
+    name = tmp_path / os.fsdecode(b"a\xff.json")
+    name.write_text("[]")
+    done = run(f"chats import --json '{name}'", PYTHONIOENCODING="utf-8:strict")
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["files"][0]["file"] == name.name
+
+
+def test_a_folder_of_ours_whose_path_is_no_text() -> None:
+    """A model was written there that MLX could not read."""
+    done = run("models list", RDCHAT_CACHE_DIR=os.fsdecode(b"/nowhere\xff"))
+    told = "the path is not UTF-8 text. Set RDCHAT_CACHE_DIR to another folder.\n"
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(told)
 
 
 def test_only_the_home_of_nobody_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from rdchat import paths
 from rdchat.chat.store import ConversationStore
 from rdchat.cli import main
 from rdchat.inference.api.requests import Role
-from rdchat.inference.drafting.folders.drafter_folder import inspect_drafter, load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.target.target import LoadedModel
 from tests.commands.running import check_refused

@@ -1,4 +1,4 @@
-"""`make hostile`: the whole corpus on the command line and in the window, and the kills.
+"""`make hostile`: the whole corpus on the command line and in the window, the kills, and other users of the machine.
 
 What is finished is skipped when it is run again, as long as the code is the same; `build/hostile/results.jsonl` has it.
 """
@@ -12,11 +12,12 @@ from tests.hostile.case import Case, Kind
 from tests.hostile.command_runner import CommandRunner
 from tests.hostile.corpus import cases
 from tests.hostile.kills import kills
+from tests.hostile.other_users import other_users, run_case
 from tests.hostile.results import Result, ResultFile, table
 from tests.hostile.samples import BUILD, samples
 from tests.hostile.window_runner import WindowRunner, is_for_the_window
 
-PARTS = ("cases", "window", "kills")
+PARTS = ("cases", "window", "kills", "users")
 
 
 def main() -> int:
@@ -45,6 +46,8 @@ def main() -> int:
             results += _in_the_window(chosen, file, args.again)
         if "kills" in parts:
             results += _kills(args.kills, file, args.again)
+        if "users" in parts:
+            results += _other_users(file, args.again)
     except KeyboardInterrupt:
         print("Stopped; what is finished is kept.")
         return 130
@@ -84,6 +87,16 @@ def _kills(count: int, file: ResultFile, again: bool) -> Iterable[Result]:
         result = None if again else file.find("kills", name)
         if result is None:
             result = kill()
+            file.add(result)
+            _tell(result)
+        yield result
+
+
+def _other_users(file: ResultFile, again: bool) -> Iterable[Result]:
+    for name, case in other_users():
+        result = None if again else file.find("users", name)
+        if result is None:
+            result = run_case(name, case)
             file.add(result)
             _tell(result)
         yield result

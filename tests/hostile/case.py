@@ -18,7 +18,12 @@ class Kind(StrEnum):
     STORES = "stores"
     PROMPTS = "prompts"
     MARKDOWN = "markdown"
+    LABELS = "labels"
     ARGUMENTS = "arguments"
+    BACKUPS = "backups"
+    NAMES = "names"
+    HUB = "hub"
+    IMPORTS = "imports"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +37,17 @@ class Call:
         data: The data folder (`RDCHAT_DATA_DIR`); None is an empty one.
         store: The database that is opened and read whole, in the place of a command.
         text: What a reply in the window says (markdown).
+        only_model: In the window, the chats of this model alone are listed, and the pointer rests on every part.
         stdin: What standard input holds.
         closed: Descriptors that are closed when the process starts; needs `own_process`.
         own_process: Run `python -m rdchat` anew rather than in a runner that is kept.
         environment: Variables to set; None takes one away.
         statuses: Exit statuses that are right.
         words: What the line on standard error must have.
+        tells_progress: Whether lines of progress may come before that line.
+        told: What was not done may be told on standard output, so none need be on standard error.
+        memory_bytes: The most that its processes may hold; None for the usual limit.
+        plain: Arguments of the same reply decoded plainly. Where both print JSON, their tokens must be the same.
     """
 
     arguments: tuple[str, ...] = ()
@@ -46,12 +56,17 @@ class Call:
     data: Path | None = None
     store: Path | None = None
     text: str | None = None
+    only_model: str | None = None
     stdin: bytes = SAYS_YES
     closed: tuple[int, ...] = ()
     own_process: bool = False
     environment: Mapping[str, str | None] = field(default_factory=dict)
     statuses: tuple[int, ...] = (0, 1, 2)
     words: str = ""
+    tells_progress: bool = False
+    told: bool = False
+    memory_bytes: int | None = None
+    plain: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

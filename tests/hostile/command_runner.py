@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from rdchat.files.privacy import private_folder
 from tests.hostile.case import Call, Case, evil_mark
 from tests.hostile.samples import BUILD, ROOT
 from tests.hostile.verdict import Outcome, faults
@@ -29,6 +30,8 @@ def environment_of(audit: Path) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "HOME": str(BUILD / "home"),  # nothing of the person's
         "HF_HOME": str(BUILD / "home" / "hub"),
+        # where MLX keeps its kernels from case to case, each of which has a cache folder of its own
+        "TMPDIR": str(private_folder(BUILD / "temporary")),
     }
 
 
@@ -44,6 +47,7 @@ class CommandRunner:
         self._place, self._keep = place, keep
         self._audit = place / "audit"
         self._runner: subprocess.Popen[bytes] | None = None
+        self._plain: dict[tuple[str, ...], list[int] | None] = {}  # tokens of plain replies, by arguments
         self._orders, self._answers = -1, -1
 
     def __enter__(self) -> "CommandRunner":
@@ -70,6 +74,7 @@ class CommandRunner:
             watched.memory_bytes,
             evil_mark(folder).exists(),
             tuple(self._audit.read_text().splitlines()) if self._audit.exists() else (),
+            bool(call.plain) and status == 0 and _tokens(files) != self._plain_tokens(call.plain),
         )
         found = faults(call, outcome)
         if outcome.marked or outcome.trouble:
@@ -80,6 +85,15 @@ class CommandRunner:
             kept.parent.mkdir(exist_ok=True)
             folder.rename(kept)
         return found, outcome
+
+    def _plain_tokens(self, arguments: tuple[str, ...]) -> list[int] | None:
+        """Return the tokens of a reply that is decoded plainly; each is made once."""
+        if arguments not in self._plain:
+            files = fresh(self._place / "plain")
+            (files / "stdin").write_bytes(b"")
+            status, _ = self._in_runner(Call(arguments), files)
+            self._plain[arguments] = _tokens(files) if status == 0 else None
+        return self._plain[arguments]
 
     def _environment(self, call: Call, files: Path) -> dict[str, str | None]:
         folders = {"RDCHAT_DATA_DIR": str(call.data or files / "data"), "RDCHAT_CACHE_DIR": str(files / "cache")}
@@ -146,6 +160,11 @@ class CommandRunner:
             os.close(self._answers)
             kill_tree(self._runner)
             self._runner = None
+
+
+def _tokens(files: Path) -> list[int]:
+    """Return the token ids of a reply that was printed as JSON."""
+    return list(json.loads((files / "stdout").read_text())["token_ids"])
 
 
 def fresh(folder: Path) -> Path:

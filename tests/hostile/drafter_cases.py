@@ -1,6 +1,6 @@
 """Cases of drafters: named ones, and ones in the person's own folder while another model is used."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from tests.hostile.harm import (
     with_flips,
     with_header,
     with_json,
+    with_numbers,
     with_odd_file,
     without,
 )
-from tests.hostile.samples import copy_of, samples
+from tests.hostile.samples import HEADS, copy_of, samples
 from tests.hostile.weight_harms import WEIGHTS
 
 _FILES = ("config.json", "model.safetensors", "acceptance.json")
@@ -89,10 +90,35 @@ HARMS: Mapping[str, Harm] = {
 }
 
 
-def _named(harm: Harm, mode: str, folder: Path) -> Call:
-    drafter = copy_of("drafter", folder)
+_YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 256, "mscale": 1e25}
+_NAN, _INFINITE = float("nan"), float("inf")
+SCORES: Mapping[str, Harm] = {
+    "matrices of 1e6": with_numbers(1e6),
+    "matrices of 1e30": with_numbers(1e30),
+    "vectors of 1e6": with_numbers(1e6, matrices=False, vectors=True),
+    "weights that are no numbers": with_numbers(_NAN, vectors=True),
+    "infinite weights": with_numbers(_INFINITE, vectors=True),
+    "a yarn mscale of 1e25": with_json("config.json", rope_scaling=_YARN),
+}
+
+
+def _named(harm: Harm, mode: str, folder: Path, of: str = "drafter", options: Sequence[str] = ()) -> Call:
+    drafter = copy_of(of, folder)
     harm(drafter)
-    return ask(samples() / "model", "--mode", mode, "--drafter", str(drafter), drafter=drafter)
+    return _compared("--mode", mode, "--drafter", str(drafter), options=options, drafter=drafter)
+
+
+def _draft_model(harm: Harm, options: Sequence[str], folder: Path) -> Call:
+    draft_model = copy_of("model", folder)
+    harm(draft_model)
+    return _compared("--mode", "speculative", "--draft-model", str(draft_model), options=options)
+
+
+def _compared(*draft: str, options: Sequence[str], **more: Any) -> Call:
+    """Return a call whose reply must have the tokens of plain decoding."""
+    asked = ("--json", "--max-tokens", "16", "--seed", "3", *options)
+    model = samples() / "model"
+    return ask(model, *draft, *asked, plain=ask(model, "--mode", "off", *asked).arguments, **more)
 
 
 def _own(harm: Harm, arguments: Callable[[], Call], folder: Path) -> Call:
@@ -113,6 +139,17 @@ def drafter_cases() -> Iterator[Case]:
     for place, (name, harm) in enumerate(HARMS.items()):
         mode = ("drafter", "auto")[place % 2]
         yield Case(Kind.DRAFTERS, f"{name} ({mode})", partial(_named, harm, mode))
+    for name, harm in SCORES.items():
+        for place, dtype in enumerate(("float32", "float16")):
+            options = ("--dtype", dtype, "--temperature", str((0, 0.9)[place]))
+            for kind in ("drafter", *HEADS):
+                if kind != "drafter" or "yarn" not in name:
+                    yield Case(
+                        Kind.DRAFTERS,
+                        f"{kind}: {name}, beside {dtype}",
+                        partial(_named, harm, "drafter", of=kind, options=options),
+                    )
+            yield Case(Kind.DRAFTERS, f"draft model: {name}, beside {dtype}", partial(_draft_model, harm, options))
     own = [name for name in HARMS if name.startswith(tuple(ODD_FILES)) or "config" in name or "deeply" in name]
     for name in own:
         yield Case(Kind.DRAFTERS, f"{name}, of one's own", partial(_own, HARMS[name], _ask_another))

@@ -8,6 +8,7 @@ import socket
 import struct
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,39 @@ def with_header(edit: Callable[[Json], object], name: str = "model.safetensors")
 def with_each_tensor(**facts: object) -> Harm:
     """Set facts of every tensor in the header of a folder's weights."""
     return with_header(lambda header: [header[name].update(facts) for name in header if name != "__metadata__"])
+
+
+def _half(value: float) -> bytes:
+    try:
+        return struct.pack("<e", value)
+    except OverflowError:
+        return struct.pack("<e", float("inf"))
+
+
+_NUMBERS: Mapping[str, Callable[[float], bytes]] = {
+    "F32": partial(struct.pack, "<f"),
+    "F16": _half,
+    "BF16": lambda value: struct.pack("<f", value)[2:],
+}
+
+
+def with_numbers(value: float, matrices: bool = True, vectors: bool = False) -> Harm:
+    """Set every number of a folder's weights, of matrices and of vectors; whole numbers stay."""
+
+    def harm(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        header, body = read_safetensors(path)
+        changed = bytearray(body)
+        for name, facts in header.items():
+            if name == "__metadata__" or facts["dtype"] not in _NUMBERS:
+                continue
+            if vectors if len(facts["shape"]) < 2 else matrices:
+                first, last = facts["data_offsets"]
+                number = _NUMBERS[facts["dtype"]](value)
+                changed[first:last] = number * ((last - first) // len(number))
+        write_safetensors(path, header, bytes(changed))
+
+    return harm
 
 
 # Odd things in a file's place

@@ -149,7 +149,7 @@ class Person(QObject):
     def _put_in_order(self) -> None:
         """Pin, move, copy, put away or take back; nothing of it may cost a message."""
         desk, choose = self._controller.desk, self._random.choice
-        if not (chats := desk.listing.all):
+        if not (chats := desk.conversations()):
             return
         chat, order = choose(chats), desk.order
         folder = choose([None, *(folder.id for folder in order.folders)])

@@ -14,7 +14,7 @@ class Result:
     """How one case ended.
 
     Attributes:
-        part: `cases`, `window` or `kills`.
+        part: `cases`, `window`, `kills` or `users`.
         case: Its id.
         faults: What was wrong; nothing where all was well.
         seconds: Wall-clock time.

@@ -9,12 +9,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "hostile"
-_REVISION = "1"  # raise it when the samples change
+_REVISION = "2"  # raise it when the samples change
+HEADS = ("dflash", "dspark", "eagle3")
 FAMILIES = ("qwen3_moe", "gemma3", "mamba2", "deepseek_v3", "gpt_oss", "qwen3_next")
 
 
 def samples() -> Path:
-    """Return the folder of the samples: `model`, `small.gguf`, `drafter`, and one folder for each of `FAMILIES`.
+    """Return the folder of the samples: `model`, `small.gguf`, `drafter`, and one for each of `HEADS` and `FAMILIES`.
 
     They are made in a process of their own, as that needs MLX and the caller may not.
     """
@@ -49,6 +50,7 @@ def _make(place: Path) -> None:
     (place / "model").mkdir()
     convert_gguf(write_gguf(place / "small.gguf"), place / "model", lambda _progress: None)
     _make_drafter(place / "drafter", place / "model")
+    _make_heads(place)
     for name in FAMILIES:
         _make_family(place / name, name, place / "model")
 
@@ -56,7 +58,7 @@ def _make(place: Path) -> None:
 def _make_drafter(folder: Path, model: Path) -> None:
     import mlx.core as mx
 
-    from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter, save_drafter
+    from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter, save_drafter
     from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
     from rdchat.inference.models.fingerprint import TargetBinding, target_hash
 
@@ -64,6 +66,19 @@ def _make_drafter(folder: Path, model: Path) -> None:
     head = RecurrentHead(HeadConfig(hidden_size=256, draft_vocabulary_size=64, exit_size=256, state_size=32))
     binding = TargetBinding(model.name, "llama", target_hash(model))
     save_drafter(folder, StoredDrafter(head, mx.arange(64), binding), "A drafter of random weights.\n")
+
+
+def _make_heads(place: Path) -> None:
+    """Write published drafters of the other kinds, with random weights, for the model."""
+    from rdchat.inference.drafting.heads.block_config import Markov
+    from rdchat.inference.models.loading import load_model
+    from tests.inference.drafting.block.block_drafters import written_block
+    from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
+
+    model = load_model(place / "model")
+    written_block(place / "dflash", model)
+    written_block(place / "dspark", model, markov=Markov.GATED)
+    eagle3_folder(place / "eagle3", model)
 
 
 def _make_family(folder: Path, name: str, tokenizer_of: Path) -> None:

@@ -23,7 +23,7 @@ _OFTEN = {
     Kind.GGUF: ("heads 0", "2**62 tensors", "cut short (3)", "a FIFO as the file"),
     Kind.DRAFTERS: (
         "blocks is 10**9 (drafter)", "a FIFO as config.json, of one's own",
-        "a config nested too deeply, of one's own",
+        "a config nested too deeply, of one's own", "eagle3: a yarn mscale of 1e25, beside float16",
     ),
     Kind.TEMPLATES: (
         "nothing", "a way out: {{ lipsum.__globals__['os'].popen('touch MARK').read() }}",
@@ -31,11 +31,20 @@ _OFTEN = {
     Kind.STORES: ("a circle of two", "version -1", "no table messages", "dates of 1e300"),
     Kind.PROMPTS: ("1 MB", "a turn of the system", "a link to /dev/zero as the prompt's file"),
     Kind.MARKDOWN: ("stars only", "zero bytes"),
+    Kind.LABELS: ("zero bytes",),
     Kind.ARGUMENTS: ("0 closed",),
+    Kind.BACKUPS: ("a newer version", "a database whose schema is no text", "a FIFO as the backup"),
+    Kind.NAMES: ("an export", "no backup"),
+    Kind.HUB: (
+        "3 GB of JSON, searched", "a gzip bomb, searched", "deeply nested JSON, downloaded", "a wrong checksum",
+        "a record that names other files as checked", "a named pipe as the reference, deleted",
+    ),
+    Kind.IMPORTS: ("conversations.json with bytes changed (3)", "ours.json cut short (1)"),
 }  # fmt: skip
 _IN_THE_WINDOW = {
     Kind.TEMPLATES: ("a string doubled 60 times",),
     Kind.STORES: ("a circle of two",),
+    Kind.LABELS: ("a picture",),
 }
 
 
@@ -79,6 +88,6 @@ def test_the_corpus_is_as_large_as_is_promised() -> None:
     assert len({case.id for case in found}) == len(found)
     least = {
         Kind.FOLDERS: 150, Kind.GGUF: 60, Kind.DRAFTERS: 40, Kind.TEMPLATES: 50, Kind.STORES: 30, Kind.PROMPTS: 20,
-        Kind.MARKDOWN: 20, Kind.ARGUMENTS: 30,
+        Kind.MARKDOWN: 20, Kind.LABELS: 20, Kind.ARGUMENTS: 30, Kind.HUB: 50, Kind.IMPORTS: 50,
     }  # fmt: skip
     assert all(sum(case.kind is kind for case in found) >= count for kind, count in least.items())

@@ -24,6 +24,7 @@ class Outcome:
         memory_bytes: The most that its processes held.
         marked: Evil code ran.
         audit: What was connected to or run, a line each.
+        changed: The reply's tokens are not those of plain decoding.
     """
 
     status: int | None
@@ -33,16 +34,19 @@ class Outcome:
     memory_bytes: int = 0
     marked: bool = False
     audit: tuple[str, ...] = ()
+    changed: bool = False
 
 
 def faults(call: Call, outcome: Outcome) -> list[str]:
     """Return what is wrong, the gravest first; nothing where all is well."""
     found = ["its code ran"] if outcome.marked else []
     found += outcome.audit
+    if outcome.changed:
+        found.append("its tokens are not those of plain decoding")
     if outcome.trouble:
         found.append(outcome.trouble)
     else:
-        if outcome.memory_bytes > MEMORY_LIMIT_BYTES:
+        if outcome.memory_bytes > (call.memory_bytes or MEMORY_LIMIT_BYTES):
             found.append(f"took {outcome.memory_bytes / 1e9:.1f} GB")
         if outcome.seconds > TIME_LIMIT_S:
             found.append(f"took {outcome.seconds:.0f} s")
@@ -53,9 +57,9 @@ def faults(call: Call, outcome: Outcome) -> list[str]:
 
 def _words(call: Call, outcome: Outcome) -> list[str]:
     found = [f"says {words!r}" for words in _ADMISSIONS if words in outcome.stderr.lower()]
-    if outcome.trouble or not outcome.status or 2 in call.closed:
+    if outcome.trouble or not outcome.status or 2 in call.closed or (call.told and not outcome.stderr):
         return found
-    lines = outcome.stderr.splitlines()
+    lines = outcome.stderr.splitlines()[-1 if call.tells_progress else 0 :]
     if len(lines) != 1 or not lines[0].startswith("rdchat"):
         found.append(f"{len(lines)} lines on standard error, not one of rdchat's")
     if exception := _EXCEPTION.search(outcome.stderr):

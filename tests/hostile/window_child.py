@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import batched
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,18 +24,22 @@ from rdchat.app import App
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.settings import Settings
 from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.storage.search_reader import SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Mode, SamplingParams
 from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.window.main_window import MainWindow
 from tests.hostile.heartbeat import Heartbeat, Script, either, wait
 from tests.services.fakes import Gate, Reply, ScriptedEngine
+from tests.ui.hovering import parts_of, tips_of
 
 _LOADING_S, _WRITING_S, _STOPPING_S, _LOOKING_S = 50.0, 3.0, 3.0, 1.0
 _ADMISSIONS = ("something unexpected", "a mistake", "Traceback")
 _PIECE = 200  # characters of a token, where a text is streamed
 _CHATS_LOOKED_AT = 3
+_PLACES_AT_ONCE = 3  # that the pointer rests on between two beats
 _TOKEN_S = 0.0005
 
 
@@ -107,7 +112,7 @@ class Visitor(QObject):
                 replace(controller.drafting.settings, mode=Mode.DRAFTER, drafter=order["drafter"])
             )
         yield from self._ask()
-        self._judge(controller.drafting.plain_reason)
+        self._judge(controller.drafting.last_problem)
         os.environ["RDCHAT_DATA_DIR"] = own_data
         yield from self._good_again()
 
@@ -168,6 +173,8 @@ class Visitor(QObject):
         for chat in controller.desk.conversations()[:_CHATS_LOOKED_AT]:
             controller.desk.open_conversation(chat.id)
             yield wait(_LOOKING_S / 4)
+        if order["only_model"] is not None:
+            yield from self._point_at_all(opened.window, order["only_model"])
         controller.send("Hello")
         yield either(lambda: controller.state is EngineState.IDLE, _LOADING_S)
         if controller.state is not EngineState.IDLE:
@@ -179,6 +186,14 @@ class Visitor(QObject):
             self._faults.append("the engine thread does not end")
         opened.window.deleteLater()
         self._heart.longest_s = measured  # closing a window is no gap of one
+
+    def _point_at_all(self, window: MainWindow, model: str) -> Script:
+        """List the chats of a model alone, and rest the pointer on each part of the window."""
+        window.sidebar.filter.choose(SearchQuery(model=model))
+        yield wait(_LOOKING_S / 4)
+        for part in parts_of(window):
+            for _ in batched(tips_of(part), _PLACES_AT_ONCE, strict=False):
+                yield lambda: True
 
     def _note_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """Take what nothing catches, in the app's slots too, for a fault."""

@@ -12,7 +12,7 @@ from tests.hostile.samples import ROOT, samples
 from tests.hostile.watch import ending, is_readable, kill_tree, tree_bytes, watch
 
 LONGEST_GAP_MS = 100
-_ON_THE_COMMAND_LINE_ONLY = {Kind.PROMPTS, Kind.ARGUMENTS}
+_ON_THE_COMMAND_LINE_ONLY = {Kind.PROMPTS, Kind.ARGUMENTS, Kind.HUB, Kind.IMPORTS}
 _TRIES = 3  # this machine may be busy with something else once or twice
 _IDLE_BYTES = 2_000_000_000
 
@@ -119,4 +119,5 @@ class WindowRunner:
 
 def _order(call: Call) -> dict[str, str | None]:
     paths = {"model": call.model, "drafter": call.drafter, "data": call.data, "store": call.store}
-    return {"text": call.text} | {name: None if path is None else str(path) for name, path in paths.items()}
+    named = {name: None if path is None else str(path) for name, path in paths.items()}
+    return {"text": call.text, "only_model": call.only_model} | named

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from rdchat.hub.cache_layout import CachedRepository, repository_of
-from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadRequest
+from rdchat.hub.downloads.download import Download, DownloadLimits
 from rdchat.hub.downloads.repository_download import RepositoryDownload
-from rdchat.hub.downloads.standing import Standing
+from rdchat.hub.downloads.running_download import RunningDownload
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.tokens import Tokens
 
@@ -32,11 +32,11 @@ def small_files() -> dict[str, bytes]:
     }
 
 
-class NotedStanding(Standing):
+class NotedDownload(RunningDownload):
     """Remembers all that was said of connections."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, download: Download) -> None:
+        super().__init__(download)
         self.said: list[str] = []
 
     def note(self, name: str, words: str, wait_s: float = 0.0) -> None:
@@ -47,14 +47,14 @@ class NotedStanding(Standing):
 
 def download(
     name: str = NAME, revision: str = "main", gguf: str = "", limits: DownloadLimits = LIMITS, **changed: float
-) -> tuple[Path, NotedStanding]:
+) -> tuple[Path, NotedDownload]:
     """Download a model here; return its snapshot and what was said."""
-    standing = NotedStanding()
+    wanted = Download(name, revision, gguf)
+    running = NotedDownload(wanted)
     access = Tokens().access(find_endpoint())
-    request = DownloadRequest("one", name, revision, gguf)
     limits = replace(limits, **changed)
-    folder = asyncio.run(RepositoryDownload(repository_of(name), request, access, limits, standing).run())
-    return folder, standing
+    folder = asyncio.run(RepositoryDownload(repository_of(name), wanted, access, limits, running).run())
+    return folder, running
 
 
 def cached(name: str = NAME) -> CachedRepository:

@@ -1,6 +1,7 @@
 """What a test's hub holds, what goes wrong with it, and what was asked of it."""
 
 import hashlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,20 +39,24 @@ class Fault:
 
     Attributes:
         status: Answered instead of the bytes, with `headers`.
+        body: Answered by the API.
         cut: Bytes after which the connection ends.
         stall: Bytes after which nothing comes any more.
         ignore_range: Whether all bytes are sent from the first.
         damage: Whether a byte is wrong.
         redirect: Where the request is sent instead.
+        raw: Gives the whole answer, headers included, in pieces; they are sent as long as somebody takes them.
     """
 
     status: int = 0
+    body: bytes = b"{}"
     headers: dict[str, str] = field(default_factory=dict)
     cut: int | None = None
     stall: int | None = None
     ignore_range: bool = False
     damage: bool = False
     redirect: str = ""
+    raw: Callable[[], Iterable[bytes]] | None = None
 
 
 @dataclass(frozen=True)

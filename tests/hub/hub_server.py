@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -29,7 +29,7 @@ class HubServer:
     Attributes:
         repositories: By hub id.
         requests: What came, in order.
-        sent: Bytes sent of each digest.
+        sent: Bytes sent of each digest; of raw answers with no digest.
         faults: What goes wrong with the next requests for the bytes of a file, by its name; each is used once.
         api_faults: What goes wrong with the next requests to the API.
         bytes_per_second: Of each connection; None for all that there is.
@@ -52,7 +52,9 @@ class HubServer:
         self.before_api: Callable[[str], object] = lambda _path: None
         self.closing = threading.Event()
         self._servers = [_Server(self) for _ in range(2)]
-        self._threads = [threading.Thread(target=server.serve_forever, args=(0.05,)) for server in self._servers]
+        self._threads = [
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True) for server in self._servers
+        ]
         for thread in self._threads:
             thread.start()
         self.url = f"http://127.0.0.1:{self._servers[0].server_port}"
@@ -149,16 +151,25 @@ class _Handler(BaseHTTPRequestHandler):
             return False
         return True
 
-    def _api(self, words: list[str], query: dict[str, list[str]]) -> None:
+    def _goes_wrong(self) -> bool:
+        """Note a request to the API, and do what is to go wrong with it; False where nothing is."""
         self._note("")
         self.hub.before_api(self.path)
-        if self.hub.api_faults:
-            fault = self.hub.api_faults.pop(0)
-            if fault.cut is not None:
-                self._end()
-            else:
-                self._answer(fault.status, fault.headers, b"{}")
-        elif not words:
+        if not self.hub.api_faults:
+            return False
+        fault = self.hub.api_faults.pop(0)
+        if fault.raw is not None:
+            self._send_raw(fault.raw())
+        elif fault.cut is not None:
+            self._end()
+        else:
+            self._answer(fault.status, fault.headers, fault.body)
+        return True
+
+    def _api(self, words: list[str], query: dict[str, list[str]]) -> None:
+        if self._goes_wrong():
+            return
+        if not words:
             self._search(query)
         elif not self._refused(repository := self.hub.repositories.get("/".join(words[:2]))):
             assert repository is not None
@@ -199,7 +210,8 @@ class _Handler(BaseHTTPRequestHandler):
         }
 
     def _whoami(self) -> None:
-        self._note("")
+        if self._goes_wrong():
+            return
         known = self.headers.get("Authorization", "") == f"Bearer {self.hub.token}"
         body = {"type": "user", "name": "mia"} if known else {"error": "Invalid credentials in Authorization header"}
         self._answer(200 if known else 401, {"Content-Type": "application/json"}, json.dumps(body).encode())
@@ -255,6 +267,9 @@ class _Handler(BaseHTTPRequestHandler):
             before()
         faults = self.hub.faults.get(name)
         fault = faults.pop(0) if faults else Fault()
+        if fault.raw is not None:
+            self._send_raw(fault.raw())
+            return
         if fault.status:
             self._answer(fault.status, fault.headers, b"")
             return
@@ -296,6 +311,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.closing.wait(10)
         if end < len(data):
             self._end()
+
+    def _send_raw(self, pieces: Iterable[bytes]) -> None:
+        self.close_connection = True
+        for piece in pieces:
+            self.wfile.write(piece)
+            self.hub.sent[""] += len(piece)
+            if self.hub.closing.is_set():
+                break
 
     def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.send_response(status)

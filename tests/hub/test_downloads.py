@@ -9,8 +9,9 @@ import pytest
 
 from rdchat.errors import NetworkError
 from rdchat.hub.cache_layout import CachedRepository
+from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_record import DownloadRecord, give_up, records_of, remove_strays
-from rdchat.hub.downloads.standing import Standing
+from rdchat.hub.downloads.running_download import RunningDownload
 from rdchat.hub.hub_errors import HubError
 from rdchat.hub.known_files import HubFile, RepositoryFiles
 from tests.hub.downloading import (
@@ -31,9 +32,9 @@ NEWER = "b" * 40
 def test_a_model_comes_whole_and_the_hubs_own_library_finds_it(hub: HubServer, tmp_path: Path) -> None:
     files = small_files()
     commit = hub.add(NAME, files)
-    folder, standing = download()
+    folder, running = download()
     check_whole(folder, files)
-    assert standing.fetched_bytes == sum(map(len, files.values()))
+    assert running.fetched_bytes == sum(map(len, files.values()))
 
     from huggingface_hub import scan_cache_dir, try_to_load_from_cache
 
@@ -50,8 +51,8 @@ def test_what_is_here_is_not_fetched_again(hub: HubServer) -> None:
     hub.add(NAME, files)
     download()
     sent = hub.sent.total()
-    folder, standing = download()
-    assert (hub.sent.total(), standing.fetched_bytes) == (sent, 0)
+    folder, running = download()
+    assert (hub.sent.total(), running.fetched_bytes) == (sent, 0)
     check_whole(folder, files)
 
 
@@ -62,8 +63,8 @@ def test_another_revision_fetches_only_what_differs(hub: HubServer) -> None:
     newer = files | {"config.json": b'{"model_type": "llama", "newer": 1}'}
     hub.repositories[NAME].commits["a" * 40] = newer
     hub.repositories[NAME].branches["newer"] = "a" * 40
-    second, standing = download(revision="newer")
-    assert standing.fetched_bytes == len(newer["config.json"])
+    second, running = download(revision="newer")
+    assert running.fetched_bytes == len(newer["config.json"])
     check_whole(first, files)
     check_whole(second, newer)
     assert cached().references() == {first.name: ["main"], "a" * 40: ["newer"]}
@@ -133,9 +134,9 @@ def test_a_download_that_failed_goes_on_in_another_process(hub: HubServer) -> No
     assert caught.value.hint.startswith("What was downloaded is kept.")
     check_nothing_installed()
     assert records_of(cached())[0].done_bytes(cached()) == sum(map(len, files.values())) - 250_000
-    folder, standing = download()
+    folder, running = download()
     check_whole(folder, files)
-    assert standing.fetched_bytes == 250_000
+    assert running.fetched_bytes == 250_000
     assert records_of(cached()) == []
     assert hub.sent.total() == sum(map(len, files.values()))
 
@@ -169,10 +170,10 @@ def cut_off_and_squashed(hub: HubServer, newer: dict[str, bytes]) -> str:
 def test_a_commit_that_the_hub_dropped_gives_way_to_what_it_has_now(hub: HubServer) -> None:
     newer = small_files() | {"config.json": b'{"model_type": "llama", "newer": 1}', "tokenizer.json": b"{}"}
     cut_off_and_squashed(hub, newer)
-    folder, standing = download()
+    folder, running = download()
     assert folder.name == NEWER
     check_whole(folder, newer)
-    assert standing.said == [f"{NAME} has changed on the hub: its new version is fetched."]
+    assert running.said == [f"{NAME} has changed on the hub: its new version is fetched."]
     assert hub.sent[sha256(newer[WEIGHTS])] == len(newer[WEIGHTS]), "what recurs goes on from its byte"
     assert hub.sent[git_sha1(newer["README.md"])] == len(newer["README.md"]), "and is not fetched twice"
     assert {path.name for path in cached().blobs.iterdir()} == set(cached().blobs_of(NEWER).values())
@@ -242,13 +243,13 @@ def _too_many_files(*_arguments: object, **_options: object) -> NoReturn:
 
 
 def test_what_the_hub_said_is_shown_while_all_connections_are_well() -> None:
-    standing = Standing()
-    standing.note("", "It has changed.")
-    assert standing.all_notes() == ("It has changed.",)
-    standing.note(WEIGHTS, "No data.")
-    assert standing.all_notes() == ("No data.",)
-    standing.note(WEIGHTS, "")
-    assert standing.all_notes() == ("It has changed.",)
+    running = RunningDownload(Download(NAME))
+    running.note("", "It has changed.")
+    assert running.record.notes == ("It has changed.",)
+    running.note(WEIGHTS, "No data.")
+    assert running.record.notes == ("No data.",)
+    running.note(WEIGHTS, "")
+    assert running.record.notes == ("It has changed.",)
 
 
 def test_what_no_record_names_goes_and_what_recurs_is_used(hub: HubServer) -> None:
@@ -293,9 +294,9 @@ def test_a_server_that_knows_no_ranges_begins_again_and_that_is_said(hub: HubSer
     files = small_files()
     hub.add(NAME, files)
     hub.fault(WEIGHTS, Fault(cut=100_000), Fault(ignore_range=True))
-    folder, standing = download()
+    folder, running = download()
     check_whole(folder, files)
-    assert f"The server does not go on with {WEIGHTS}: it begins again." in standing.said
+    assert f"The server does not go on with {WEIGHTS}: it begins again." in running.said
     assert hub.sent[sha256(files[WEIGHTS])] == len(files[WEIGHTS]) + 100_000
 
 
@@ -312,18 +313,18 @@ def test_a_server_with_another_etag_goes_on_with_what_another_sent(hub: HubServe
     files = small_files()
     hub.add(NAME, files)
     hub.fault(WEIGHTS, Fault(cut=100_000, headers={"ETag": '"older"'}))
-    folder, standing = download()
+    folder, running = download()
     check_whole(folder, files)
-    assert standing.fetched_bytes == sum(map(len, files.values()))
+    assert running.fetched_bytes == sum(map(len, files.values()))
 
 
 def test_a_stalled_connection_is_said_and_made_anew(hub: HubServer) -> None:
     files = small_files()
     hub.add(NAME, files)
     hub.fault(WEIGHTS, Fault(stall=50_000))
-    folder, standing = download(stall_s=0.1)
+    folder, running = download(stall_s=0.1)
     check_whole(folder, files)
-    assert any(words.startswith("No data for") and "Trying again in" in words for words in standing.said)
+    assert any(words.startswith("No data for") and "Trying again in" in words for words in running.said)
     assert hub.starts(files[WEIGHTS]) == [0, 50_000]
 
 
@@ -333,8 +334,8 @@ def test_a_wrong_checksum_is_never_installed(hub: HubServer, again: int) -> None
     hub.add(NAME, files)
     hub.fault(WEIGHTS, *[Fault(damage=True)] * (1 + again))
     if not again:
-        folder, standing = download()
-        assert f"{WEIGHTS} does not have its checksum: it begins again." in standing.said
+        folder, running = download()
+        assert f"{WEIGHTS} does not have its checksum: it begins again." in running.said
         check_whole(folder, files)
         return
     with pytest.raises(HubError, match="without the checksum"):
@@ -373,10 +374,10 @@ def test_offline_nothing_is_asked(hub: HubServer, monkeypatch: pytest.MonkeyPatc
 def test_same_content_under_two_names_is_fetched_once(hub: HubServer) -> None:
     files = small_files() | {"model-copy.safetensors": random_bytes(400_000, 2)}
     hub.add(NAME, files)
-    folder, standing = download()
+    folder, running = download()
     check_whole(folder, files)
-    assert standing.fetched_bytes == sum(map(len, small_files().values()))
-    assert sum(file.size for file in standing.file_progress()) == standing.fetched_bytes
+    assert running.fetched_bytes == sum(map(len, small_files().values()))
+    assert sum(file.size for file in running.record.files) == running.fetched_bytes
 
 
 def test_a_record_is_what_was_written(hub: HubServer) -> None:

@@ -55,7 +55,7 @@ def test_the_token_goes_to_no_other_host_that_a_list_goes_on_at(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_right")
     trusted.api_faults = [
-        Fault(status=200, headers={"Link": f'<{host}/api/models?cursor=x>; rel="next"'})
+        Fault(status=200, body=b"[]", headers={"Link": f'<{host}/api/models?cursor=x>; rel="next"'})
         for host in (trusted.url, trusted.store)
     ]
     HubApi(Tokens().access(find_endpoint())).search("small")
@@ -64,7 +64,6 @@ def test_the_token_goes_to_no_other_host_that_a_list_goes_on_at(
 
 
 def test_a_mirror_is_sent_no_token_unless_its_host_is_named(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does huggingface_hub send the one that it finds."""
     hub.add(NAME, small_files())
     monkeypatch.setenv("HF_TOKEN", "hf_right")
     download()
@@ -75,7 +74,7 @@ def test_a_mirror_is_sent_no_token_unless_its_host_is_named(hub: HubServer, monk
 
 
 def test_nothing_is_asked_that_was_not_asked_for(hub: HubServer) -> None:
-    """huggingface_hub's telemetry would fetch a list of programs to look for in the environment."""
+    """No telemetry, and no look for a newer version."""
     hub.add(NAME, small_files())
     download()
     HubApi(Tokens().access(find_endpoint())).search("small")
@@ -85,12 +84,35 @@ def test_nothing_is_asked_that_was_not_asked_for(hub: HubServer) -> None:
     )
 
 
-@pytest.mark.parametrize("location", ["file:///etc/passwd", "http://user@127.0.0.1/", "", "ftp://127.0.0.1/x"])
+@pytest.mark.parametrize(
+    "location",
+    [
+        "file:///etc/passwd",
+        "http://user@127.0.0.1/",
+        "",
+        "ftp://127.0.0.1/x",
+        "http://[::1",
+        "http://127.0.0.1:99999/",
+        "http://127.0.0.1:port/",
+    ],
+)
 def test_redirects_to_what_is_no_server_are_refused(hub: HubServer, location: str) -> None:
     hub.add(NAME, small_files())
     hub.fault(WEIGHTS, Fault(redirect=location or " "))
     with pytest.raises(HubError, match="address that is not safe"):
         download()
+    check_nothing_installed()
+
+
+@pytest.mark.parametrize("host", ["x" * 64 + ".example", "a..example", "ex\xadample", "-", "%00"])
+def test_redirects_to_hosts_that_cannot_be_are_said(hub: HubServer, host: str) -> None:
+    hub.add(NAME, small_files())
+    hub.fault(WEIGHTS, *[Fault(redirect=f"http://{host}/")] * 4)
+    with pytest.raises(HubError, match=r"an address that|cannot be reached"):
+        download()
+    hub.api_faults = [Fault(status=302, headers={"Location": f"http://{host}/"})]
+    with pytest.raises(HubError, match=r"an address that|cannot be reached"):
+        HubApi(Tokens().access(find_endpoint())).search("small")
     check_nothing_installed()
 
 
@@ -128,9 +150,9 @@ def test_too_many_requests_wait_as_long_as_the_hub_asks(hub: HubServer) -> None:
     hub.add(NAME, files)
     hub.api_faults = [Fault(status=429, headers={"Retry-After": "0"})]
     hub.fault(WEIGHTS, Fault(status=429, headers={"Retry-After": "1"}))
-    folder, standing = download()
+    folder, running = download()
     check_whole(folder, files)
-    assert "The hub is asked too often. Trying again in 1 s." in standing.said
+    assert "The hub is asked too often. Trying again in 1 s." in running.said
 
 
 def test_a_wait_that_is_too_long_is_left_to_the_person(hub: HubServer) -> None:
@@ -140,6 +162,29 @@ def test_a_wait_that_is_too_long_is_left_to_the_person(hub: HubServer) -> None:
         download()
     assert caught.value.hint == "What was downloaded is kept. Resume the download in 60 minutes."
     assert records_of(cached())
+
+
+@pytest.mark.parametrize(
+    ("asked", "when"),
+    [("5400", "in 90 minutes"), ("86400", "in 24 hours"), ("99999999999", "later"), ("9" * 5000, "later")],
+)
+def test_a_wait_is_said_in_words_that_fit_it(hub: HubServer, asked: str, when: str) -> None:
+    hub.add(NAME, small_files())
+    hub.fault(WEIGHTS, Fault(status=429, headers={"Retry-After": asked}))
+    with pytest.raises(HubError, match="asked too often") as caught:
+        download()
+    assert caught.value.hint == f"What was downloaded is kept. Resume the download {when}."
+    hub.api_faults = [Fault(status=429, headers={"Retry-After": asked})]
+    with pytest.raises(HubError, match="asked too often") as caught:
+        HubApi(Tokens().access(find_endpoint())).search("small")
+    assert caught.value.hint == f"Try again {when}."
+
+
+def test_a_wait_until_a_time_goes_by_the_hubs_own_clock() -> None:
+    """This machine's may be years off."""
+    until, now = "Wed, 21 Oct 2015 07:28:30 GMT", "Wed, 21 Oct 2015 07:28:00 GMT"
+    assert wait_of({"retry-after": until, "date": now}) == 30
+    assert wait_of({"retry-after": until, "date": "no time"}) is None
 
 
 def test_waits_are_read_in_all_their_forms() -> None:
@@ -214,14 +259,8 @@ def test_a_proxy_of_the_environment_is_used(hub: HubServer, monkeypatch: pytest.
         monkeypatch.delenv(name)
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    from huggingface_hub.utils import close_session
-
-    close_session()  # its connections know of no proxy
-    try:
-        with pytest.raises(HubError, match="cannot be reached"):
-            download()
-    finally:
-        close_session()
+    with pytest.raises(HubError, match="cannot be reached"):
+        download()
     assert hub.requests == []
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
-from huggingface_hub.utils import close_session
 
 from rdchat.hub.hub_errors import HubError
 from tests.hub.downloading import NAME, check_whole, download, small_files
@@ -24,9 +23,7 @@ def socks(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[SocksServ
         monkeypatch.delenv(name)
     with socks_server() as server:
         monkeypatch.setenv("ALL_PROXY", server.url)
-        close_session()  # its connections know of no proxy
         yield server
-        close_session()
         gc.collect()
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from rdchat.hub.downloads import child, download_queue
-from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadRequest, DownloadState
+from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_queue import DownloadQueue
 from tests.hub.downloading import LIMITS, NAME, small_files
 from tests.hub.hub_server import Fault, HubServer
@@ -35,17 +35,10 @@ def test_a_stalled_download_lets_the_machine_sleep_until_bytes_come_again(
 
 
 async def download_and_watch(awake: list[str]) -> None:
-    ended = asyncio.Event()
-
-    def tell(progress: DownloadProgress) -> None:
-        if progress.state is DownloadState.FINISHED:
-            ended.set()
-
-    queue = DownloadQueue(tell, replace(LIMITS, stall_s=1.0))
+    queue = DownloadQueue()
     watch = asyncio.create_task(child._stay_awake(queue))
-    queue.start(DownloadRequest("one", NAME), None)
-    await asyncio.wait_for(ended.wait(), 30)
+    limits = replace(LIMITS, stall_s=1.0)
+    await asyncio.wait_for(queue.download(Download(NAME), None, limits, lambda _record: None), 30)
     while awake[-1:] != ["let go"]:
         await asyncio.sleep(0.01)
     watch.cancel()
-    await queue.close()

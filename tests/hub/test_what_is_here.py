@@ -41,8 +41,8 @@ def test_a_damaged_blob_is_fetched_anew(hub: HubServer) -> None:
     hub.add(NAME, files)
     folder, _ = download()
     (folder / WEIGHTS).write_bytes(b"x" * len(files[WEIGHTS]))
-    again, standing = download()
-    assert standing.fetched_bytes == len(files[WEIGHTS])
+    again, running = download()
+    assert running.fetched_bytes == len(files[WEIGHTS])
     check_whole(again, files)
 
 

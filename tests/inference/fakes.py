@@ -22,7 +22,7 @@ from rdchat.inference.api.requests import (
     ThinkingChoice,
 )
 from rdchat.inference.decoding.draft import Draft, Drafter
-from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter
+from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.prompts.model_prompts import TemplateRefusedError, TokenizerProcess

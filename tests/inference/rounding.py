@@ -1,13 +1,19 @@
 """A device whose rounding depends on the number of rows, as Metal's does, on any machine.
 
 Metal has one kernel for products of one row (`qmv`), another for a few (`qmv_wide`, tiles of 5 rows) and another for
-many (`qmm`), and each adds up in an order of its own. `rounding_by_rows` does so to every matrix product that is begun
-from Python: it becomes a sum of products of pieces, whose lengths depend on the number of rows, and the sums between
-them are rounded to 16 bits. That is coarser than Metal, which rounds once, at the end.
+many (`qmm`), and each adds up in an order of its own. `rounding_by_rows` does so to every product of matrices that is
+begun from Python: it becomes a sum of products of pieces, whose lengths depend on the number of rows, and the sums
+between them are rounded to 16 bits. That is coarser than Metal, which rounds once, at the end.
+
+The products are made of additions and multiplications element by element, which IEEE 754 defines to the bit. The host's
+own products are not used: its BLAS picks kernels by processor, and some give a row other bits beside others.
 """
 
+import operator
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import reduce
+from math import prod
 from typing import Any
 
 import mlx.core as mx
@@ -18,7 +24,7 @@ _PIECE = 40  # with more rows
 
 active: list[mx.Dtype | None] = []  # what sums are rounded to, in each `rounding_by_rows` that is open
 
-_matmul, _gather_mm = mx.matmul, mx.gather_mm
+_matmul = mx.matmul
 
 
 @contextmanager
@@ -67,16 +73,13 @@ class _Rounding:
     def __init__(self, rounded_to: mx.Dtype | None) -> None:
         self._rounded_to = rounded_to
 
-    def product(self, a: mx.array, b: mx.array, **options: Any) -> mx.array:
+    def product(self, a: mx.array, b: mx.array) -> mx.array:
         if not isinstance(b, mx.array) or min(a.ndim, b.ndim) < 2 or not mx.issubdtype(b.dtype, mx.floating):
-            return _matmul(a, b, **options)
-        rows = a.size // a.shape[-1] if b.ndim == 2 else a.shape[-2]
-        return self._in_pieces(rows, a, b, lambda left, right: _matmul(left, right, **options))
+            return _matmul(a, b)
+        return self._in_pieces(a.size // a.shape[-1] if b.ndim == 2 else a.shape[-2], a, b)
 
-    def sum_of_product(
-        self, c: mx.array, a: mx.array, b: mx.array, alpha: float = 1.0, beta: float = 1.0, **options: Any
-    ) -> mx.array:
-        return beta * c + alpha * self.product(a, b, **options)
+    def sum_of_product(self, c: mx.array, a: mx.array, b: mx.array, alpha: float = 1.0, beta: float = 1.0) -> mx.array:
+        return beta * c + alpha * self.product(a, b)
 
     def quantized_product(
         self, x: mx.array, w: mx.array, scales: mx.array, biases: Any = None, transpose: bool = True, **options: Any
@@ -84,13 +87,13 @@ class _Rounding:
         return self.product(x, _unpacked(x, w, scales, biases, transpose, options))
 
     def gathered_product(
-        self, a: mx.array, b: mx.array, lhs_indices: Any = None, rhs_indices: Any = None, **options: Any
+        self, a: mx.array, b: mx.array, lhs_indices: Any = None, rhs_indices: Any = None, sorted_indices: bool = False
     ) -> mx.array:
-        def multiply(left: mx.array, right: mx.array) -> mx.array:
-            pair = (left.astype(mx.float32), right.astype(mx.float32))  # on a CPU there is no other
-            return _gather_mm(*pair, lhs_indices, rhs_indices, **options).astype(left.dtype)
-
-        return self._in_pieces(a.size // a.shape[-1], a, b, multiply)
+        left, right = (
+            matrices.reshape(-1, *matrices.shape[-2:])[_all_of(matrices) if indices is None else indices]
+            for matrices, indices in ((a, lhs_indices), (b, rhs_indices))
+        )
+        return self._in_pieces(a.size // a.shape[-1], left, right)
 
     def gathered_quantized_product(
         self,
@@ -105,7 +108,7 @@ class _Rounding:
         **options: Any,
     ) -> mx.array:
         weights = _unpacked(x, w, scales, biases, transpose, options)
-        return self.gathered_product(x, weights, lhs_indices, rhs_indices, sorted_indices=sorted_indices)
+        return self.gathered_product(x, weights, lhs_indices, rhs_indices)
 
     def attention(
         self, q: mx.array, k: mx.array, v: mx.array, *, scale: float, mask: Any = None, sinks: Any = None, **_: Any
@@ -122,19 +125,32 @@ class _Rounding:
         weights = mx.softmax(scores, axis=-1)[..., scores.shape[-1] - k.shape[-2] :]
         return self.product(weights.astype(v.dtype), v)
 
-    def _in_pieces(
-        self, rows: int, a: mx.array, b: mx.array, multiply: Callable[[mx.array, mx.array], mx.array]
-    ) -> mx.array:
-        """Return a @ b; a is (..., n, inner) and b (..., inner, m)."""
+    def _in_pieces(self, rows: int, a: mx.array, b: mx.array) -> mx.array:
+        """Return a @ b, rounded as for so many rows; a is (..., n, inner) and b (..., inner, m)."""
+        kept = mx.result_type(a, b)
         length = next((piece for most, piece in _PIECES if rows <= most), _PIECE)
+        left, right = a.astype(mx.float32)[..., None], b.astype(mx.float32)[..., None, :, :]
         total: mx.array | None = None
         for start in range(0, a.shape[-1], length):
-            part = multiply(a[..., start : start + length], b[..., start : start + length, :])
+            end = start + length
+            part = _sum_of_rows(left[..., start:end, :] * right[..., start:end, :])
             total = part if total is None else total + part
-            if self._rounded_to is not None:
-                total = total.astype(self._rounded_to).astype(part.dtype)
+            total = total.astype(self._rounded_to or kept).astype(mx.float32)
         assert total is not None
-        return total
+        return total.astype(kept)
+
+
+def _sum_of_rows(terms: mx.array) -> mx.array:
+    """Return the sum (..., m) of (..., n, m), added up in an order that only n decides."""
+    while terms.shape[-2] % 2 == 0:
+        half = terms.shape[-2] // 2
+        terms = terms[..., :half, :] + terms[..., half:, :]
+    return reduce(operator.add, (terms[..., row, :] for row in range(terms.shape[-2])))
+
+
+def _all_of(matrices: mx.array) -> mx.array:
+    """Return the indices of all matrices, in the shape of their batch."""
+    return mx.arange(prod(matrices.shape[:-2])).reshape(matrices.shape[:-2])
 
 
 def _unpacked(

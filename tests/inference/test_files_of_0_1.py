@@ -16,7 +16,7 @@ from rdchat import paths
 from rdchat.inference.auto.costs.cost_file import CostFile
 from rdchat.inference.auto.estimates.acceptance_file import read_acceptance
 from rdchat.inference.benchmark.csv_format import read_csv
-from rdchat.inference.drafting.folders.drafter_folder import load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batch import ConversationBatch

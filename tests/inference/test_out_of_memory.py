@@ -54,6 +54,7 @@ def write(session: ChatSession, request: GenerationRequest, text: list[str]) -> 
 @pytest.mark.parametrize(
     ("mode", "calls"), grid([Mode.OFF, Mode.LOOKUP, Mode.AUTO], [2, 20])
 )  # while the prompt is read, and while the reply is written
+@pytest.mark.across_rows
 def test_the_text_so_far_has_come_and_the_next_reply_is_a_fresh_sessions(
     device: Device, mode: Mode, calls: int
 ) -> None:

@@ -1,7 +1,12 @@
 """The engine on a device where rounding depends on the number of rows: near-ties fall otherwise, and nothing else."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
@@ -11,7 +16,7 @@ from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
 from rdchat.inference.api.bench_results import BenchRun
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.inference.benchmark.report import summarise
+from rdchat.inference.benchmark.result import BenchResult
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.hooks import ModelHooks
@@ -23,6 +28,7 @@ from rdchat.inference.target.verifier import Verifier
 from rdchat.services.engine.race import RaceResult, Replay
 from tests.grids import grid, share
 from tests.inference.fakes import lenient, shared_family, shared_llama
+from tests.inference.families import TREES, network_of
 from tests.inference.near_ties import CASES, FAMILIES, near_ties
 from tests.inference.rounding import coarse_rounding_by_rows, rounding_by_rows
 
@@ -40,14 +46,35 @@ def rounding() -> Iterator[None]:
 def test_products_round_by_rows_and_not_by_what_the_other_rows_hold(dtype: mx.Dtype) -> None:
     a, b = (mx.random.normal(shape, key=mx.random.key(n)).astype(dtype) for n, shape in enumerate([(16, 64), (64, 99)]))
     first = [np.array((a[:rows] @ b)[0].astype(mx.float32)) for rows in ROWS]
-    for other in ROWS:
-        repeated = mx.repeat(a[:1], other, axis=0) @ b
-        assert (np.array(repeated[0].astype(mx.float32)) == first[ROWS.index(other)]).all()
+    for rows, row in zip(ROWS, first, strict=True):
+        repeated = mx.repeat(a[:1], rows, axis=0) @ b
+        assert (np.array(repeated.astype(mx.float32)) == row).all(), "a row's place does not matter"
     assert (first[1] == first[2]).all(), "two to five rows share a kernel"
     assert (first[3] == first[4]).all(), "so do six and more"
     for one, other in ((0, 1), (1, 3), (0, 3)):
         error = np.abs(first[one] - first[other]).max()
         assert 0 < error < 50 * mx.finfo(dtype).eps * np.abs(first[one]).max()
+
+
+def test_logits_are_the_same_with_other_kernels_of_the_host() -> None:
+    """OpenBLAS picks kernels by processor, which add up in different orders; every x86 of today has Nehalem's."""
+    code = "from tests.inference.test_rounding_by_rows import logits_by_rows; print(logits_by_rows())"
+    with_others = {**os.environ, "OPENBLAS_CORETYPE": "Nehalem"}
+    command, root = [sys.executable, "-c", code], Path(__file__).parents[2]
+    told = subprocess.run(command, env=with_others, cwd=root, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == logits_by_rows()
+
+
+def logits_by_rows() -> str:
+    """Return digests of the logits of several rows, of models with products of every kind."""
+    digests: list[str] = []
+    with rounding_by_rows():
+        for family, dtype in (("llama", "float32"), ("gpt_oss", "bfloat16"), ("qwen3_moe", "4bit")):
+            network = network_of(*TREES[family], dtype)
+            for rows in ROWS:
+                logits = np.array(network(mx.arange(1, rows + 1)[None]).astype(mx.float32))
+                digests.append(sha256(logits.tobytes()).hexdigest()[:8])
+    return " ".join(digests)
 
 
 @pytest.mark.parametrize(("family", "dtype", "mode", "temperature"), share(CASES))
@@ -126,4 +153,4 @@ def test_a_benchmark_and_a_race_call_near_ties_so_and_blame_nobody() -> None:
         result = RaceResult(Replay(baseline), Replay(run), "Drafting", 1.0, difference)
         assert result.parted_by_rounding
         assert "a near-tie, which rounding in bfloat16 decides" in result.verdict
-    assert [report.identical_text for report in summarise(plan, runs)] == [True, False]
+    assert [report.identical_text for report in BenchResult(plan, tuple(runs), {}).reports] == [True, False]

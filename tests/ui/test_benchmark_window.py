@@ -133,7 +133,7 @@ def test_results_are_shown_by_setting_and_by_group(qtbot: QtBot, chat: Chat, ben
     assert row(bench.results.groups.table, 0) | {"Group": "greetings", "Of plain": "2.00x"} == row(
         bench.results.groups.table, 0
     )
-    assert "2.00x plain decoding" in bench.results.picture.plot.words
+    assert "2.00x plain decoding" in bench.results.picture.words
 
 
 def test_a_running_benchmark_shows_where_it_stands_and_can_be_stopped(

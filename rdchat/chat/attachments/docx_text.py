@@ -2,14 +2,16 @@
 
 import io
 import zipfile
+from typing import NoReturn
+from xml.parsers import expat
 
 from rdchat.chat.attachments.attached_file import FileRefusedError
 from rdchat.chat.attachments.html_text import html_to_text
 
 _MOST_BYTES = 256 << 20  # unpacked, pictures too
 _MOST_XML_BYTES = 32 << 20  # of one part; its tree takes some twenty times as much
-_READ = ("word/document.xml", "word/numbering.xml", "word/styles.xml", "word/footnotes.xml", "word/endnotes.xml",
-         "word/comments.xml", "[Content_Types].xml", "_rels/.rels", "word/_rels/document.xml.rels")  # fmt: skip
+_PICTURES = "word/media/"
+_CHUNK = 1 << 16
 _DAMAGED = "{name} is damaged, or no DOCX.", "Open it in Word or Pages and save it again."
 _LARGE = "{name} unpacks to more than rdchat reads.", "Save the part that you need as a file of its own."
 
@@ -23,8 +25,8 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
     import mammoth  # noqa: PLC0415  only the reading process needs it
 
     try:
-        _check(data, name)
-        html = mammoth.convert_to_html(io.BytesIO(data), convert_image=lambda _image: []).value
+        safe = io.BytesIO(_without_dtds(data, name))
+        html = mammoth.convert_to_html(safe, convert_image=lambda _image: []).value
     except (FileRefusedError, MemoryError):
         raise
     except Exception as error:  # a stranger's file: anything can be wrong in it
@@ -33,21 +35,70 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
     if not text.strip():
         raise FileRefusedError(f"{name} has no text.", "Perhaps it has pictures only; rdchat cannot look at them yet.")
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        has_pictures = any(each.startswith("word/media/") for each in archive.namelist())
+        has_pictures = any(each.startswith(_PICTURES) for each in archive.namelist())
     return text, "Its pictures were left out." if has_pictures else ""
 
 
-def _check(data: bytes, name: str) -> None:
+def _without_dtds(data: bytes, name: str) -> bytes:
+    """Return a DOCX without the parts that have a document type declaration, whose entities could grow without end.
+
+    Word writes none. A picture in SVG may have one, and is not read; without its text, a document is damaged. All parts
+    are looked at: a relationship may give any of them as the text.
+
+    Raises:
+        FileRefusedError: If it unpacks to too much.
+    """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = archive.infolist()  # reading one gives no more bytes than it says here
         if sum(each.file_size for each in members) > _MOST_BYTES:
             raise _refused(_LARGE, name)
-        for each in members:
-            if each.filename in _READ:
-                if each.file_size > _MOST_XML_BYTES:
-                    raise _refused(_LARGE, name)
-                if b"<!DOCTYPE" in archive.read(each):  # no DOCX has one: it is there for its entities
-                    raise _refused(_DAMAGED, name)
+        kinds = {each: _beginning_of(archive, each) for each in members}
+        for each, kind in kinds.items():
+            if kind is _ElementError and each.file_size > _MOST_XML_BYTES and not each.filename.startswith(_PICTURES):
+                raise _refused(_LARGE, name)
+        if _WithDtdError not in kinds.values():
+            return data
+        copy = io.BytesIO()
+        with zipfile.ZipFile(copy, "w") as kept:
+            for each, kind in kinds.items():
+                if kind is _ElementError:  # nothing else is read
+                    kept.writestr(each.filename, archive.read(each))
+        return copy.getvalue()
+
+
+class _WithDtdError(Exception):
+    """A document type declaration."""
+
+
+class _ElementError(Exception):
+    """The first element, behind which no such declaration may stand."""
+
+
+def _beginning_of(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> type[Exception] | None:
+    """Return which of the two a part has first, by the parser that mammoth uses; None where it is no XML."""
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = _found_dtd
+    parser.StartElementHandler = _found_element
+    try:
+        with archive.open(member) as file:
+            while chunk := file.read(_CHUNK):
+                parser.Parse(chunk)
+        parser.Parse(b"", True)
+    except (_WithDtdError, _ElementError) as found:
+        return type(found)
+    except MemoryError:
+        raise
+    except Exception:  # no XML, or cannot be unpacked: a picture may be damaged, and of the text mammoth says so
+        return None
+    return None
+
+
+def _found_dtd(*_declaration: object) -> NoReturn:
+    raise _WithDtdError
+
+
+def _found_element(*_element: object) -> NoReturn:
+    raise _ElementError
 
 
 def _refused(words: tuple[str, str], name: str) -> FileRefusedError:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError, ReadFile, shown_name
-from rdchat.inference.prompts.watched_process import ChildError, WatchedProcess
+from rdchat.errors import RdchatError
+from rdchat.work.child_process import ChildError, ChildProcess, Limits
 
 _STEP_S = 30.0  # opening, or a slice of pages: a page of a thousand drawings takes some seconds
 _MEMORY_BYTES = 1 << 30
@@ -22,8 +23,8 @@ class FileReader:
     """
 
     def __init__(self, step_s: float = _STEP_S, memory_bytes: int = _MEMORY_BYTES) -> None:
-        self._child = WatchedProcess("files")
-        self._step_s, self._memory_bytes = step_s, memory_bytes
+        self._child = ChildProcess("files")
+        self._limits = Limits(step_s, memory_bytes)
 
     def read(
         self,
@@ -42,29 +43,46 @@ class FileReader:
             FileRefusedError: If it is nothing that can be read, or took too long or too much memory.
         """
         name = shown_name(path.name)
-        opened = self._ask(name, {"do": "open", "path": os.path.abspath(path)}, waiting)  # noqa: PTH100  keeps links
-        count = opened["parts"]
+        opening = {"path": os.path.abspath(path)}  # noqa: PTH100  keeps links
+        kind, count = self._ask(name, "open", opening, waiting, _kind_and_count)
         texts: list[str] = []
         note = ""
         while len(texts) < count:
             tell(len(texts) / count)
-            answer = self._ask(name, {"do": "read", "first": len(texts)}, waiting)
-            texts += answer["texts"]
-            note = answer["note"]
-        return ReadFile(name, FileKind(opened["kind"]), tuple(texts), note)
+            more, note = self._ask(name, "read", {"first": len(texts)}, waiting, _texts_and_note)
+            texts += more
+        return ReadFile(name, kind, tuple(texts), note)
 
     def close(self) -> None:
         """End the child. Idempotent; the next file starts another."""
         self._child.close()
 
-    def _ask(self, name: str, request: dict[str, Any], waiting: Callable[[], None]) -> dict[str, Any]:
+    def _ask[T](
+        self, name: str, do: str, arguments: dict[str, Any], waiting: Callable[[], None], read: Callable[[Any], T]
+    ) -> T:
+        def read_or_refuse(answer: Any) -> T:
+            if "refused" in answer:
+                raise FileRefusedError(str(answer["refused"]), str(answer["hint"]))
+            return read(answer)
+
         try:
-            answer = self._child.ask(request, self._step_s, self._memory_bytes, waiting)
+            answer: T = self._child.submit(do, arguments, self._limits, read=read_or_refuse).result(waiting)
+        except FileRefusedError:
+            raise
         except ChildError as error:
-            raise FileRefusedError(f"{name} {error.words}.", _HINT) from error
-        if "failure" in answer:
+            raise FileRefusedError(f"{name} {error.words}.", error.hint if error.interrupted else _HINT) from error
+        except RdchatError as error:
             self._child.close()
-            raise FileRefusedError(f"{name} {answer['failure']}.", _HINT)
-        if "refused" in answer:
-            raise FileRefusedError(answer["refused"], answer["hint"])
+            raise FileRefusedError(f"{name} could not be read. {error.message}", _HINT) from error
         return answer
+
+
+def _kind_and_count(answer: Any) -> tuple[FileKind, int]:
+    return FileKind(answer["kind"]), int(answer["parts"])
+
+
+def _texts_and_note(answer: Any) -> tuple[list[str], str]:
+    texts = answer["texts"]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise TypeError("no texts")
+    return texts, str(answer["note"])

@@ -3,7 +3,7 @@
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -46,9 +46,18 @@ class FileTexts:
                 self._characters -= len(self._kept.popitem(last=False)[1])
         return text
 
-    def spelled_out(self, messages: Sequence[Message]) -> list[Message]:
-        """Return messages whose text is what the model is told: each file before the question; raises StorageError."""
-        return [replace(each, text=self._spelled(each)) if each.files else each for each in messages]
+    def spelled_out(self, messages: Iterable[Message], waiting: Callable[[], object] = lambda: None) -> list[Message]:
+        """Return messages whose text is what the model is told: each file before the question; raises StorageError.
+
+        Args:
+            messages: Perhaps a path, which is read meanwhile.
+            waiting: Called before each message; what it raises ends the work.
+        """
+        told: list[Message] = []
+        for each in messages:
+            waiting()
+            told.append(replace(each, text=self._spelled(each)) if each.files else each)
+        return told
 
     def _spelled(self, message: Message) -> str:
         blocks = [block_of(file, self.text(file)) for file in message.files]

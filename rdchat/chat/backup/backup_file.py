@@ -7,6 +7,7 @@
 Whoever unpacks one has the files as rdchat keeps them.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -145,6 +146,8 @@ def unpack(
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise damaged(path) from error
     except OSError as error:
+        if error.errno == errno.EINVAL:  # a place before the file's beginning
+            raise damaged(path) from error
         raise file_error(error, f"{path} cannot be unpacked", "Check the disk, then try again.") from error
     facts = from_plain(BackupFacts(), about)[0]
     return BackupFacts(str(path), date(facts.made_at), facts.chats, facts.messages, facts.settings, path.stat().st_size)

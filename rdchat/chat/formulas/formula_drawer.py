@@ -1,12 +1,15 @@
 """Draws formulas in a child process with limits of time and memory."""
 
 from collections.abc import Callable
+from typing import Any
 
 from rdchat.chat.formulas.formula import Formula
-from rdchat.inference.prompts.watched_process import ChildEndedError, ChildError, WatchedProcess
+from rdchat.errors import RdchatError
+from rdchat.work.child_process import ChildEndedError, ChildProcess, Limits
 
 _SECONDS = 2.0  # a page-long matrix takes a tenth of a second
 _MEMORY_BYTES = 512 << 20
+_IDLE_S = 60.0
 _TRIES = 2  # of a formula that the child ended at
 _MOST_ENDS = 4  # of the child without one answer between them
 
@@ -17,11 +20,12 @@ class FormulaDrawer:
     Args:
         seconds: Limit of time a formula.
         memory_bytes: Limit of the memory that the child takes for one.
+        idle_s: Time without a formula after which the child is ended.
     """
 
-    def __init__(self, seconds: float = _SECONDS, memory_bytes: int = _MEMORY_BYTES) -> None:
-        self._child = WatchedProcess("formulas")
-        self._seconds, self._memory_bytes = seconds, memory_bytes
+    def __init__(self, seconds: float = _SECONDS, memory_bytes: int = _MEMORY_BYTES, idle_s: float = _IDLE_S) -> None:
+        self._child = ChildProcess("formulas", idle_s=idle_s)
+        self._limits = Limits(seconds, memory_bytes)
         self._ends = 0
 
     @property
@@ -43,17 +47,26 @@ class FormulaDrawer:
             if self._ends >= _MOST_ENDS:
                 return None
             try:
-                answer = self._child.ask({"tex": tex, "display": display}, self._seconds, self._memory_bytes, waiting)
+                asked = {"tex": tex, "display": display}
+                formula: Formula | None = self._child.submit("draw", asked, self._limits, read=_formula_of).result(
+                    waiting
+                )
             except ChildEndedError:
                 self._ends += 1
                 continue
-            except ChildError:
+            except RdchatError:
                 return None
             self._ends = 0
-            return Formula(**answer["formula"]) if answer["formula"] else None
+            return formula
         return None
 
     def close(self) -> None:
         """End the child. Idempotent; the next formula starts another."""
         self._child.close()
         self._ends = 0
+
+
+def _formula_of(drawn: Any) -> Formula | None:
+    if not drawn:
+        return None
+    return Formula(str(drawn["svg"]), float(drawn["width"]), float(drawn["ascent"]), float(drawn["depth"]))

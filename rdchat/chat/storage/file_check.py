@@ -101,6 +101,8 @@ def why_unusable(connection: sqlite3.Connection, path: Path, migrations: Sequenc
         if version < 0 or not _is_whole(connection, path) or not has_schema(connection, migrations[:version]):
             return "damaged"
         return None if empty or _is_sound(connection) else "damaged"
+    except UnicodeDecodeError:  # of what SQLite says, which quotes a statement of the schema
+        return "damaged"
     except sqlite3.DatabaseError as error:
         if primary_code(error) in _DAMAGE:
             return "damaged"
@@ -109,7 +111,10 @@ def why_unusable(connection: sqlite3.Connection, path: Path, migrations: Sequenc
 
 def has_schema(connection: sqlite3.Connection, migrations: Sequence[str]) -> bool:
     """Tell whether the schema is exactly what these migrations make: 4 ms."""
-    found, wanted = _schema(connection), _fresh_schema(tuple(migrations))
+    try:
+        found, wanted = _schema(connection), _fresh_schema(tuple(migrations))
+    except UnicodeDecodeError:  # of what SQLite says, which quotes a statement of the schema
+        return False
     roots = connection.execute("SELECT rootpage FROM sqlite_schema WHERE rootpage <> 0").fetchall()
     return found == wanted and len(set(roots)) == len(roots)
 

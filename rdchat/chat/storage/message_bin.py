@@ -5,21 +5,18 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from rdchat.chat.storage.bin_dates import expiry_limit
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.message_tree import ACTIVATE, KEPT, LATEST, LATEST_BELOW, SIBLINGS
+from rdchat.chat.storage.message_tree import ACTIVATE, KEPT, LATEST, SIBLINGS, MessageRuns
 from rdchat.errors import StorageError
 
-_KEPT_S = 30 * 86_400.0  # as long as chats are in the bin
 _SLICE_S = 0.01  # of the main thread's time
 _HIDE = f"""
     INSERT INTO deleted_messages (message_id, root_id, deleted_at)
-    WITH RECURSIVE below (id, chat) AS (
-        SELECT id, conversation_id FROM messages WHERE id = ? AND {KEPT}
-        UNION SELECT m.id, m.conversation_id
-            FROM below JOIN messages m ON m.parent_id = below.id AND m.conversation_id = below.chat AND m.{KEPT}
-    )
-    SELECT id, ?, ? FROM below
-"""
+    SELECT id, :root, :now FROM messages WHERE id = :first AND {KEPT}
+    UNION ALL SELECT id, :root, :now FROM messages
+        WHERE conversation_id = :chat AND parent_id >= :first AND parent_id < :end AND id = parent_id + 1 AND {KEPT}
+"""  # a span of `MessageRuns.below`
 _ROOTS = """
     SELECT d.root_id FROM deleted_messages d JOIN messages m ON m.id = d.root_id
     WHERE d.message_id = d.root_id AND m.conversation_id = ? ORDER BY d.deleted_at DESC, d.root_id DESC
@@ -66,10 +63,13 @@ class MessageBin:
                 raise StorageError(*_GONE)
             conversation_id, parent_id = row
             (shown_id,) = connection.execute(LATEST, (conversation_id,)).fetchone()
-            hidden = connection.execute(_HIDE, (message_id, message_id, self._clock()))
-            if (next_id := _left_beside(connection, message_id) or parent_id) is not None:
+            runs, count = MessageRuns(self._database.rows, conversation_id), 0
+            about = {"root": message_id, "now": self._clock(), "chat": conversation_id}
+            for first, end in runs.below(message_id):
+                count += connection.execute(_HIDE, about | {"first": first, "end": end}).rowcount
+            if (next_id := _left_beside(connection, runs, message_id) or parent_id) is not None:
                 connection.execute(ACTIVATE, (next_id,))
-        return DeletedMessage(message_id, shown_id, hidden.rowcount)
+        return DeletedMessage(message_id, shown_id, count)
 
     def restore(self, deleted: DeletedMessage) -> None:
         """Take a deletion back, and show what was shown before it."""
@@ -83,7 +83,8 @@ class MessageBin:
             return None
         with self._database.writing() as connection:
             _restore(connection, message_id)
-            connection.execute(ACTIVATE, connection.execute(LATEST_BELOW, (message_id,)).fetchone())
+            runs = MessageRuns(self._database.rows, conversation_id)
+            connection.execute(ACTIVATE, (runs.latest_below(message_id),))
         return message_id
 
     def last(self, conversation_id: int) -> int | None:
@@ -96,7 +97,7 @@ class MessageBin:
 
         A message goes after those below it, so that what a crash leaves is hidden still, and erased the next time.
         """
-        limit = self._clock() - _KEPT_S
+        limit = expiry_limit(self._database, self._clock(), "deleted_messages")
         rows = self._database.rows(
             "SELECT message_id FROM deleted_messages WHERE deleted_at < ? ORDER BY message_id DESC", limit
         )
@@ -119,9 +120,9 @@ def _restore(connection: sqlite3.Connection, message_id: int) -> None:
         raise StorageError("This message is deleted for good.", "It was kept for 30 days.")
 
 
-def _left_beside(connection: sqlite3.Connection, message_id: int) -> int | None:
+def _left_beside(connection: sqlite3.Connection, runs: MessageRuns, message_id: int) -> int | None:
     """Return the end of what was last shown of the alternatives that are left."""
     left = [row[0] for row in connection.execute(SIBLINGS, (message_id,))]
-    ends = [connection.execute(LATEST_BELOW, (each,)).fetchone()[0] for each in left]
+    ends = [runs.latest_below(each) for each in left]
     order = f"SELECT id FROM messages WHERE id IN ({', '.join('?' * len(ends))}) ORDER BY activated DESC LIMIT 1"
     return connection.execute(order, ends).fetchone()[0] if ends else None

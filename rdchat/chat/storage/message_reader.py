@@ -1,7 +1,7 @@
 """Reads messages of a conversation by their ids, and the path to one of them."""
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -11,11 +11,9 @@ from rdchat.chat.message_path import MessagePath
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.file_check import refuse_surprises, trust
 from rdchat.chat.storage.files import of_messages, with_files
-from rdchat.chat.storage.message_tree import CUTS, MEASURED, STEPS, messages_of, up_from
+from rdchat.chat.storage.message_tree import CUTS, MEASURED, MessageRuns, Rows, messages_of
 from rdchat.chat.storage.rows import message_from
 from rdchat.errors import StorageError
-
-type Rows = Callable[..., list[tuple[Any, ...]]]
 
 _AT_ONCE = 500  # ids in a statement: every SQLite takes 999
 
@@ -33,7 +31,7 @@ class MessageReader:
 
     def path_to(self, message_id: int) -> MessagePath:
         """Return the path from the root to a message, with its end read."""
-        ids = up_from(dict(self._database.rows(STEPS, self._conversation_id)), message_id)
+        ids = MessageRuns(self._database.rows, self._conversation_id).path_to(message_id)
         cuts = [row[0] for row in self._database.rows(CUTS, self._conversation_id)]
         path = MessagePath(ids, self, cuts=cuts)
         path.read_tail()

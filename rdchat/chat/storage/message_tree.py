@@ -1,11 +1,20 @@
 """Walks along the tree of messages. They end in any tree, also in one that was made by hand and is none."""
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
+from itertools import batched, chain
 from typing import Any
 
 from rdchat.chat.conversation import Notice
+from rdchat.chat.message_path import PathIds
 from rdchat.chat.storage.rows import MESSAGE_COLUMNS, TOLD_COLUMNS
+
+type Rows = Callable[..., list[tuple[Any, ...]]]
+"""Runs a statement with its parameters and returns all rows."""
+
+_SPANS_AT_ONCE = 200  # in a statement: every SQLite takes 999 parameters
+_BEYOND = 2**62  # larger than every id
 
 _DELETED = "(SELECT message_id FROM deleted_messages)"
 KEPT = f"id NOT IN {_DELETED}"
@@ -17,27 +26,14 @@ _PLACE = f"""
 """
 MESSAGE = f"SELECT {MESSAGE_COLUMNS}, {_PLACE} FROM messages m WHERE id = ?"
 
-# UNION and not UNION ALL: all columns follow from the id, so a message that comes again ends the walk
-_STEPS = """
-    WITH RECURSIVE path (step, up, chat) AS (
-        SELECT id, parent_id, conversation_id FROM messages WHERE id = ?
-        UNION SELECT m.id, m.parent_id, m.conversation_id
-            FROM path JOIN messages m ON m.id = path.up AND m.conversation_id = path.chat
-    )
-"""
-PATH_IDS = f"{_STEPS} SELECT step, chat, up FROM path"  # in no order: see `from_root`
 # an index has all that these three read: the messages of a long chat are spread over megabytes of the file
-STEPS = "SELECT id, parent_id FROM messages WHERE conversation_id = ?"
+_RUNS = "SELECT id, parent_id FROM messages WHERE conversation_id = ? AND parent_id IS NOT id - 1"
 CUTS = "SELECT id FROM messages WHERE conversation_id = ? AND context_cut IS NOT NULL"
 MEASURED = "SELECT id FROM messages WHERE conversation_id = ? AND statistics IS NOT NULL"
 LATEST = f"SELECT id FROM messages WHERE conversation_id = ? AND {KEPT} ORDER BY activated DESC LIMIT 1"
-LATEST_BELOW = f"""
-    WITH RECURSIVE below (id, activated, chat) AS (
-        SELECT id, activated, conversation_id FROM messages WHERE id = ?
-        UNION SELECT m.id, m.activated, m.conversation_id
-            FROM below JOIN messages m ON m.parent_id = below.id AND m.conversation_id = below.chat AND m.{KEPT}
-    )
-    SELECT id FROM below ORDER BY activated DESC LIMIT 1
+_LATEST_OF = f"""
+    SELECT activated, id FROM messages WHERE conversation_id = ? AND ({{within}}) AND {KEPT}
+    ORDER BY activated DESC LIMIT 1
 """
 SIBLINGS = f"""
     SELECT s.id FROM messages m JOIN messages s
@@ -53,44 +49,83 @@ _STRAYS = """
     SELECT m.id FROM messages m LEFT JOIN messages p ON p.id = m.parent_id
     WHERE m.parent_id IS NOT NULL AND p.conversation_id IS NOT m.conversation_id
 """  # the parent is of another chat, or there is none
-_UNUSUAL = "SELECT EXISTS (SELECT 1 FROM messages WHERE parent_id >= id)"  # ids grow: without one there is no cycle
+# ids grow: without one there is no cycle; an index has the messages for which the first condition holds
+_UNUSUAL = "SELECT EXISTS (SELECT 1 FROM messages WHERE parent_id IS NOT id - 1 AND parent_id >= id)"
 
 
 def messages_of(count: int, *, told: bool) -> str:
     """Return the query for so many messages of a conversation, in no order; `told` leaves out what no model is told."""
     columns = f"{TOLD_COLUMNS}, 0, 1" if told else f"{MESSAGE_COLUMNS}, {_PLACE}"
     marks = ", ".join("?" * count)
-    return f"SELECT {columns} FROM messages m WHERE conversation_id = ? AND id IN ({marks})"
+    # the plus keeps SQLite from the conversation's index: it would look through a whole chat for a few messages
+    return f"SELECT {columns} FROM messages m WHERE +conversation_id = ? AND id IN ({marks})"
 
 
-def up_from(parents: dict[int, int | None], last_id: int) -> list[int]:
-    """Return the ids from the root to a message; a cycle is cut where it would begin again.
+class MessageRuns:
+    """The messages of one conversation as runs: each message of a run has the id after its parent's.
 
-    Args:
-        parents: By id, of all messages of the conversation; those on the way are taken out.
-        last_id: The message that the path ends with.
-    """
-    path: list[int] = []
-    step: int | None = last_id
-    while step is not None and step in parents:
-        path.append(step)
-        step = parents.pop(step)
-    return path[::-1]
-
-
-def from_root(rows: Iterable[Sequence[Any]], last_id: int) -> list[Sequence[Any]]:
-    """Put the rows of `PATH_IDS` into the order in which they were said, by their parents.
+    A message is mostly written right after the one that it follows, so a chat of 100,000 messages may have a few runs,
+    and only these are read. Of the messages 1, 2 (below 1), 3 (below 2), 7 (below 3), 8 (below 7) and 9 (below 2) the
+    runs are 1 to 3, 7 to 8 below 3, and 9 below 2. `messages_runs` of the schema indexes their first messages.
 
     Args:
-        rows: With the id first and the parent's third.
-        last_id: The message that the path ends with.
+        rows: Reads the database.
+        conversation_id: The conversation.
     """
-    by_id = {row[0]: row for row in rows}
-    path, step = [], last_id
-    while (row := by_id.pop(step, None)) is not None:  # each once: a cycle is cut where it would begin again
-        path.append(row)
-        step = row[2]
-    return path[::-1]
+
+    def __init__(self, rows: Rows, conversation_id: int) -> None:
+        self._rows, self._conversation_id = rows, conversation_id
+        self._parents: dict[int, int | None] = dict(rows(_RUNS, conversation_id))  # by the first id of a run
+        self._firsts = sorted(self._parents)
+
+    def path_to(self, message_id: int) -> PathIds:
+        """Return the ids from the root to a message; a cycle is cut where it would begin again."""
+        runs: list[range] = []
+        passed: set[int] = set()
+        step: int | None = message_id
+        while step is not None and (place := bisect_right(self._firsts, step)):
+            first = self._firsts[place - 1]
+            if first in passed:
+                break
+            passed.add(first)
+            runs.append(range(first, step + 1))
+            step = self._parents[first]
+        return PathIds(reversed(runs))
+
+    def below(self, message_id: int) -> list[tuple[int, int]]:
+        """Return which ids are those of a message and of all below it, deleted ones too.
+
+        Returns:
+            Spans in ascending order, each the end of a run: from an id to the one that it ends before. Ids of other
+            conversations may be within it, behind its last message.
+        """
+        children = sorted((parent, first) for first, parent in self._parents.items() if parent is not None)
+        spans: dict[int, int] = {}
+        waiting = [message_id]
+        while waiting:
+            if (first := waiting.pop()) in spans:
+                continue
+            place = bisect_right(self._firsts, first)
+            end = spans[first] = self._firsts[place] if place < len(self._firsts) else _BEYOND
+            waiting += (child for _, child in children[bisect_left(children, (first,)) : bisect_left(children, (end,))])
+        return sorted(spans.items())
+
+    def latest_below(self, message_id: int) -> int:
+        """Return the message that was shown last of one and all below it that are not deleted."""
+        latest = (-1, message_id)
+        for spans in batched(_joined(self.below(message_id)), _SPANS_AT_ONCE):
+            within = " OR ".join(["id >= ? AND id < ?"] * len(spans))
+            latest = max([latest, *self._rows(_LATEST_OF.format(within=within), self._conversation_id, *chain(*spans))])
+        return latest[1]
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the same spans with those in one that touch each other."""
+    joined: list[tuple[int, int]] = []
+    for first, end in spans:
+        touches = bool(joined) and joined[-1][1] == first
+        joined.append((joined.pop()[0] if touches else first, end))
+    return joined
 
 
 def mend_tree(connection: sqlite3.Connection) -> Notice | None:

@@ -49,7 +49,8 @@ _FINISH_REASONS = {each.value: each for each in FinishReason}
 _CHOICES = {each.value: each for each in ThinkingChoice}
 _HALF_RANGE, _RANGE = 2**63, 2**64  # SQLite's integers are signed, reply seeds are not
 _LEAST, _MOST, _MOST_ENTRIES = 1e-9, 2**53, 1000  # of the counters of a reply: no real ones are beyond
-_END_OF_DATES = 253_402_214_400  # 31 December 9999, a day before the last one of any time zone
+END_OF_DATES = 253_402_214_400
+"""31 December 9999, a day before the last one of any time zone, in seconds since the epoch."""
 
 
 def conversation_from(row: Sequence[Any]) -> Conversation:
@@ -132,8 +133,10 @@ def offsets_column(offsets: Sequence[int]) -> str | None:
 
 def _offsets(text: str | None) -> tuple[int, ...]:
     """Read offsets; none where they cannot be read, which makes ordinary text of what stands there."""
+    if not text:
+        return ()
     try:
-        offsets = json.loads(text or "[]")
+        offsets = json.loads(text)
     except (ValueError, RecursionError):
         return ()
     return tuple(each for each in offsets if isinstance(each, int)) if isinstance(offsets, list) else ()
@@ -141,7 +144,7 @@ def _offsets(text: str | None) -> tuple[int, ...]:
 
 def _date(seconds: float | None) -> float | None:
     """Return a time that a calendar has, from 1970 to 9999; None for any other number."""
-    return seconds if seconds is not None and 0 <= seconds < _END_OF_DATES else None
+    return seconds if seconds is not None and 0 <= seconds < END_OF_DATES else None
 
 
 def _statistics(text: str | None) -> Statistics | None:

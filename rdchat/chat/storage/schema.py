@@ -289,6 +289,26 @@ END;
 INSERT INTO messages_index (messages_index) VALUES ('rebuild');
 """
 
+# A path is read by its runs (`MessageRuns`): of a long chat that was never branched, one row tells it.
+_VERSION_15 = """
+CREATE INDEX messages_runs ON messages (conversation_id, parent_id) WHERE parent_id IS NOT id - 1;
+"""
+
+# The sidebar reads what is in view. What else it shows, as how many chats a folder holds, is counted in these indexes:
+# an index that has all of a list's chats in its order, for each of the lists.
+_VERSION_16 = """
+CREATE INDEX conversations_listed ON conversations (folder_id, updated_at, id)
+    WHERE deleted_at IS NULL AND unlisted = 0 AND archived_at IS NULL AND pinned_at IS NULL;
+CREATE INDEX conversations_pinned ON conversations (pinned_at)
+    WHERE deleted_at IS NULL AND unlisted = 0 AND archived_at IS NULL AND pinned_at IS NOT NULL;
+CREATE INDEX conversations_archived ON conversations (updated_at, id)
+    WHERE deleted_at IS NULL AND unlisted = 0 AND archived_at IS NOT NULL;
+CREATE INDEX conversations_deleted ON conversations (deleted_at, id) WHERE deleted_at IS NOT NULL AND unlisted = 0;
+CREATE INDEX conversations_hidden ON conversations (unlisted) WHERE unlisted <> 0;
+CREATE INDEX conversations_untitled ON conversations (updated_at) WHERE title_by = 'prompt';
+CREATE INDEX conversations_titled ON conversations (title) WHERE deleted_at IS NULL AND unlisted = 0;
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _VERSION_1,
     _VERSION_2,
@@ -304,6 +324,8 @@ MIGRATIONS: tuple[str, ...] = (
     _VERSION_12,
     _VERSION_13,
     _VERSION_14,
+    _VERSION_15,
+    _VERSION_16,
 )
 """Script N-1 turns version N-1 into version N. A released script never changes: a new version appends one."""
 

@@ -1,10 +1,12 @@
 """Searches the conversations on a connection of its own, so that another thread than the app's can wait for it."""
 
+import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.search_words import WordMatcher
@@ -19,6 +21,7 @@ _BEFORE, _AFTER = 12, 160  # characters of a snippet around its first hit
 _READ = 20_000  # characters of a message that are looked at for a snippet
 _LISTED = "deleted_at IS NULL AND unlisted = 0"
 _IN_FOLDER = "folder_id IN (SELECT id FROM folders WHERE id = ? OR parent_id = ?)"
+_AMONG = "id IN (SELECT value FROM json_each(?))"
 _WITH_MODEL = f"id IN (SELECT conversation_id FROM messages WHERE model = ? AND {KEPT})"
 _TEXT = """
     SELECT substr(text, 1, ?),
@@ -121,15 +124,12 @@ class SearchReader:
         if query.folder_id is not None:
             where.append(_IN_FOLDER)
             parameters += [query.folder_id, query.folder_id]
-        select = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {' AND '.join(where)}"
-        newest = " ORDER BY updated_at DESC, id DESC"
         messages, words = newest_messages(query.words, _MOST_MESSAGES)
         in_title, in_title_words = title_condition(query.words)
         with self._opened() as connection:
             if not words:
-                rows = connection.execute(select + newest, parameters).fetchall()
-                hits = [ChatHit(conversation_from(row)) for row in rows[:MOST_FOUND]]
-                return SearchAnswer(query, tuple(hits), len(rows))
+                rows, found = _newest_chats(connection, where, parameters)
+                return SearchAnswer(query, tuple(ChatHit(conversation_from(row)) for row in rows), found)
             counted = {
                 chat: (newest_id, count)
                 for chat, newest_id, count in connection.execute(
@@ -141,14 +141,16 @@ class SearchReader:
             titled = {
                 row[0] for row in connection.execute(f"SELECT id FROM conversations WHERE {in_title}", in_title_words)
             }
-            rows = [row for row in connection.execute(select + newest, parameters) if row[0] in titled | counted.keys()]
+            # in JSON: a statement takes so many parameters, and no temporary table where it may only read
+            among = json.dumps([*(titled | counted.keys())])
+            rows, found = _newest_chats(connection, [*where, _AMONG], [*parameters, among])
             matcher = WordMatcher(query.words)
             hits = []
-            for row in rows[:MOST_FOUND]:
+            for row in rows:
                 message_id, count = counted.get(row[0], (None, 0))
                 snippet = "" if message_id is None else _snippet(_text(connection, message_id, matcher), matcher)
                 hits.append(ChatHit(conversation_from(row), count, snippet))
-            return SearchAnswer(query, tuple(hits), len(rows), is_part)
+            return SearchAnswer(query, tuple(hits), found, is_part)
 
     def messages_with(self, conversation_id: int, words: str) -> FoundMessages:
         """Search the messages of one conversation. Raises sqlite3.Error."""
@@ -184,6 +186,16 @@ class SearchReader:
         finally:
             self._connection = None
             connection.close()
+
+
+def _newest_chats(
+    connection: sqlite3.Connection, where: Sequence[str], parameters: Sequence[str | int]
+) -> tuple[list[tuple[Any, ...]], int]:
+    """Return the newest rows for which all conditions hold, and how many there are."""
+    table = f"FROM conversations WHERE {' AND '.join(where)}"
+    (count,) = connection.execute(f"SELECT count(*) {table}", parameters).fetchone()
+    newest = f"SELECT {CONVERSATION_COLUMNS} {table} ORDER BY updated_at DESC, id DESC LIMIT {MOST_FOUND}"
+    return connection.execute(newest, parameters).fetchall(), count
 
 
 def _text(connection: sqlite3.Connection, message_id: int, matcher: WordMatcher) -> str:

@@ -1,6 +1,9 @@
 """Connections to the store beside the one of the app: to read it at any time, to write where the app has asked."""
 
+import os
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +27,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         raise StorageError(f"There are no chats in {path.parent} yet.", "Open the app to begin one.")
     if is_special(path):
         raise _none(path)
-    with _connection(f"{path.absolute().as_uri()}?mode=ro", path) as connection:
+    with _address_to_read(path) as address, _connection(address, path) as connection:
         yield connection
 
 
@@ -40,6 +43,22 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA foreign_keys = ON")
         yield connection
+
+
+@contextmanager
+def _address_to_read(path: Path) -> Iterator[str]:
+    """Give the address by which SQLite reads the store, also where it can make no file beside it for its log."""
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    log, index = (path.with_name(path.name + ending) for ending in ("-wal", "-shm"))
+    if os.access(path.parent, os.W_OK) or index.exists():
+        yield address
+    elif not log.exists() or not log.stat().st_size:
+        yield f"{address}&immutable=1"
+    else:  # the newest of it is in the log, which SQLite does not read without its index
+        with tempfile.TemporaryDirectory(prefix="rdchat-") as folder:
+            for each in (path, log):
+                shutil.copyfile(each, Path(folder) / each.name)
+            yield f"{(Path(folder) / path.name).as_uri()}?mode=ro"
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,25 @@ from rdchat.chat.storage.precedence import Precedence
 from rdchat.chat.transfer.chat_writer import ChatWriter, KnownChats, title_of
 from rdchat.chat.transfer.connections import writing
 from rdchat.chat.transfer.formats import chatgpt, jan, lm_studio, rdchat_json
-from rdchat.chat.transfer.formats.fields import mapping
+from rdchat.chat.transfer.formats.fields import chat_name, chat_name_in, mapping
+from rdchat.chat.transfer.json_list import ListValue
 from rdchat.chat.transfer.portable import DamagedChatError, PortableChat
 from rdchat.chat.transfer.reports import FileReport, ImportReport, NotTaken, Progress, Without, counted_parts
-from rdchat.chat.transfer.source_files import SourceFile, UnreadableFileError, files_in, open_source, parsed
+from rdchat.chat.transfer.source_files import (
+    TOO_LONG,
+    OutOfBoundsError,
+    SourceFile,
+    UnreadableFileError,
+    check_marks,
+    files_in,
+    open_source,
+    parsed,
+)
 from rdchat.chat.transfer.stored_chats import is_database, stored_chats
 from rdchat.errors import StorageError
 
 _MOST_NOT_TAKEN = 10_000  # of one file, each of which is told of
+_LOOKED_AT = 100  # chats, to find out whose they are; some may be damaged
 
 type Chats = Iterator[tuple[float, str, Callable[[], PortableChat]]]
 """Of each chat: the share of the file before it, its title, and what makes it, which raises DamagedChatError."""
@@ -183,28 +195,50 @@ def recognised(source: SourceFile) -> tuple[str, Chats]:
     """
     if source.base == jan.MESSAGES:
         return jan.NAME, _jan(source, source.read())
-    if (head := rdchat_json.head_of(source.first_line())) is not None:
+    source = source.in_utf8()
+    beginning = source.beginning()
+    if (found := rdchat_json.head_of(beginning)) is not None:
+        head, place = found
         _refuse_newer(source, head)
-        return rdchat_json.NAME, _own_lines(source)
+        return rdchat_json.NAME, _listed(source, place, b'{"chats": [', rdchat_json.read)
+    if beginning.lstrip().startswith(b"["):
+        return _recognised_list(source, beginning.index(b"[") + 1)
     return _recognised_whole(source, parsed(source.read(), source.name))
+
+
+def _recognised_list(source: SourceFile, place: int) -> tuple[str, Chats]:
+    with closing(source.values(place, b"[")) as values:
+        found = [_is_chatgpt(value) for value in islice(values, _LOOKED_AT)]
+    if not found:
+        raise UnreadableFileError(f"{source.name} holds no chats.")
+    if not any(found):
+        raise _of_another_kind(source)
+    return chatgpt.NAME, _listed(source, place, b"[", chatgpt.read)
+
+
+def _is_chatgpt(value: ListValue) -> bool:
+    try:
+        return chatgpt.is_ours(_parsed(value))
+    except OutOfBoundsError:
+        return chatgpt.may_be_ours(value.data)
 
 
 def _recognised_whole(source: SourceFile, data: Any) -> tuple[str, Chats]:
     if rdchat_json.is_ours(data):
         return rdchat_json.NAME, _own(source, data)
     if chatgpt.is_ours(data):
-        total = len(data) if isinstance(data, list) else 1
-        chats = enumerate(chatgpt.chats(data))
-        return chatgpt.NAME, ((n / total, title, _later(chatgpt.read, chat)) for n, (title, chat) in chats)
+        return chatgpt.NAME, iter([(0.0, chat_name(data, 0), _later(chatgpt.read, data))])
     if lm_studio.is_ours(data):
         return lm_studio.NAME, iter([(0.0, source.base, _later(lm_studio.read, data))])
     if jan.is_ours(data):
         return jan.NAME, _jan(source, source.beside(jan.MESSAGES), data)
     if lm_studio.is_old(data):
         return lm_studio.NAME, _old_lm_studio(source, data)
-    if data == []:
-        raise UnreadableFileError(f"{source.name} holds no chats.")
-    raise UnreadableFileError(f"{source.name} is none of the files that rdchat imports: {_KINDS}.")
+    raise _of_another_kind(source)
+
+
+def _of_another_kind(source: SourceFile) -> UnreadableFileError:
+    return UnreadableFileError(f"{source.name} is none of the files that rdchat imports: {_KINDS}.")
 
 
 def _refuse_newer(source: SourceFile, head: Any) -> None:
@@ -219,29 +253,37 @@ def _own(source: SourceFile, data: Any) -> Chats:
     except DamagedChatError as error:
         raise UnreadableFileError(f"{source.name} is damaged: {error}.") from error
     return (
-        (place / len(chats), rdchat_json.title_of(chat, place), _later(rdchat_json.read, chat))
-        for place, chat in enumerate(chats)
+        (place / len(chats), chat_name(chat, place), _later(rdchat_json.read, chat)) for place, chat in enumerate(chats)
     )
 
 
-def _own_lines(source: SourceFile) -> Chats:
-    """Yield the chats of a file that has a line for each: one of them is in memory at a time."""
-    lines = (line for line in source.lines() if not line.isspace())
-    before = len(next(lines, b""))
-    for place, line in enumerate(lines):
-        if line.lstrip().startswith(b"]"):
-            parsed(b'{"chats": [' + line + b"".join(islice(lines, 1)), source.name)  # nothing is to come behind it
-            return
-        chat = parsed(line.strip().removesuffix(b","), source.name)
-        yield min(before / max(source.size, 1), 1.0), rdchat_json.title_of(chat, place), _later(rdchat_json.read, chat)
-        before += len(line)
-    raise UnreadableFileError(f"{source.name} is damaged or cut off: its end is missing.")
+def _listed(source: SourceFile, place: int, end: bytes, read: Callable[[Any], PortableChat]) -> Chats:
+    """Yield the chats of a list that begins at a place; one of them is in memory at a time."""
+    for number, value in enumerate(source.values(place, end)):
+        share = min((place + value.before) / max(source.size, 1), 1.0)
+        try:
+            chat = _parsed(value)
+        except OutOfBoundsError as error:
+            yield share, chat_name_in(value.data, number), partial(_refuse, error.words)
+        else:
+            yield share, chat_name(chat, number), _later(read, chat)
+
+
+def _parsed(value: ListValue) -> Any:
+    if value.too_long:
+        raise OutOfBoundsError("The chat", TOO_LONG)
+    return parsed(value.data, "The chat")
+
+
+def _refuse(words: str) -> PortableChat:
+    raise DamagedChatError(f"It {words}")
 
 
 def _jan(source: SourceFile, messages: bytes | None, thread: Any = None) -> Chats:
     def make() -> PortableChat:
         if messages is None:
             raise DamagedChatError(f"There is no {jan.MESSAGES} beside it")
+        check_marks(messages, source.name)
         about = thread if thread is not None else _beside(source, jan.THREAD)
         return jan.read(mapping(about, jan.THREAD), jan.lines_of(messages))
 

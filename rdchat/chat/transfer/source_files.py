@@ -1,33 +1,46 @@
 """Files that are to be imported: found in folders and zip archives, read within bounds, parsed as JSON.
 
-What has a chat on each line is read line by line, so it may be of any size; all else is held in memory.
+A list of chats is read a chat at a time, so it may be of any size; all else is held in memory, within the bounds of
+one chat.
 
 Nothing is read that is not a regular file; what an archive says of its sizes is not believed.
 """
 
+import io
 import json
 import os
 import stat
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from rdchat.chat.transfer.formats import jan
+from rdchat.chat.transfer.json_list import DamagedListError, JsonList, ListValue, count_marks
 from rdchat.errors import StorageError
 
-MOST_BYTES = 512 << 20  # of one JSON file, or of one line; parsed, it takes some six times as much memory
-_LONGEST_FIRST_LINE = 1 << 20
+MOST_BYTES = 100_000_000  # of one chat's JSON; as Python's text it may take four times as much
+MOST_MARKS = 4_000_000  # brackets, commas and colons of one chat: each stands for up to 150 bytes once it is read
+_FEW_MARKS_BYTES = 4_000_000  # JSON as short as this needs no counting
+_BEGINNING = 1 << 20  # what stands before a list of chats is not longer, nor is what stands behind it
 _MOST_ENTRIES = 100_000  # of a folder with all below it, and of an archive
-_CHUNK = 1 << 20
+TOO_LONG = f"is larger than {MOST_BYTES // 10**6} MB, which is the most rdchat imports of one chat"
 _LM_STUDIO_BESIDE = (".config.chat.json", ".metadata.chat.json")
 
 
 class UnreadableFileError(StorageError):
     """A file cannot be read, so nothing of it is imported."""
+
+
+class OutOfBoundsError(UnreadableFileError):
+    """JSON takes more than one chat may. `words` say what, as the end of a sentence."""
+
+    def __init__(self, what: str, words: str) -> None:
+        super().__init__(f"{what} {words}.")
+        self.words = words
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +70,47 @@ class SourceFile:
         with _errors_in_words(self.path), self.open() as file:
             return _whole(file, self.name)
 
-    def first_line(self) -> bytes:
-        """Return its first line, or the beginning of a long one. Raises UnreadableFileError."""
+    def beginning(self) -> bytes:
+        """Return its first megabyte. Raises UnreadableFileError."""
         with _errors_in_words(self.path), self.open() as file:
-            return file.readline(_LONGEST_FIRST_LINE)
+            return file.read(_BEGINNING)
 
-    def lines(self) -> Iterator[bytes]:
-        """Yield its lines. Raises UnreadableFileError, also where a line is too large."""
+    def in_utf8(self) -> "SourceFile":
+        """Return the same file in UTF-8, held in memory where it is not.
+
+        Raises:
+            UnreadableFileError: If it cannot be read, or is too large to be held.
+        """
+        encoding = json.detect_encoding(self.beginning()[:4])
+        if encoding == "utf-8":
+            return self
+        try:
+            data = self.read().decode(encoding, "surrogatepass").encode("utf-8", "surrogatepass")
+        except UnicodeError as error:
+            raise _no_text(self.name) from error
+        return replace(self, size=len(data), open=partial(io.BytesIO, data))
+
+    def values(self, place: int, end: bytes) -> Generator[ListValue]:
+        """Yield the values of a list in UTF-8; one that is longer than `MOST_BYTES` comes cut short.
+
+        Args:
+            place: Of the byte behind the list's opening bracket.
+            end: JSON that is whole with the list's closing bracket and what stands behind it: `[`, or `{"chats": [`.
+
+        Raises:
+            UnreadableFileError: If it cannot be read, or is no whole JSON.
+        """
         with _errors_in_words(self.path), self.open() as file:
-            while line := file.readline(MOST_BYTES + 1):
-                if len(line) > MOST_BYTES:
-                    raise _too_large(f"A line of {self.name}")
-                yield line
+            file.read(place)
+            values = JsonList(file.read, MOST_BYTES)
+            try:
+                yield from values
+            except DamagedListError as error:
+                raise _damaged(self.name) from error
+            rest = values.rest + file.read(_BEGINNING)
+            if len(rest) > _BEGINNING and not rest.isspace():
+                raise _damaged(self.name)
+            parsed(end + b"]" + rest, self.name)
 
     @property
     def base(self) -> str:
@@ -123,24 +165,38 @@ def open_source(path: Path) -> Iterator[SourceFile]:
     yield SourceFile(path.name, path, size, partial(_opened, path), lambda name: _read_beside(path.parent / name))
 
 
-def parsed(data: bytes, what: str) -> Any:
+def parsed(data: bytes | bytearray, what: str) -> Any:
     """Parse JSON that a stranger wrote.
 
     Raises:
-        UnreadableFileError: If it is no JSON, or nested too deeply.
+        OutOfBoundsError: If it has too many values, numbers of thousands of digits, or is nested too deeply.
+        UnreadableFileError: If it is no JSON.
     """
-    if not data.strip():
+    if not data or data.isspace():
         raise UnreadableFileError(f"{what} is empty.")
+    check_marks(data, what)
     try:
         return json.loads(data)
     except RecursionError as error:
-        raise UnreadableFileError(f"{what} is nested too deeply.") from error
+        raise OutOfBoundsError(what, "is nested too deeply") from error
     except UnicodeDecodeError as error:
-        raise UnreadableFileError(f"{what} is no text.") from error
-    except ValueError as error:  # also of a number with thousands of digits
-        raise UnreadableFileError(f"{what} is damaged or cut off: it is not whole JSON.") from error
+        raise _no_text(what) from error
+    except json.JSONDecodeError as error:
+        raise _damaged(what) from error
+    except ValueError as error:
+        raise OutOfBoundsError(what, "has a number that is too long") from error
     except MemoryError as error:
-        raise UnreadableFileError(f"{what} takes more memory than there is.") from error
+        raise OutOfBoundsError(what, "takes more memory than there is") from error
+
+
+def check_marks(data: bytes | bytearray, what: str) -> None:
+    """Refuse JSON that would take much more memory once it is parsed.
+
+    Raises:
+        OutOfBoundsError: If it has more than `MOST_MARKS`.
+    """
+    if len(data) > _FEW_MARKS_BYTES and count_marks(io.BytesIO(data).read) > MOST_MARKS:
+        raise OutOfBoundsError(what, "has more parts than rdchat imports of one chat")
 
 
 def _in_archive(path: Path) -> Iterator[SourceFile]:
@@ -188,7 +244,7 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> IO
 def _whole(file: IO[bytes], what: str) -> bytes:
     data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
-        raise _too_large(what)
+        raise OutOfBoundsError(what, TOO_LONG)
     return data
 
 
@@ -202,8 +258,12 @@ def _size(path: Path) -> int:
     return status.st_size
 
 
-def _too_large(what: str) -> UnreadableFileError:
-    return UnreadableFileError(f"{what} is larger than {MOST_BYTES >> 20} MB, which is the most rdchat imports.")
+def _damaged(what: str) -> UnreadableFileError:
+    return UnreadableFileError(f"{what} is damaged or cut off: it is not whole JSON.")
+
+
+def _no_text(what: str) -> UnreadableFileError:
+    return UnreadableFileError(f"{what} is no text.")
 
 
 def _opened(path: Path) -> IO[bytes]:

@@ -87,7 +87,10 @@ def leave_aside(database: Path, path: Path) -> None:
 def _is_readable(path: Path) -> bool:
     if not is_database(path):
         return False
-    with suppress(sqlite3.Error), closing(sqlite3.connect(address_to_read(path), uri=True)) as found:
+    with (
+        suppress(sqlite3.Error, UnicodeDecodeError),
+        closing(sqlite3.connect(address_to_read(path), uri=True)) as found,
+    ):
         refuse_surprises(found)
         is_ours = found.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
         return is_ours and 0 < schema_version(found) <= len(MIGRATIONS)

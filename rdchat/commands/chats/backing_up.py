@@ -4,16 +4,18 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rdchat import paths
 from rdchat.chat.backup.backup_file import BackupFacts
-from rdchat.chat.backup.restore import Restored, carry_out, decide, finish, prepare
+from rdchat.chat.backup.restore import Restored, carry_out, decide, finish
 from rdchat.chat.plain_data import from_plain
+from rdchat.chat.transfer.child import result_of, submit
 from rdchat.chat.transfer.reports import Progress
-from rdchat.chat.transfer.tasks import backup_task, run_task
+from rdchat.chat.transfer.tasks import backup_task, prepare_task, run_task
 from rdchat.commands.chats.progress import counted, shown_progress
 from rdchat.commands.chats.targets import add_force, refuse_loss
 from rdchat.commands.chats.through_app import ask_app
@@ -21,6 +23,7 @@ from rdchat.commands.progress import ProgressLine
 from rdchat.errors import InvalidSettingError, StorageLockedError, one_line
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
+from rdchat.work.child_process import ChildProcess
 
 
 def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -78,9 +81,10 @@ def _restored(source: Path, show: Callable[[Progress], object]) -> dict[str, Any
         finish(data, database, settings)
         lock = FileLock(database.with_name(database.name + ".lock"))
     except StorageLockedError:
-        return ask_app({"do": "restore", "paths": [str(source)]}, show)
+        return ask_app({"do": "restore", "paths": [str(source)]}, show, Restored())
     try:
-        prepare(source, data, show, lambda: None, _settings_beside(source))
+        with closing(ChildProcess("transfer")) as child:
+            result_of(submit(child, prepare_task(source, data, _settings_beside(source)), show))
         decide(data)
         return asdict(carry_out(data, database, settings) or Restored())
     finally:

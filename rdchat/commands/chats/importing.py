@@ -4,17 +4,19 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 from rdchat import paths
-from rdchat.chat.transfer.importing import CancelledError
+from rdchat.chat.transfer.child import result_of, submit
 from rdchat.chat.transfer.reports import ImportReport
-from rdchat.chat.transfer.tasks import import_task, run_task
+from rdchat.chat.transfer.tasks import import_task
 from rdchat.commands.chats.progress import counted, shown_progress
 from rdchat.commands.chats.through_app import with_store_or_app
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import one_line
+from rdchat.work.child_process import ChildProcess
 
 
 def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -35,22 +37,16 @@ def _import(args: argparse.Namespace) -> int:
     files = [paths.expanded(name, "The file").absolute() for name in args.files]
     with ProgressLine(sys.stderr) as line:
         show = shown_progress(line)
-        stopped = False
-
-        def stop() -> None:
-            nonlocal stopped
-            stopped = True
-
-        def check() -> None:
-            if stopped:
-                raise CancelledError
 
         def here() -> dict[str, Any]:
-            with ctrl_c_calls(stop):
-                return run_task(import_task(paths.database_path(), files, considerate=False), show, check)
+            task = import_task(paths.database_path(), files, considerate=False)
+            with closing(ChildProcess("transfer")) as child:
+                job = submit(child, task, show)
+                with ctrl_c_calls(job.cancel):
+                    return result_of(job)
 
         request = {"do": "import", "paths": [str(path) for path in files]}
-        report = ImportReport.from_json(with_store_or_app(here, request, show))
+        report = ImportReport.from_json(with_store_or_app(here, request, show, ImportReport()))
     if args.json:
         print(json.dumps(_as_json(report), ensure_ascii=False))
     else:

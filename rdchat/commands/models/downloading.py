@@ -12,7 +12,7 @@ from rdchat.commands.progress import ProgressLine
 from rdchat.errors import NetworkError
 
 if TYPE_CHECKING:
-    from rdchat.hub.downloads.download_progress import DownloadProgress
+    from rdchat.hub.downloads.download import Download
 
 _POLL_S = 0.2
 
@@ -28,16 +28,19 @@ def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _download(args: argparse.Namespace) -> int:
+    from rdchat.hub.downloads.download import Download, DownloadState  # noqa: PLC0415
     from rdchat.hub.downloads.download_process import DownloadProcess  # noqa: PLC0415  slow to import
-    from rdchat.hub.downloads.download_progress import DownloadState  # noqa: PLC0415
-    from rdchat.hub.known_files import download_command  # noqa: PLC0415
+    from rdchat.hub.endpoint import find_endpoint  # noqa: PLC0415
+    from rdchat.hub.known_files import check_names, download_command  # noqa: PLC0415
     from rdchat.hub.tokens import Tokens  # noqa: PLC0415
 
-    told: queue.SimpleQueue[DownloadProgress] = queue.SimpleQueue()
-    process = DownloadProcess(told.put, Tokens())
+    told: queue.SimpleQueue[Download] = queue.SimpleQueue()
+    check_names(args.repository, args.revision)
+    find_endpoint()
+    process = DownloadProcess(Tokens())
     try:
-        download = process.start(args.repository, args.revision, args.file)
-        with ProgressLine(sys.stderr, verbose=True) as line, ctrl_c_calls(lambda: process.pause(download)):
+        download = process.start(Download(args.repository, args.revision, args.file), told.put)
+        with ProgressLine(sys.stderr, verbose=True) as line, ctrl_c_calls(download.cancel):
             progress = _watch(told, line)
     finally:
         process.close()
@@ -64,7 +67,7 @@ def _download(args: argparse.Namespace) -> int:
     return 0
 
 
-def _watch(told: "queue.SimpleQueue[DownloadProgress]", line: ProgressLine) -> "DownloadProgress":
+def _watch(told: "queue.SimpleQueue[Download]", line: ProgressLine) -> "Download":
     """Show progress until the download ends one way or another; return its end."""
     notes: tuple[str, ...] = ()
     while True:
@@ -81,7 +84,7 @@ def _watch(told: "queue.SimpleQueue[DownloadProgress]", line: ProgressLine) -> "
         notes = progress.notes
 
 
-def _words(progress: "DownloadProgress") -> str:
+def _words(progress: "Download") -> str:
     name = progress.repository
     if not progress.total_bytes or progress.state.value == "asking":
         return f"{name}: asking the hub"

@@ -10,8 +10,7 @@ from rdchat.commands.chats.stored_settings import stored_settings
 from rdchat.commands.models.table import print_table, size_words
 
 if TYPE_CHECKING:
-    from rdchat.inference.api.library_model import LibraryModel
-    from rdchat.inference.models.model_places import ModelPlace
+    from rdchat.inference.api.model_card import ModelCard
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class ListedModel:
     problem: str = ""
 
 
-def listed_place(name: str, revision: str = "main") -> "ModelPlace | None":
+def listed_place(name: str, revision: str = "main") -> "ModelCard | None":
     """Return where a model of the list lies, by its name or path; None where there is none.
 
     Raises:
@@ -92,7 +91,7 @@ def _row(model: ListedModel) -> tuple[str, ...]:
     return model.name, family, parameters, model.quantization, size_words(model.size), model.place, whole
 
 
-def _listed(model: "LibraryModel") -> ListedModel:
+def _listed(model: "ModelCard") -> ListedModel:
     from rdchat.hub.known_files import download_command  # noqa: PLC0415  slow to import, as all of these rooms
     from rdchat.inference.models.model_places import listed_name  # noqa: PLC0415
 
@@ -101,10 +100,10 @@ def _listed(model: "LibraryModel") -> ListedModel:
         words = f"{model.disk_bytes / model.download_bytes:.0%} is here; `{command}` goes on."
         size, here = model.download_bytes, model.disk_bytes
         return ListedModel(model.name, model.place, "", "", "", None, "", size, here, False, words)
-    gguf, sizes = model.path.suffix.lower() == ".gguf", model.sizes
+    gguf, sizes = model.is_gguf, model.sizes
     size = model.disk_bytes if gguf or sizes is None else sizes.stored_bytes
     return ListedModel(
-        name=listed_name(model.name, model.place, model.path, model.revision if model.repository else ""),
+        name=listed_name(model),
         place=model.place,
         path=str(model.path),
         kind="drafter" if model.is_drafter else "model",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rdchat.commands.models.listing import listed_place
 from rdchat.commands.models.table import size_words
 from rdchat.commands.progress import ProgressLine
-from rdchat.errors import ModelError
+from rdchat.errors import ModelError, one_line
 
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
@@ -49,7 +49,7 @@ def _verdict(name: str, revision: str, on_bytes: Callable[[int], None]) -> "Verd
     from rdchat.hub.known_files import is_repository  # noqa: PLC0415
     from rdchat.hub.tokens import Tokens  # noqa: PLC0415
     from rdchat.hub.verifying import verify_cached, verify_folder  # noqa: PLC0415
-    from rdchat.inference.models.model_places import CHOSEN, HUB, NOT_VERIFIED  # noqa: PLC0415
+    from rdchat.inference.models.model_places import CHOSEN, HUB, NOT_VERIFIED, hub_name  # noqa: PLC0415
 
     api = HubApi(Tokens().access(find_endpoint()))
     repository = repository_of(name) if is_repository(name) else None
@@ -57,8 +57,8 @@ def _verdict(name: str, revision: str, on_bytes: Callable[[int], None]) -> "Verd
     if place is not None and place.place == HUB:
         repository, revision = repository_of(place.repository), place.revision
     elif place is not None:
-        if is_repository(place.repository):
-            return verify_folder(place.repository, place.folder, api, on_bytes)
+        if is_repository(hub_name(place)):
+            return verify_folder(hub_name(place), place.folder, api, on_bytes)
         raise ModelError(f"{name} cannot be verified. {NOT_VERIFIED.get(place.place, NOT_VERIFIED[CHOSEN])}")
     if repository is None:
         raise ModelError(f"There is no model {name}.", "`rdchat models list` shows what there is.")
@@ -73,7 +73,7 @@ def _print(verdict: "Verdict") -> None:
         ("not at the hub", verdict.unknown),
     ):
         for name in names:
-            print(f"{name}: {words}")
+            print(f"{one_line(name)}: {words}")
     if verdict.hub_problem:
         print(f"{verdict.hub_problem} Missing files would not be seen.", file=sys.stderr)
     if verdict.is_whole:

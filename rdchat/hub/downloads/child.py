@@ -1,90 +1,52 @@
-"""The process that downloads: `rdchat --child downloads`.
-
-It takes commands as lines of JSON on its standard input, and writes the progress of each download as lines of JSON on
-its standard output. It pauses all and ends where its input ends, so nobody downloads on after the app has gone.
-"""
+"""The process that downloads: `rdchat --child downloads`. It pauses all and ends when the app has gone."""
 
 import asyncio
-import json
 import logging
-import os
-import signal
-import sys
-import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from rdchat.host import keep_awake
-from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadProgress, DownloadRequest
+from rdchat.hub.downloads.download import Download, DownloadLimits
 from rdchat.hub.downloads.download_queue import DownloadQueue
 from rdchat.hub.tokens import Token
+from rdchat.work.job import Job, StopWork
+from rdchat.work.served import serve_together
 
 _AWAKE_LOOK_S = 1.0
+_GRACE_S = 2.5  # in which paused downloads give back what they hold
 
 
 def main() -> None:
-    """Download as told until standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which pauses
-    output = os.dup(1)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what libraries print goes nowhere
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    """Download as asked until the app has gone."""
     for library in ("httpx2", "httpcore2"):  # which name addresses, and some of these are signed
         logging.getLogger(library).setLevel(logging.ERROR)
-    try:
-        asyncio.run(_serve(output))
-    except BrokenPipeError:
-        os._exit(0)  # the parent has gone
+    asyncio.run(_serve())
 
 
-async def _serve(output: int) -> None:
-    def tell(progress: DownloadProgress) -> None:
-        _write_all(output, progress.to_json().encode() + b"\n")
+async def _serve() -> None:
+    queue = DownloadQueue()
 
-    commands = _lines_of_input()
-    first = await commands.get()
-    if not first:
-        return
-    queue = DownloadQueue(tell, DownloadLimits(**json.loads(first)))
+    async def download(
+        job: Job[Any], *, record: dict[str, Any], limits: dict[str, Any], token: str | None
+    ) -> dict[str, Any]:
+        def tell(now: Download) -> None:
+            with suppress(StopWork):  # this task is cancelled in a moment
+                job.tell(now.to_dict())
+
+        own = DownloadLimits(**limits)
+        queue.set_at_once(own.at_once)
+        wanted = Download.from_dict(record)
+        return (await queue.download(wanted, Token(token) if token else None, own, tell)).to_dict()
+
+    async def discard(_job: Job[Any], *, record: dict[str, Any]) -> dict[str, Any]:
+        return (await queue.discard(Download.from_dict(record))).to_dict()
+
+    async def limit(_job: Job[Any], *, at_once: int) -> None:
+        queue.set_at_once(at_once)
+
     awake = asyncio.create_task(_stay_awake(queue))
-    try:
-        while line := await commands.get():
-            _obey(queue, json.loads(line))
-    finally:
-        awake.cancel()
-        await queue.close()
-        os._exit(0)  # threads that still wait for the hub, or read a file to check it, hold nothing
-
-
-def _lines_of_input() -> "asyncio.Queue[bytes]":
-    """Return what comes in on standard input, a line each; an empty one is its end.
-
-    Read by a thread, since an event loop cannot wait for each kind of file.
-    """
-    lines: asyncio.Queue[bytes] = asyncio.Queue()
-    loop = asyncio.get_running_loop()
-
-    def read() -> None:
-        with os.fdopen(os.dup(0), "rb") as source:
-            for line in source:
-                loop.call_soon_threadsafe(lines.put_nowait, line)
-            loop.call_soon_threadsafe(lines.put_nowait, b"")
-
-    threading.Thread(target=read, name="commands", daemon=True).start()
-    return lines
-
-
-def _obey(queue: DownloadQueue, command: dict[str, Any]) -> None:
-    verb, token = command.pop("do"), command.pop("token", None)
-    if verb == "limit":
-        queue.set_at_once(command["at_once"])
-        return
-    request = DownloadRequest(**command)
-    if verb == "start":
-        queue.start(request, Token(token) if token else None)
-    elif verb == "pause":
-        queue.pause(request.id)
-    elif verb == "discard":
-        queue.discard(request)
+    await serve_together({"download": download, "discard": discard, "limit": limit}, grace_s=_GRACE_S, logs=True)
+    awake.cancel()
 
 
 async def _stay_awake(queue: DownloadQueue) -> None:
@@ -98,8 +60,3 @@ async def _stay_awake(queue: DownloadQueue) -> None:
                 held.close()
             holds = queue.is_transferring
             await asyncio.sleep(_AWAKE_LOOK_S)
-
-
-def _write_all(output: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(output, data) :]

@@ -1,6 +1,7 @@
 """What was being fetched of a repository: kept from before the first byte until all is whole, to be resumed by."""
 
 import hashlib
+import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -10,14 +11,22 @@ from typing import Any
 
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import make_folder, write_json
-from rdchat.files.foreign_files import entries_of, read_json
+from rdchat.files.foreign_files import entries_of, read_bytes, read_json
 from rdchat.hub.cache_layout import CachedRepository, cached_repositories
-from rdchat.hub.downloads.download_progress import FileProgress
-from rdchat.hub.known_files import HubFile, RepositoryFiles, is_commit, is_digest, is_revision, is_safe_name
+from rdchat.hub.downloads.download import DownloadFile
+from rdchat.hub.known_files import (
+    MOST_FILE_BYTES,
+    HubFile,
+    RepositoryFiles,
+    is_commit,
+    is_digest,
+    is_revision,
+    is_safe_name,
+)
 
 STAGING = "snapshot-"  # begins the name of the folder in which a snapshot is made
-_START, _END = "download-", ".json"
-_MOST_BYTES = 2**22
+_START, _END, _CHECKED = "download-", ".json", ".checked"
+_MOST_BYTES = 2**25  # of 10,000 files with the longest names
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +52,30 @@ class DownloadRecord:
         """Of all its files."""
         return frozenset(file.digest for file in self.files.files)
 
-    def with_checked(self, digest: str) -> "DownloadRecord":
-        return replace(self, checked=self.checked | {digest})
-
     def done_bytes(self, repository: CachedRepository) -> int:
         """Return how many of its bytes are here; partial files count."""
-        return sum(here_bytes(repository, file) for file in {file.digest: file for file in self.files.files}.values())
+        return sum(here_bytes(repository, file) for file in self.files.contents)
 
-    def file_progress(self, repository: CachedRepository) -> tuple[FileProgress, ...]:
-        """Return each content once, under its first name, with how much of it is here."""
-        once = {file.digest: file for file in reversed(self.files.files)}
-        return tuple(
-            FileProgress(file.name, here_bytes(repository, file), file.size)
-            for file in sorted(once.values(), key=lambda file: file.name)
-        )
+    def files_here(self, repository: CachedRepository) -> tuple[DownloadFile, ...]:
+        """Return its files with how much of each is here."""
+        return tuple(DownloadFile(file.name, here_bytes(repository, file), file.size) for file in self.files.contents)
+
+    def with_checked(self, digests: Iterable[str]) -> "DownloadRecord":
+        return replace(self, checked=self.checked.union(digests))
+
+    def note_checked(self, repository: CachedRepository, digest: str) -> None:
+        """Keep that one more blob is right, without writing the record anew: there may be thousands of files.
+
+        Raises:
+            OSError: If the disk does not take it.
+        """
+        path = _path(repository, self).with_suffix(_CHECKED)
+        # not through a link that lies there: its file is somebody else's
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        try:
+            os.write(descriptor, f"{digest}\n".encode())
+        finally:
+            os.close(descriptor)
 
     def write(self, repository: CachedRepository) -> None:
         """Keep it.
@@ -76,6 +95,7 @@ class DownloadRecord:
             "checked": sorted(self.checked),
         }
         write_json(_path(repository, self), fields)
+        _path(repository, self).with_suffix(_CHECKED).unlink(missing_ok=True)
         _remove_earlier(repository, self)
 
 
@@ -104,7 +124,8 @@ def unfinished_downloads() -> Iterator[tuple[CachedRepository, DownloadRecord]]:
 
 
 def remove_record(repository: CachedRepository, record: DownloadRecord) -> None:
-    _path(repository, record).unlink(missing_ok=True)
+    for ending in (_END, _CHECKED):
+        _path(repository, record).with_suffix(ending).unlink(missing_ok=True)
     _remove_earlier(repository, record)
 
 
@@ -178,6 +199,8 @@ def _used_blobs(repository: CachedRepository) -> set[str]:
 def _is_stray(path: Path, digests: frozenset[str], commits: set[str]) -> bool:
     if is_digest(path.stem) and path.suffix in {".part", ".json"}:
         return path.stem not in digests
+    if path.name.startswith(_START) and path.suffix == _CHECKED:
+        return not path.with_suffix(_END).exists()
     if path.name.startswith(STAGING):
         return path.name.removeprefix(STAGING) not in commits
     return False
@@ -223,13 +246,18 @@ def _remove_earlier(repository: CachedRepository, record: DownloadRecord) -> Non
 def _read(path: Path) -> DownloadRecord | None:
     """Return what a record says; None where it is damaged: then the hub is asked again."""
     try:
-        fields = read_json(path, most=_MOST_BYTES)
-        return _parsed(fields)
-    except (RdchatError, OSError, KeyError, TypeError, ValueError):
+        record = _parsed(read_json(path, most=_MOST_BYTES))
+    except (RdchatError, OSError, KeyError, TypeError, ValueError, OverflowError):
         return None
+    try:
+        lines = read_bytes(path.with_suffix(_CHECKED), most=_MOST_BYTES).decode("ascii", "replace").split("\n")
+    except RdchatError:
+        return record  # there are none since the record was written
+    return record.with_checked(record.digests.intersection(lines))
 
 
 def _parsed(fields: Any) -> DownloadRecord:
+    """Return what a record holds; ValueError where a name, a size or a checksum is none: all of them become paths."""
     files = tuple(HubFile(str(name), int(size), str(digest)) for name, size, digest in fields["files"])
     listed = RepositoryFiles(
         str(fields["repository"]),
@@ -240,6 +268,11 @@ def _parsed(fields: Any) -> DownloadRecord:
     )
     if not is_revision(listed.revision) or not is_commit(listed.commit):
         raise ValueError("no revision")
-    if not all(is_safe_name(file.name) and is_digest(file.digest) and file.size >= 0 for file in files):
+    if not all(is_safe_name(file.name) and is_digest(file.digest) for file in files):
         raise ValueError("no files")
-    return DownloadRecord(listed, str(fields["gguf"]), frozenset(map(str, fields["checked"])))
+    if not all(0 <= file.size <= MOST_FILE_BYTES for file in files):
+        raise ValueError("no sizes")
+    if len({file.name.casefold() for file in files}) < len(files):
+        raise ValueError("two files of one name")
+    record = DownloadRecord(listed, str(fields["gguf"]))
+    return record.with_checked(record.digests.intersection(map(str, fields["checked"])))

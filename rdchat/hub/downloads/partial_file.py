@@ -1,5 +1,7 @@
 """A file that is not here whole: its bytes so far, beside the ETag and the size that they belong to."""
 
+import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,7 +30,7 @@ class PartialFile:
         self._facts = folder / f"{file.digest}.json"
         self.file = file
         self.etag = self._read_etag()
-        if self.etag is None or self.size > file.size:
+        if self.etag is None or self.size > file.size or not self._is_own():
             self.path.unlink(missing_ok=True)
 
     @property
@@ -48,7 +50,8 @@ class PartialFile:
     @contextmanager
     def opened(self) -> Iterator[Callable[[bytes], None]]:
         """Give what adds bytes to it; these raise OSError where the disk does not take them, or not all."""
-        with self.path.open("ab", buffering=0) as file:
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        with os.fdopen(descriptor, "ab", buffering=0) as file:
 
             def append(data: bytes) -> None:
                 written = file.write(data)
@@ -65,6 +68,14 @@ class PartialFile:
         """Remove what stood beside it, once it has taken its place."""
         with suppress(OSError):
             self._facts.unlink(missing_ok=True)
+
+    def _is_own(self) -> bool:
+        """Tell whether nothing lies in its place, or a file that no other place leads to: others are not written."""
+        try:
+            status = self.path.lstat()
+        except FileNotFoundError:
+            return True
+        return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
     def _read_etag(self) -> str | None:
         """Return the ETag of what was begun; None where nothing usable was."""

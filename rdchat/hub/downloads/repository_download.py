@@ -17,7 +17,7 @@ from rdchat.files.file_errors import file_error
 from rdchat.host import flush_to_disk
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.checksums import is_intact
-from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadRequest, DownloadState
+from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
 from rdchat.hub.downloads.download_record import (
     DownloadRecord,
     give_up,
@@ -29,9 +29,9 @@ from rdchat.hub.downloads.download_record import (
 )
 from rdchat.hub.downloads.partial_file import PartialFile
 from rdchat.hub.downloads.repository_lock import RepositoryLock
+from rdchat.hub.downloads.running_download import RunningDownload, restart_note
 from rdchat.hub.downloads.snapshot import make_snapshot
-from rdchat.hub.downloads.standing import Standing, restart_note
-from rdchat.hub.downloads.transfer import KEPT, Source, Transfer, TransferWatcher
+from rdchat.hub.downloads.transfer import KEPT, Source, Transfer
 from rdchat.hub.endpoint import check_online
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_client import make_async_client
@@ -50,26 +50,26 @@ class RepositoryDownload:
 
     Args:
         repository: Where to.
-        request: What to fetch of it.
+        download: What to fetch of it.
         access: Whom to ask.
         limits: Of times, tries and the disk.
-        standing: Is kept up to date.
+        running: Is kept up to date.
     """
 
     def __init__(
         self,
         repository: CachedRepository,
-        request: DownloadRequest,
+        download: Download,
         access: HubAccess,
         limits: DownloadLimits,
-        standing: Standing,
+        running: RunningDownload,
     ) -> None:
         self._repository = repository
-        self._revision = request.revision
-        self._gguf = request.gguf
+        self._revision = download.revision
+        self._gguf = download.gguf
         self._access = access
         self._limits = limits
-        self._standing = standing
+        self._running = running
 
     async def run(self) -> Path:
         """Return the snapshot's folder, complete and checked.
@@ -102,10 +102,10 @@ class RepositoryDownload:
             except StorageLockedError as error:
                 if time.monotonic() >= end:
                     raise
-                self._standing.note("", f"{error.message} This one goes on after it.")
+                self._running.note("", f"{error.message} This one goes on after it.")
                 await asyncio.sleep(_LOCK_LOOK_S)
             else:
-                self._standing.note("", "")
+                self._running.note("", "")
                 return held
 
     async def _run(self) -> Path:
@@ -118,16 +118,16 @@ class RepositoryDownload:
 
     async def _completed(self, record: DownloadRecord) -> Path:
         files = record.files
-        self._standing.files = files
+        self._running.files = files
         for folder in (self._repository.blobs, self._repository.snapshots):  # the hub's tools look for both
             make_folder(folder)
         for file in files.files:
-            self._standing.done[file.digest] = here_bytes(self._repository, file)
-        self._standing.state = DownloadState.CHECKING
+            self._running.done[file.digest] = here_bytes(self._repository, file)
+        self._running.state = DownloadState.CHECKING
         record, missing = await self._missing(record)
         if missing:
             self._check_room(missing)
-            self._standing.state = DownloadState.DOWNLOADING
+            self._running.state = DownloadState.DOWNLOADING
             await self._fetch_all(record, missing)
         snapshot = make_snapshot(self._repository, files)  # also mends what leads elsewhere, or is another's copy
         remove_record(self._repository, record)
@@ -140,7 +140,7 @@ class RepositoryDownload:
 
     async def _begun(self, checked: frozenset[str] = frozenset()) -> DownloadRecord:
         """Return a record of what the hub has now."""
-        self._standing.state = DownloadState.ASKING
+        self._running.state = DownloadState.ASKING
         record = DownloadRecord(await self._files_at(self._revision), self._gguf)
         record = replace(record, checked=checked & record.digests)
         record.write(self._repository)
@@ -157,7 +157,7 @@ class RepositoryDownload:
         last = self._kept() or dropped  # with what was checked since
         record = await self._begun(last.checked)
         give_up(self._repository, [last])
-        self._standing.note("", f"{name} has changed on the hub: its new version is fetched.")
+        self._running.note("", f"{name} has changed on the hub: its new version is fetched.")
         return record
 
     async def _is_at_hub(self, commit: str) -> bool:
@@ -173,35 +173,35 @@ class RepositoryDownload:
         return await self._asked(lambda: asyncio.to_thread(api.files, self._repository.name, revision, self._gguf))
 
     async def _asked(self, ask: Callable[[], Awaitable[RepositoryFiles]]) -> RepositoryFiles:
-        limits = self._limits
-        for failures in range(limits.tries):
+        failures = 0
+        while True:
             try:
                 return await ask()
             except TemporaryHubError as error:
-                asked = error.wait_s or 0.0
-                if failures + 1 == limits.tries or asked > limits.longest_retry_after_s:
+                failures += 1
+                wait = self._limits.wait_s(failures, error.wait_s or 0.0)
+                if wait is None:
                     raise
-                wait = max(asked, min(limits.first_wait_s * 2.0**failures, limits.longest_wait_s))
-                self._standing.note("", error.message, wait)
+                self._running.note("", error.message, wait)
                 await asyncio.sleep(wait)
             finally:
-                self._standing.note("", "")
-        raise AssertionError("unreachable")
+                self._running.note("", "")
 
     async def _missing(self, record: DownloadRecord) -> tuple[DownloadRecord, list[HubFile]]:
         """Return the files that are not here whole; what is here counts by its checksum, found now or before."""
-        missing = []
-        for file in {file.digest: file for file in record.files.files}.values():
+        missing, intact = [], set[str]()
+        for file in record.files.contents:
             blob = self._repository.blobs / file.digest
             if not blob.exists():
                 missing.append(file)
             elif file.digest in record.checked and here_bytes(self._repository, file) == file.size:
                 continue
             elif await self._is_intact(blob, file):
-                record = record.with_checked(file.digest)
+                intact.add(file.digest)
             else:
-                self._standing.done[file.digest] = PartialFile(self._repository.work, file).size
+                self._running.done[file.digest] = PartialFile(self._repository.work, file).size
                 missing.append(file)
+        record = record.with_checked(intact)
         record.write(self._repository)
         return record, missing
 
@@ -218,19 +218,15 @@ class RepositoryDownload:
 
     async def _fetch_all(self, record: DownloadRecord, missing: list[HubFile]) -> None:
         places = asyncio.Semaphore(self._limits.files_at_once)
-        timeout = httpx2.Timeout(self._limits.stall_s, connect=self._limits.connect_s)
-        checked = record
 
         async def fetch(client: httpx2.AsyncClient, file: HubFile) -> None:
-            nonlocal checked
             async with places:
                 await self._fetch_file(client, record.files, file)
-            checked = checked.with_checked(file.digest)
-            checked.write(self._repository)
+            record.note_checked(self._repository, file.digest)
 
         try:
             async with (
-                make_async_client(timeout) as client,
+                make_async_client(self._limits.stall_s, self._limits.connect_s) as client,
                 asyncio.TaskGroup() as together,
             ):
                 for file in sorted(missing, key=lambda file: file.size):
@@ -239,33 +235,22 @@ class RepositoryDownload:
             raise _first(errors) from None
 
     async def _fetch_file(self, client: httpx2.AsyncClient, files: RepositoryFiles, file: HubFile) -> None:
-        source, standing = Source(self._access, files), self._standing
+        source, running = Source(self._access, files), self._running
         partial = PartialFile(self._repository.work, file)
         again = restart_note(file)
-
-        def note(words: str, wait_s: float) -> None:
-            standing.note(file.name, words, wait_s)
-
-        def restarted(words: str) -> None:
-            standing.note(again, words)
-
-        def count(received: int) -> None:
-            standing.fetched_bytes += received
-            standing.done[file.digest] = partial.size
-
         for _ in range(_CHECKSUM_TRIES):
-            standing.done[file.digest] = partial.size
-            await Transfer(client, source, partial, self._limits, TransferWatcher(count, note, restarted)).run()
+            running.done[file.digest] = partial.size
+            await Transfer(client, source, partial, self._limits, running).run()
             if await self._is_intact(partial.path, file):
                 await asyncio.to_thread(flush_to_disk, partial.path)
                 partial.path.replace(self._repository.blobs / file.digest)
                 partial.forget_facts()
-                standing.done[file.digest] = file.size
-                standing.note(again, "")
+                running.done[file.digest] = file.size
+                running.note(again, "")
                 return
             partial.remove()
-            restarted(f"{file.name} does not have its checksum: it begins again.")
-        standing.done[file.digest] = 0
+            running.note(again, f"{file.name} does not have its checksum: it begins again.")
+        running.done[file.digest] = 0
         raise HubError(
             f"{file.name} came {_CHECKSUM_TRIES} times without the checksum that the hub gives for it.",
             "Check the proxy or the mirror, if there is one, and try again later.",

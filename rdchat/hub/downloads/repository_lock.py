@@ -11,13 +11,15 @@ from typing import Self
 
 import psutil
 
-from rdchat.errors import StorageLockedError
+from rdchat.errors import RdchatError, StorageLockedError
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
+from rdchat.files.foreign_files import read_json
 from rdchat.hub.cache_layout import CachedRepository
 
 _HINT = "Wait for it, or pause it there."
 _SAME_START_S = 1.0
+_MOST_BYTES = 1_000  # of what stands in the lock's file
 
 
 class RepositoryLock:
@@ -64,9 +66,9 @@ class RepositoryLock:
     def _holder(self) -> int | None:
         """Return the id of a living process that wrote itself down here; None where there is none."""
         try:
-            noted = json.loads(self._path.read_text(encoding="ascii") or "{}")
+            noted = read_json(self._path, most=_MOST_BYTES)
             pid, started = int(noted["pid"]), float(noted["started"])
             lives = abs(psutil.Process(pid).create_time() - started) < _SAME_START_S
-        except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+        except (RdchatError, OSError, ValueError, KeyError, TypeError, OverflowError, psutil.Error):
             return None
         return pid if lives and pid != os.getpid() else None

@@ -69,6 +69,8 @@ def _place(repository: CachedRepository, snapshot: Path, file: HubFile) -> None:
     if repository.linked_blob(path) == file.digest:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.parent != snapshot and path.parent.is_symlink():
+        raise StorageError(f"{path.parent} is a link, where a folder belongs.", "Delete it and try again.")
     if path.is_dir() and not path.is_symlink():
         raise StorageError(f"{path} is a folder, where a file belongs.", "Delete it and try again.")
     temporary = path.with_name(f".{secrets.token_hex(8)}.link")

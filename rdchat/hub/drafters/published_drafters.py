@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -199,9 +199,7 @@ def _looked_at(api: HubApi, found: FoundDrafter, digests: set[str]) -> FoundDraf
                 figures = figures_in(api.card(found.repository, files.commit))
     except HubError as error:
         problem = error.message
-    return FoundDrafter(
-        found.repository, found.kind, found.downloads, found.licence, size, figures, same, problem, found.gated
-    )
+    return replace(found, size=size, figures=figures, same_tokenizer=same, problem=problem)
 
 
 def _is_tokenizer(file: HubFile) -> bool:

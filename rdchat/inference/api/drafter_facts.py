@@ -44,48 +44,16 @@ class HeadKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TargetMatch:
-    """How sure it is that a drafter was made for a target.
+    """How sure it is that a drafter was made for a target."""
 
-    Attributes:
-        sure: Whether it is known; else the sizes fit, which those of other models may, too.
-        words: A sentence for people; empty where there is nothing to say.
-    """
-
-    sure: bool
-    words: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class InstalledDrafter:
-    """A drafter that was found on this machine.
-
-    Attributes:
-        name: For people: a hub id, the publisher and name of LM Studio's folders, or the folder's name.
-        drafter: What `DraftSettings.drafter` takes: a folder or a hub id.
-        place: Where it lies, such as "Hugging Face".
-        kind: What it is; None where that cannot be told.
-        problem: Why no model can use it, a sentence; empty where nothing stands against it.
-        disk_bytes: Of its files.
-    """
-
-    name: str
-    drafter: str
-    place: str
-    kind: HeadKind | None = None
-    problem: str = ""
-    disk_bytes: int = 0
+    sure: bool  # it is known; else the sizes fit, which those of other models may, too
+    words: str = ""  # a sentence for people
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterFit:
-    """Whether a drafter fits the loaded model.
+    """Whether a drafter fits the loaded model."""
 
-    Attributes:
-        drafter: See `InstalledDrafter`.
-        match: How sure it is that it was made for it; None where it does not fit.
-        problem: Why it does not, a sentence; empty where it does.
-    """
-
-    drafter: str
-    match: TargetMatch | None = None
-    problem: str = ""
+    drafter: str  # a folder or a hub id
+    match: TargetMatch | None = None  # how sure it is that it was made for it; None where it does not fit
+    problem: str = ""  # why it does not fit, a sentence

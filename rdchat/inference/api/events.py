@@ -143,7 +143,8 @@ class ReplyEnd:
         finish_reason: Why it ended.
         statistics: Its counters.
         mode: The drafting mode that ran.
-        mode_reason: A sentence that says why it is not the one asked for; None where it is.
+        mode_reason: A sentence that says why it is not the one asked for, or why a drafter was left out of the rest
+            of the reply; None where neither is so.
         drafter: Path or name of what drafted; None where nothing did.
         control_offsets: Where in `text` control tokens stand; see `ChatMessage.own_control`.
         kind: Of the head that drafted, or in mode `auto` was there to draft; None without.

@@ -100,6 +100,7 @@ class Statistics:
         plain_step_ms: Measured time of a plain target call at this context; 0 where it was not measured.
         choice: Of the automatic mode; None in other modes.
         plain_error: How far plain steps may lie from `plain_step_ms`, as a share of it; 0 where that is not known.
+        dropped_drafts: Drafts that did not count, since the drafter's scores were not finite.
     """
 
     prompt_tokens: int = 0
@@ -122,6 +123,7 @@ class Statistics:
     plain_step_ms: float = 0.0
     choice: AutoChoice | None = None
     plain_error: float = 0.0
+    dropped_drafts: int = 0
 
     @property
     def decode_tps(self) -> float | None:

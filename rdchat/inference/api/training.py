@@ -168,8 +168,8 @@ class TrainingNews:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, line: str | bytes) -> "TrainingNews":
-        data = json.loads(line)
+    def from_dict(cls, data: dict[str, Any]) -> "TrainingNews":
+        """Return what `to_json` wrote; raises LookupError, TypeError or ValueError where it cannot be."""
         estimate, comparison = data["estimate"], data["comparison"]
         parsed = {
             "kind": News(data["kind"]),

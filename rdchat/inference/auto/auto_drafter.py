@@ -1,10 +1,10 @@
 """The automatic mode's drafter: has the drafters draft what the controller has decided."""
 
 from collections.abc import Callable, Iterator, Sequence
+from math import isnan
 from typing import override
 
 import mlx.core as mx
-import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, GenerationRequest, Mode
 from rdchat.inference.auto.controller import Controller
@@ -16,6 +16,7 @@ from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadSettings
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.verifier import Verified
@@ -117,6 +118,11 @@ class AutoDrafter(Drafter):
         self._waited = controller.cuts
         return (pool.tokens, pool.parents, pool.scores) if self._waited else ()
 
+    @override
+    def leave_out(self, source: str) -> None:
+        """See `Drafter`."""
+        self.controller.leave_out(Mode(source))
+
     def follow(self, root: int, token: int, verified: Verified) -> None:
         """Take a plain step: `token` came after `root`."""
         for part in self._parts:
@@ -152,14 +158,15 @@ class AutoDrafter(Drafter):
         if not steps:  # its context is full
             return draft
         self._drafted = draft.tree.tokens, steps
-        return Draft(draft.tree, rows=controller.rows, drafter=Mode.SPECULATIVE.value)
+        return Draft(draft.tree, rows=controller.rows, drafter=Mode.SPECULATIVE.value, finite=draft.finite)
 
     def _learn_chain(self, tokens: Sequence[int], accepted: int) -> None:
         assert self._draft_model is not None
-        if not (margins := self._draft_model.margins):  # its context is full
+        margins = self._draft_model.margins
+        if not margins or any(map(isnan, margins)):  # its context is full, or the draft is dropped
             return
         packed, steps = self._drafted
-        chain = np.array(packed)[1 : 1 + steps].tolist()  # it comes first
+        chain = fetch(packed)[1 : 1 + steps].tolist()  # it comes first
         right = [mine == came for mine, came in zip(chain, tokens, strict=False)]
         self.controller.chain_came(margins, right, accepted)
 
@@ -172,10 +179,13 @@ class AutoDrafter(Drafter):
             if not (waited and head.began_ahead):
                 self._ledger.wait(pool.tokens, pool.parents, pool.scores)
             drawn = pool.fetch()
+            if not drawn.finite:
+                controller.draft_dropped()
+                return Draft(PackedTree.chain(mx.array([root])), drafter=Mode.DRAFTER.value, finite=False)
             controller.cut(drawn)
             controller.compare(drawn, offered=True)
         else:
             self._ledger.queue(pool.tokens, pool.parents, pool.scores)
             controller.compare(pool, offered=True)
         offered = head.offer(pool, controller.plan.nodes)
-        return Draft(offered.tree, offered.looked_up, controller.rows, Mode.DRAFTER.value)
+        return Draft(offered.tree, offered.looked_up, controller.rows, Mode.DRAFTER.value, pool.finite)

@@ -8,7 +8,7 @@ from typing import override
 import mlx.core as mx
 
 from rdchat.inference.api.events import TokenEvent
-from rdchat.inference.api.requests import BeamShape, DraftSettings
+from rdchat.inference.api.requests import BeamShape, DraftSettings, Mode
 from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.control_loop import Done, decode
 from rdchat.inference.decoding.autoregressive import PlainSteps, Step
@@ -66,6 +66,8 @@ class AutoIterator(RoundIterator):
 
     def step(self, queue: bool) -> Done[TokenEvent]:
         """See `Work`."""
+        for _ in range(self._auto.controller.take_dropped()):
+            self._drop(Mode.DRAFTER.value)
         step = self._step or self._begin_again()
         event, following = self._steps.advance(step, queue)
         self._seen, self._step = step.seen, following

@@ -177,6 +177,22 @@ class Controller:
         self.plan = self._made.plan
         self._cut = self._cut + 1 if self.plan.nodes == 1 else 0
 
+    def draft_dropped(self) -> None:
+        """Take that a head's draft was dropped instead of being cut: the call is a plain step's."""
+        self._usual = False
+
+    def take_dropped(self) -> int:
+        """Return how many off-path drafts with scores that are not finite were found since the last call."""
+        return self._comparison.take_dropped()
+
+    def leave_out(self, mode: Mode) -> None:
+        """Plan no more drafts of a drafter in this reply."""
+        if mode is Mode.DRAFTER:
+            self._head = None
+        elif mode is Mode.SPECULATIVE:
+            self._chains = None
+        self._sources = [source for source in (self._chains, self._head) if source]
+
     def compare(self, pool: NodePool[Any], offered: bool) -> None:
         """Have a head's draft below the last token compared with the text; the device may still work on it."""
         self._comparison.add(len(self.text), pool, offered)

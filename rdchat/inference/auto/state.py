@@ -222,5 +222,5 @@ def _fingerprint(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in entries_of(folder):
         status = path.lstat()  # of a link too that leads nowhere
-        digest.update(f"{path.name} {status.st_size} {status.st_mtime_ns}\n".encode())
+        digest.update(f"{path.name} {status.st_size} {status.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()

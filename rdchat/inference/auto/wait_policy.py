@@ -62,7 +62,9 @@ class WaitPolicy:
         if pool is not None:
             self._uncut_drafts += 1
             if self._uncut_drafts % _TOLD_EVERY == 0:
-                self.values(made, depth, pool.fetch())
+                drawn = pool.fetch()
+                if drawn.finite:
+                    self.values(made, depth, drawn)
         self.decide(made.rate)
 
     def at_once(self, table: DraftTable) -> DraftTable:

@@ -8,15 +8,14 @@ stored, tokens are. No MLX and no Qt here.
 """
 
 import csv
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
-from rdchat.inference.api.bench_results import MLX_LM, BenchRecord, BenchRun, Difference
+from rdchat.inference.api.bench_results import MLX_LM, BenchRun, Difference
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
@@ -25,10 +24,10 @@ from rdchat.inference.benchmark.apple_csv import (
     PLAIN_COLUMNS,
     PLAIN_FILE,
     RECURRENT_COLUMNS,
-    apple_record,
+    rows_of_apple,
 )
-from rdchat.inference.benchmark.csv_table import Row, Table, guarded, read_table
-from rdchat.inference.benchmark.report import baseline_runs
+from rdchat.inference.benchmark.csv_table import Row, check_widths, guarded, read_rows
+from rdchat.inference.benchmark.result import BenchResult
 
 _APPLE_COLUMNS = tuple(dict.fromkeys(RECURRENT_COLUMNS + PLAIN_COLUMNS))
 _CELL_COLUMNS = (
@@ -50,24 +49,26 @@ COLUMNS = _APPLE_COLUMNS + _CELL_COLUMNS + _FOUND_COLUMNS + _ENVIRONMENT + _LATE
 
 _BASELINE, _CELL, _MLX_LM = "baseline", "cell", "mlx_lm"  # what a row is part of
 _FLOATS = {Dtype.FLOAT16.value, Dtype.BFLOAT16.value, Dtype.FLOAT32.value}
+# what Apple's files do not tell
+_BLANK = dict.fromkeys(COLUMNS, "") | dict.fromkeys(("ttft_ms", *_COUNTERS, "prompt", "seed"), "0")
+_OTHER_HINT = (
+    "Take a CSV file of `rdchat bench`, or those of Apple's scripts: autoregression.csv and recurrent_drafting.csv."
+)
 
 
-def write_csv(file: TextIO, record: BenchRecord) -> None:
+def write_csv(file: TextIO, result: BenchResult) -> None:
     """Write a benchmark. The file is open as text, with `newline=""`."""
     writer = csv.DictWriter(file, COLUMNS, restval="")
     writer.writeheader()
-    plain, outside = baseline_runs(record.runs)
-    for run in record.runs:
-        place = run.baseline, run.prompt, run.trial
-        times = _plain_times("mlx", outside.get(place)) | _plain_times("ours", plain.get(place))
-        environment = {name: record.environment.get(name, "") for name in _ENVIRONMENT}
-        row = _cell_cells(record.plan, run) | times | _found_cells(run) | environment
+    environment = {name: result.environment.get(name, "") for name in _ENVIRONMENT}
+    for run in result.runs:
+        row = _cell_columns(result.plan, run) | _measured_columns(result, run) | environment
         if run.mode_reason:
             row |= dict.fromkeys(_MEASURED, "")
         writer.writerow({name: guarded(cell) if isinstance(cell, str) else cell for name, cell in row.items()})
 
 
-def read_csv(paths: Sequence[Path]) -> BenchRecord:
+def read_csv(paths: Sequence[Path]) -> BenchResult:
     """Read a benchmark: one file of ours, or one or both of Apple's.
 
     Where only Apple's file of recurrent drafting is named, the plain one beside it is read too, if there is one.
@@ -75,59 +76,40 @@ def read_csv(paths: Sequence[Path]) -> BenchRecord:
     Raises:
         RdchatError: If a file cannot be read or is another one; the message says which line, and what is wrong.
     """
-    tables = [read_table(path) for path in paths]
-    ours = [table for table in tables if {"part", "mode"} <= table.columns]
-    if ours:
+    tables = [read_rows(path) for path in paths]
+    if any({"part", "mode"} <= table[0].cells.keys() for table in tables):
         if len(tables) > 1:
             raise RdchatError("Only one benchmark of rdchat's can be read at a time.", "Name one file.")
-        return _our_record(ours[0])
-    drafted = [row for table in tables if _is_drafted(table) for row in table.rows()]
-    plain = [row for table in tables if not _is_drafted(table) for row in _plain_rows(table)]
+        return _read_ours(tables[0])
+    drafted = [row for table in tables for row in table if row.cells.keys() >= set(RECURRENT_COLUMNS)]
+    plain = [row for table in tables for row in table if not row.cells.keys() >= set(RECURRENT_COLUMNS)]
     if not plain and (beside_it := paths[0].with_name(PLAIN_FILE)).exists():
-        plain = [*_plain_rows(read_table(beside_it))]
-    return apple_record(drafted, plain)
+        plain = [*read_rows(beside_it)]
+    for row in plain:
+        if not row.cells.keys() >= set(PLAIN_COLUMNS):
+            raise RdchatError(f"{row.path} is no benchmark: line 1 names other columns.", _OTHER_HINT)
+    check_widths([*drafted, *plain])
+    rows = [Row(row.path, row.line, {**_BLANK, **row.cells}) for row in rows_of_apple(drafted, plain)]
+    files = dict.fromkeys(row.path.name for row in (*drafted, *plain))
+    return _result(rows, {"source": "Apple's benchmark", "files": list(files)})
 
 
-def _is_drafted(table: Table) -> bool:
-    return table.columns >= set(RECURRENT_COLUMNS)
-
-
-def _plain_rows(table: Table) -> Sequence[Row]:
-    if not table.columns >= set(PLAIN_COLUMNS):
-        raise RdchatError(
-            f"{table.path} is no benchmark: line 1 names other columns.",
-            "Take a CSV file of `rdchat bench`, or those of Apple's scripts: autoregression.csv and "
-            "recurrent_drafting.csv.",
-        )
-    return table.rows()
-
-
-def _cell_cells(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
-    outside = run.cell == MLX_LM
+def _cell_columns(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
+    """Return what a run's setting is."""
+    outside, listed = run.cell == MLX_LM, run.cell >= len(plan.baselines)
     cell = plan.all_cells[run.baseline if outside else run.cell]
-    draft, statistics, listed = cell.draft, run.statistics, run.cell >= len(plan.baselines)
-    width, length = (
-        cell.shape.get("beam_width", 1),
-        cell.shape.get("beam_length", 1 + cell.shape.get("draft_tokens", 0)),
-    )
+    names = ("draft_tokens", "lookup_branch", "draft_model", "drafter")
     return {
         "run": run.trial,
-        "beam_width": width,
-        "beam_length": length,
+        "beam_width": cell.shape.get("beam_width", 1),
+        "beam_length": cell.shape.get("beam_length", 1 + cell.shape.get("draft_tokens", 0)),
         "dtype": f"{DTYPE_PREFIX if run.dtype in _FLOATS else ''}{run.dtype}",
         "nmax_length": plan.max_tokens,
         "greedy": plan.sampling(cell).greedy,
-        "steps": statistics.target_calls,
-        "prompt_length": statistics.prompt_tokens,
-        "prompt_and_generated_length": statistics.prompt_tokens + statistics.generated_tokens,
-        "comprehension_and_generation_time": statistics.prefill_ms + statistics.decode_ms,
         "part": _MLX_LM if outside else _CELL if listed else _BASELINE,
         "cell": run.cell - len(plan.baselines) if listed else run.baseline,
-        "mode": draft.mode.value,
-        "draft_tokens": draft.draft_tokens,
-        "lookup_branch": draft.lookup_branch,
-        "draft_model": draft.draft_model or "",
-        "drafter": draft.drafter or "",
+        "mode": cell.draft.mode.value,
+        **{name: getattr(cell.draft, name) for name in names},
         "temperature": cell.temperature,
         "asked_dtype": cell.dtype.value,
         "seed": plan.seed,
@@ -136,42 +118,40 @@ def _cell_cells(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
     }
 
 
-def _plain_times(whose: str, run: BenchRun | None) -> dict[str, float]:
-    if run is None:
-        return {}
-    times = run.statistics
-    return {f"comprehension_{whose}": times.prefill_ms, f"generation_{whose}": times.decode_ms}
-
-
-def _found_cells(run: BenchRun) -> dict[str, Any]:
-    difference = run.difference
-    return {
-        **{name: getattr(run.statistics, name) for name in (*_TIMES, *_COUNTERS)},
-        "overhead": run.overhead,
-        "draft_ms": run.draft_ms,
-        "mode_reason": run.mode_reason,
-        "chosen": run.chosen,
-        **(
-            {
-                "difference_index": difference.index,
-                "difference_plain": difference.plain,
-                "difference_other": difference.other,
-                "difference_gap": difference.gap,
-                "difference_rounding": difference.rounding,
-            }
-            if difference
-            else {}
-        ),
+def _measured_columns(result: BenchResult, run: BenchRun) -> dict[str, Any]:
+    """Return what was measured of a run, and of plain decoding and mlx-lm in its turn."""
+    counts, beside = run.statistics, result.beside(run)
+    columns = {
+        "steps": counts.target_calls,
+        "prompt_length": counts.prompt_tokens,
+        "prompt_and_generated_length": counts.prompt_tokens + counts.generated_tokens,
+        "comprehension_and_generation_time": counts.prefill_ms + counts.decode_ms,
+        **{name: getattr(counts, name) for name in (*_TIMES, *_COUNTERS)},
+        **{name: getattr(run, name) for name in ("overhead", "draft_ms", "mode_reason", "chosen")},
         "token_ids": " ".join(map(str, run.token_ids)),
         "times_ms": " ".join(f"{time:.3f}" for time in run.times_ms),
     }
+    for whose, other in (("mlx", beside.mlx_lm), ("ours", beside.plain)):
+        if other:
+            columns |= {f"comprehension_{whose}": other.statistics.prefill_ms}
+            columns |= {f"generation_{whose}": other.statistics.decode_ms}
+    if run.difference:
+        columns |= {f"difference_{name}": part for name, part in asdict(run.difference).items() if name != "prompt"}
+    return columns
 
 
-def _our_record(table: Table) -> BenchRecord:
-    missing = [name for name in COLUMNS if name not in table.columns and name not in _LATER_COLUMNS]
+def _read_ours(rows: Sequence[Row]) -> BenchResult:
+    missing = [name for name in COLUMNS if name not in rows[0].cells and name not in _LATER_COLUMNS]
     if missing:
-        raise RdchatError(f"Line 1 of {table.path} does not name the column {missing[0]}.", "Export it again.")
-    rows = table.rows()
+        raise RdchatError(f"Line 1 of {rows[0].path} does not name the column {missing[0]}.", "Export it again.")
+    check_widths(rows)
+    environment: dict[str, Any] = {name: rows[0].text(name) for name in _ENVIRONMENT}
+    environment |= {"dtype": _precision(rows[0]), "cores": rows[0].whole("cores")}
+    return _result(rows, environment)
+
+
+def _result(rows: Sequence[Row], environment: Mapping[str, Any]) -> BenchResult:
+    """Return what rows of our format hold."""
     listed = {row.whole("cell"): _cell(row) for row in rows if row.cells["part"] == _CELL}
     cells = [listed[place] for place in sorted(listed)] or list(dict.fromkeys(_cell(row) for row in rows))
     groups = {_prompt_of(row, len(rows)): row.text("group") for row in rows}
@@ -185,9 +165,7 @@ def _our_record(table: Table) -> BenchRecord:
             mlx_lm=any(row.cells["part"] == _MLX_LM for row in rows),
         )
     places = {place: len(plan.baselines) + index for index, place in enumerate(sorted(listed))}
-    environment: dict[str, Any] = {name: rows[0].text(name) for name in _ENVIRONMENT}
-    environment |= {"dtype": _precision(rows[0]), "cores": rows[0].whole("cores")}
-    return BenchRecord(plan, tuple(_our_run(row, plan, places) for row in rows), environment)
+    return BenchResult(plan, tuple(_run(row, plan, places) for row in rows), environment)
 
 
 def _prompt_of(row: Row, rows: int) -> int:
@@ -199,7 +177,7 @@ def _prompt_of(row: Row, rows: int) -> int:
 
 
 def _cell(row: Row) -> BenchCell:
-    mode, dtype = _member(row, "mode", Mode), _member(row, "asked_dtype", Dtype)
+    mode, dtype = row.member("mode", Mode), row.member("asked_dtype", Dtype)
     sizes: dict[str, Any] = {}
     if mode is Mode.DRAFTER:
         sizes = {"beam_width": row.whole("beam_width"), "beam_length": row.whole("beam_length")}
@@ -215,24 +193,20 @@ def _cell(row: Row) -> BenchCell:
         return BenchCell(draft, row.number("temperature"), dtype)
 
 
-def _member[T: StrEnum](row: Row, name: str, kind: type[T]) -> T:
-    try:
-        return kind(row.cells[name])
-    except ValueError as error:
-        raise row.error(f"{name} is {row.cells[name]!r}, which is unknown") from error
-
-
-def _our_run(row: Row, plan: BenchPlan, places: Mapping[int, int]) -> BenchRun:
+def _run(row: Row, plan: BenchPlan, places: Mapping[int, int]) -> BenchRun:
     part, prompt = row.cells["part"], row.whole("prompt")
     baseline = plan.baseline_of(_cell(row))
+    cells = {_CELL: places.get(row.whole("cell"), 0), _BASELINE: baseline, _MLX_LM: MLX_LM}
+    if part not in cells:
+        raise row.error(f"part is {part!r}, which is unknown")
     return BenchRun(
-        cell={_CELL: places.get(row.whole("cell"), 0), _BASELINE: baseline, _MLX_LM: MLX_LM}[_known_part(row, part)],
+        cell=cells[part],
         prompt=prompt,
         group=row.text("group"),
         trial=row.whole("run"),
-        token_ids=tuple(int(token) for token in _words(row, "token_ids")),
+        token_ids=tuple(int(token) for token in row.numbers("token_ids")),
         pieces=(),
-        times_ms=tuple(_words(row, "times_ms")),
+        times_ms=tuple(row.numbers("times_ms")),
         statistics=Statistics() if row.cells["mode_reason"] else _statistics(row),
         mode_reason=row.text("mode_reason") or None,
         chosen=row.text("chosen"),
@@ -255,24 +229,8 @@ def _statistics(row: Row) -> Statistics:
     )
 
 
-def _known_part(row: Row, part: str) -> str:
-    if part not in {_CELL, _BASELINE, _MLX_LM}:
-        raise row.error(f"part is {part!r}, which is unknown")
-    return part
-
-
 def _precision(row: Row) -> str:
     return row.cells["dtype"].removeprefix(DTYPE_PREFIX)
-
-
-def _words(row: Row, name: str) -> Iterable[float]:
-    try:
-        numbers = [float(word) for word in row.cells[name].split()]
-    except ValueError:
-        numbers = [math.nan]
-    if not all(map(math.isfinite, numbers)):
-        raise row.error(f"{name} holds what is no number")
-    return numbers
 
 
 def _difference(row: Row, prompt: int) -> Difference | None:

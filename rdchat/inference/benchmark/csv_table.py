@@ -2,9 +2,10 @@
 
 import csv
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from rdchat.errors import InvalidSettingError, RdchatError
@@ -50,6 +51,23 @@ class Row:
             raise self.error(f"{name} is {self.cells[name]!r}, not a number")
         return number
 
+    def member[T: StrEnum](self, name: str, kind: type[T], prefix: str = "") -> T:
+        """Return one of the known words, without a prefix that it may have."""
+        try:
+            return kind(self.cells[name].removeprefix(prefix))
+        except ValueError as error:
+            raise self.error(f"{name} is {self.cells[name]!r}, which is unknown") from error
+
+    def numbers(self, name: str) -> list[float]:
+        """Return finite numbers that are separated by spaces."""
+        try:
+            numbers = [float(word) for word in self.cells[name].split()]
+        except ValueError:
+            numbers = [math.nan]
+        if not all(map(math.isfinite, numbers)):
+            raise self.error(f"{name} holds what is no number")
+        return numbers
+
     def text(self, name: str) -> str:
         """Return what `guarded` made a cell of."""
         return self.cells[name].removeprefix(_GUARD)
@@ -78,28 +96,19 @@ class Row:
         return RdchatError(f"Line {self.line} of {self.path}: {problem}.", "Export the benchmark again.")
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A file: the columns that its first line names, and the other lines, which nobody has checked yet."""
+def check_widths(rows: Sequence[Row]) -> None:
+    """Refuse lines that have more or fewer columns than the first line names.
 
-    path: Path
-    columns: frozenset[str]
-    lines: tuple[Row, ...]
-
-    def rows(self) -> tuple[Row, ...]:
-        """Return the lines.
-
-        Raises:
-            RdchatError: If one has more or fewer columns than the first line names.
-        """
-        for row in self.lines:
-            if None in row.cells or None in row.cells.values():
-                raise row.error("it has more or fewer columns than the first line names")
-        return self.lines
+    Raises:
+        RdchatError: If there is one.
+    """
+    for row in rows:
+        if None in row.cells or None in row.cells.values():
+            raise row.error("it has more or fewer columns than the first line names")
 
 
-def read_table(path: Path) -> Table:
-    """Read a file.
+def read_rows(path: Path) -> Sequence[Row]:
+    """Return the lines of a file below the first one, which names the columns; there is at least one.
 
     Raises:
         RdchatError: If it cannot be read, or is empty.
@@ -110,7 +119,6 @@ def read_table(path: Path) -> Table:
         with path.open(encoding="utf-8-sig", newline="") as file:
             csv.field_size_limit(_LONGEST_CELL)
             reader = csv.DictReader(file, strict=True)
-            names = reader.fieldnames or []
             rows = [Row(path, reader.line_num, cells) for cells in reader]
     except OSError as error:
         raise RdchatError(f"The file {path} cannot be read: {error.strerror}.", "Check its name.") from error
@@ -120,4 +128,4 @@ def read_table(path: Path) -> Table:
         raise RdchatError(f"The file {path} is no valid CSV: {error}.", "Export the benchmark again.") from error
     if not rows:
         raise RdchatError(f"The file {path} holds no runs.", "Pick the CSV file of a benchmark.")
-    return Table(path, frozenset(names), tuple(rows))
+    return rows

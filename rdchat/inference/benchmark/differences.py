@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
-import numpy as np
 
 from rdchat.inference.api.bench_results import Difference
 from rdchat.inference.api.requests import GenerationRequest
@@ -12,6 +11,7 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.prefill import prefill, read_prompt
 from rdchat.inference.decoding.reductions import log_denominator
 from rdchat.inference.decoding.sampling import TokenChooser, filter_border
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
@@ -81,7 +81,7 @@ def divergences(model: LoadedModel, request: GenerationRequest, reply: Sequence[
     read_prompt(model, cache, prompt)
     for index, token in enumerate(reply[:-1], start=1):
         logits = model.network(mx.array([[token]]), cache=cache.layers)[:, -1]
-        plain = int(np.array(chooser.choose(logits, mx.array([len(prompt) + index])))[0])
+        plain = int(fetch(chooser.choose(logits, mx.array([len(prompt) + index])))[0])
         if plain != reply[index]:
             gap, rounding = score_gap(model, request, [*reply[:index], plain], index, reply[index])
             yield Difference(0, index, model.decode([plain]), model.decode([reply[index]]), gap, rounding)
@@ -101,4 +101,4 @@ def gap_of(logits: mx.array, position: int, request: GenerationRequest, chosen: 
 
 
 def _number(scalar: mx.array) -> float:
-    return float(np.array(scalar))
+    return float(fetch(scalar))

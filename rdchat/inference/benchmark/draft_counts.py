@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +15,15 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 
 @dataclass(frozen=True, slots=True)
 class DraftCounts:
-    """What decoding prompts with drafts of one shape brought; sums, so that counts can be pooled.
-
-    Attributes:
-        prompts: Number of prompts.
-        decoded: Tokens but each reply's first, which prefill brings.
-        target_calls: Rounds.
-        offered: For each draft position, the rounds that offered a token there and had accepted all before it.
-        accepted: For each draft position, the rounds that accepted it.
-        runs: Runs of 8 tokens in the replies.
-        repeated_runs: Those that occurred before in the same reply.
-    """
+    """Counts of decoding prompts with drafts of one shape; sums, so that they can be pooled."""
 
     prompts: int = 0
-    decoded: int = 0
+    decoded: int = 0  # tokens but each reply's first, which prefill brings
     target_calls: int = 0
-    offered: tuple[int, ...] = ()
-    accepted: tuple[int, ...] = ()
-    runs: int = 0
-    repeated_runs: int = 0
+    offered: tuple[int, ...] = ()  # by draft position: rounds that offered a token there and accepted all before it
+    accepted: tuple[int, ...] = ()  # by draft position: rounds that accepted it
+    runs: int = 0  # runs of 8 tokens in the replies
+    repeated_runs: int = 0  # those that occurred before in the same reply
 
     @property
     def tokens_per_target_call(self) -> float | None:
@@ -54,20 +45,12 @@ class DraftCounts:
     @classmethod
     def pooled(cls, counts: Sequence["DraftCounts"]) -> "DraftCounts":
         """Return the sum of counts."""
-        return cls(
-            sum(each.prompts for each in counts),
-            sum(each.decoded for each in counts),
-            sum(each.target_calls for each in counts),
-            _column_sums([each.offered for each in counts]),
-            _column_sums([each.accepted for each in counts]),
-            sum(each.runs for each in counts),
-            sum(each.repeated_runs for each in counts),
-        )
-
-
-def _column_sums(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    depth = max((len(row) for row in rows), default=0)
-    return tuple(sum(row[place] for row in rows if place < len(row)) for place in range(depth))
+        sums = ("prompts", "decoded", "target_calls", "runs", "repeated_runs")
+        pooled: dict[str, Any] = {name: sum(getattr(each, name) for each in counts) for name in sums}
+        for name in ("offered", "accepted"):
+            by_position = zip_longest(*(getattr(each, name) for each in counts), fillvalue=0)
+            pooled[name] = tuple(map(sum, by_position))
+        return cls(**pooled)
 
 
 Result = tuple[Prompt, DraftSettings, DraftCounts]

@@ -1,4 +1,4 @@
-"""What a round would cost if it were nothing but its two model calls.
+"""Measures what the two model calls of a round cost alone.
 
 A reply is made once more, of the very same rounds, each in two halves that are built and evaluated one after the other:
 the draft graph alone, and the target's call on the same packed rows alone. What the real round takes beyond them is
@@ -22,8 +22,8 @@ from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified, Verifier
 
 
-class Halves:
-    """A reply in the making whose tokens are told from outside.
+class SplitRounds:
+    """Makes the rounds of a reply again, each as a draft and a target call that are evaluated one after the other.
 
     Args:
         model: The target.

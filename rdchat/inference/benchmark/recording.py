@@ -18,7 +18,7 @@ from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import AutoChoice, RoundStatistics, Statistics
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
-from rdchat.inference.benchmark.draft_verify_split import Halves
+from rdchat.inference.benchmark.draft_verify_split import SplitRounds
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
@@ -210,7 +210,7 @@ def measure_rounds(
     ready = session.drafters.drafter(prompt, request, ledger)
     if ready is None or not recording.rounds:
         return None
-    halves = Halves(model, ready.drafter, prompt, ready.rows_for)
+    halves = SplitRounds(model, ready.drafter, prompt, ready.rows_for)
     last_index = min(request.sampling.max_tokens, model.info.context_length - len(prompt)) - 1
     done, halves_ms = 1, list[tuple[float, float]]()
     for each in recording.rounds[:_HALVED_ROUNDS]:

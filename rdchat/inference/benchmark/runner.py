@@ -17,7 +17,7 @@ from rdchat.inference.api.requests import ChatMessage, Dtype, GenerationRequest,
 from rdchat.inference.benchmark.differences import first_difference, score_gap
 from rdchat.inference.benchmark.recording import Recording, check_lengths, measure_rounds, record, record_mlx_lm
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.memory_errors import memory_errors
+from rdchat.inference.target.memory_errors import device_errors
 from rdchat.inference.target.target import LoadedModel
 
 _WARM_UP_TOKENS = 8
@@ -50,7 +50,7 @@ class InterleavedRunner:
         return self
 
     def __next__(self) -> BenchEvent:
-        with memory_errors("for this benchmark"):
+        with device_errors("for this benchmark"):
             return next(self._events)
 
     def cancel(self) -> None:

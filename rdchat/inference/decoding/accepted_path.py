@@ -75,7 +75,7 @@ class LazyPath:
 
     def leads_to(self, last: int, token: int) -> bool:
         """Tell whether this was the path, once it is evaluated: up to that node, and with that token behind it."""
-        return int(np.array(self.last)) == last and int(np.array(self.token)) == token
+        return int(self.last) == last and int(self.token) == token
 
 
 def seen_on_paths(seen: mx.array, tree: PackedTree) -> mx.array:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import mlx.core as mx
-import numpy as np
 
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import DraftSettings
@@ -109,7 +108,7 @@ class PlainSteps:
             token_id, sure, log_prob = self._read(step)
         if following is not None:
             if not sure:
-                if token_id != int(np.array(step.token)[0]):
+                if token_id != int(step.token):
                     self._take_back()
                     following = self._call(mx.array([token_id]), step.position, step.seen)
                 following = replace(following, held_up=True)
@@ -137,21 +136,22 @@ class PlainSteps:
             The token, whether it was surely the one that the next call was queued for, and its log-probability.
         """
         chosen, log_prob = step.token, step.log_prob
-        sure = step.sure is None or self._was_sure(step.sure)
+        mx.eval(chosen, step.sure, log_prob)
+        sure = step.sure is None or self._was_sure(bool(step.sure))
         if not sure:
             chosen = self._chooser.choose(step.logits, mx.array([step.position]), step.seen)
             if log_prob is not None:
                 log_prob = token_log_probs(step.logits, chosen)
             self._ledger.wait(chosen, log_prob)
-        return int(np.array(chosen)[0]), sure, None if log_prob is None else float(np.array(log_prob)[0])
+        return int(chosen), sure, None if log_prob is None else float(log_prob)
 
-    def _was_sure(self, sure: mx.array) -> bool:
-        """Wait for whether a quick choice was sure; the more often none is, the longer none is made.
+    def _was_sure(self, sure: bool) -> bool:
+        """Take whether a quick choice was sure, and return it; the more often none is, the longer none is made.
 
         A flat distribution keeps more candidates than are looked at, and a call that was queued for a wrong token is
         lost, which costs more than to sort the vocabulary.
         """
-        if np.array(sure)[0]:
+        if sure:
             self._next_slowly = _SLOWLY
             return True
         self._slowly, self._next_slowly = self._next_slowly, min(2 * self._next_slowly, _SLOWLY_AT_MOST)

@@ -23,12 +23,14 @@ class Draft:
             None where there are none.
         rows: Rows to verify it with, where padding makes the call cheaper; 0 leaves that to what was measured.
         drafter: What drafted it, where the reply's drafter has several; empty stands for its own name.
+        finite: () bool, perhaps lazy: whether the scores that it was drafted by are finite. Else it is dropped.
     """
 
     tree: PackedTree
     looked_up: mx.array | None = None
     rows: int = 0
     drafter: str = ""
+    finite: mx.array | bool = True
 
 
 class Drafter(Protocol):
@@ -87,6 +89,13 @@ class Drafter(Protocol):
         """
         del path, verified
         return ()
+
+    def leave_out(self, source: str) -> None:
+        """Draft no more in this reply with what is called `source`: its scores are not finite.
+
+        Where that is this drafter's own name, `propose` is not called any more.
+        """
+        del source
 
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         """Take the result of a round or of a plain step, whoever drafted for it.

@@ -41,7 +41,7 @@ def noise_keys(seed: int, positions: Iterable[int]) -> mx.array:
     for position in positions:
         first = _mix_int(low ^ _mix_int((position + _STEP) & _MASK))
         keys.append([first, _mix_int(high ^ _mix_int((first + position) & _MASK))])
-    return mx.array(np.array(keys, dtype=np.uint32))
+    return mx.array(np.array([*keys], dtype=np.uint32))
 
 
 def noise_of(keys: mx.array, token_ids: mx.array) -> mx.array:

@@ -35,7 +35,8 @@ def top_k(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
     while 2 * count * block < logits.shape[-1] and (ids is None or logits.shape[-1] > _SORTED_AT_ONCE):
         blocks = in_blocks(logits, block)
         best = mx.argpartition(mx.max(blocks, axis=-1), -count, axis=-1)[:, -count:, None]
-        found = _columns(best, mx.array(np.arange(block, dtype=np.uint32))).reshape(logits.shape[0], -1)
+        within, last = mx.array(np.arange(block, dtype=np.uint32)), mx.array(logits.shape[-1] - 1, mx.uint32)
+        found = _columns(best, within, last).reshape(logits.shape[0], -1)
         ids = found if ids is None else mx.take_along_axis(ids, found, axis=-1)
         logits, block = mx.take_along_axis(blocks, best, axis=1).reshape(logits.shape[0], -1), block // 4
     if on_gpu() or logits.shape[-1] == count:
@@ -66,8 +67,9 @@ def in_blocks(logits: mx.array, block: int) -> mx.array:
 
 
 @partial(mx.compile, shapeless=False)
-def _columns(blocks: mx.array, within: mx.array) -> mx.array:
-    return blocks * within.shape[0] + within
+def _columns(blocks: mx.array, within: mx.array, last: mx.array) -> mx.array:
+    """Return the columns of blocks; what the last block is filled up with has none of its own."""
+    return mx.minimum(blocks * within.shape[0] + within, last)
 
 
 @partial(mx.compile, shapeless=False)

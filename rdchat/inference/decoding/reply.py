@@ -30,6 +30,7 @@ class Counters:
     target_calls: int = 0
     verified_nodes: int = 0
     host_syncs: int = 0
+    dropped_drafts: int = 0
     drafted_lengths: Counter[int] = field(default_factory=Counter)
     accepted_lengths: Counter[int] = field(default_factory=Counter)
 
@@ -105,6 +106,7 @@ class Reply:
 
     Attributes:
         choice: Returns what the automatic mode does now; None in other modes.
+        left_out: A sentence that says why a drafter was left out of the rest of the reply; empty where none was.
     """
 
     def __init__(self, job: ReplyJob) -> None:
@@ -114,6 +116,7 @@ class Reply:
         self.counters = Counters()
         self.clock = job.clock
         self.choice: Callable[[], AutoChoice | None] = lambda: None
+        self.left_out = ""
         self.token_ids: list[int] = []
         self._taken: list[tuple[int, Counters]] = []  # per token: when it came, and the counters at that moment
         self.finish_reason: FinishReason | None = None
@@ -167,7 +170,7 @@ class Reply:
             self.finish_reason,
             self.statistics(),
             self._job.mode,
-            self._job.mode_reason,
+            self._job.mode_reason or self.left_out or None,
             self._job.drafter,
             self._text.control_offsets,
             self._job.kind,
@@ -195,6 +198,7 @@ class Reply:
             target_calls=counters.target_calls,
             verified_nodes=counters.verified_nodes,
             host_syncs=counters.host_syncs,
+            dropped_drafts=counters.dropped_drafts,
             drafted_lengths=_histogram(counters.drafted_lengths),
             accepted_lengths=_histogram(counters.accepted_lengths),
             peak_memory_bytes=mx.get_peak_memory(),

@@ -1,5 +1,6 @@
 """The base of all token iterators: prefill, the first token's logits, cancelling, and trimming the cache at the end."""
 
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
@@ -14,9 +15,10 @@ from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.prefill import prefill
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.target.memory_errors import memory_errors
+from rdchat.inference.target.memory_errors import device_errors
 from rdchat.thoughts import begins_thought
 
+_LOG = logging.getLogger(__name__)
 _MARKER_TOKENS = 16  # at the end of a prompt, that may open a thought
 
 
@@ -42,7 +44,7 @@ class ReplyIterator(ABC):
     def __next__(self) -> GenerationEvent:
         self._ledger.take_back()
         try:
-            with memory_errors("for this reply"):
+            with device_errors("for this reply"):
                 return next(self._events)
         finally:
             self._ledger.hand_over()
@@ -83,8 +85,18 @@ class ReplyIterator(ABC):
         """Leave no more than the conversation's first `length` tokens in the cache; nothing where that is 0."""
         if length:
             self._cache.trim_to(length)
+            self._wait_for_cache()
         else:
             self._cache.reset()  # nobody knows in what state an exception left it
+
+    def _wait_for_cache(self) -> None:
+        """Wait for what was queued behind the reply's last token; where that fails, nothing is kept."""
+        try:
+            if self._cache.tokens:
+                self._cache.evaluate()
+        except RuntimeError:
+            _LOG.warning("The device failed behind a reply", exc_info=True)
+            self._cache.reset()
 
     def _prefill(self) -> Iterator[PrefillProgress]:
         self._reply.clock.prefill_began = perf_counter_ns()

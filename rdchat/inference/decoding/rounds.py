@@ -4,6 +4,7 @@ The text is the same up to rounding: a device that adds up otherwise for several
 token where two all but tie. Nothing here depends on that: what is accepted is what the round's own logits choose.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,9 +19,13 @@ from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.tracing import TreeLogProbs, round_tree, token_log_probs
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import Ints, PrefixTree
 from rdchat.inference.target.verifier import Verified, Verifier
+
+_MOST_DROPPED = 3  # drafts of a drafter; then the reply goes on without it
+_WHAT = {Mode.DRAFTER.value: "The drafter", Mode.SPECULATIVE.value: "The draft model"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,8 @@ class _Round:
 
     Attributes:
         tree: The draft.
+        drafted: Its depth; 0 where it is dropped.
+        path: The accepted nodes, the root first.
         drafters: (nodes,) name of the drafter of each node.
         verified: The target's output for it, evaluated.
         chosen: (nodes,) the token it chooses after each node; off the accepted path a quick choice may be wrong.
@@ -36,6 +43,8 @@ class _Round:
     """
 
     tree: PrefixTree
+    drafted: int
+    path: list[int]
     drafters: list[str]
     verified: Verified
     chosen: Ints
@@ -56,6 +65,7 @@ class RoundIterator(ReplyIterator):
         self._verifier = Verifier(job.model, job.cache)
         self._settings = job.request.draft
         self._rows_for = job.rows_for
+        self._dropped = Counter[str]()  # drafts, by what drafted them
 
     def update(self, settings: DraftSettings) -> None:
         self._settings = settings
@@ -89,8 +99,8 @@ class RoundIterator(ReplyIterator):
             first = self._chooser.choose(logits, mx.array([len(self._prompt)]), self._seen)
             log_probs = token_log_probs(logits, first) if self._settings.trace else None
             mx.eval(first, log_probs)
-            event = reply.take(int(np.array(first)[0]))
-        yield event if log_probs is None else replace(event, log_prob=float(np.array(log_probs)[0]))
+            event = reply.take(int(first))
+        yield event if log_probs is None else replace(event, log_prob=float(log_probs))
         while reply.finish_reason is None and not self._cancel.is_set():
             yield from self._round()
 
@@ -103,12 +113,23 @@ class RoundIterator(ReplyIterator):
             self._commit(done, path)
             return events
 
+    @property
+    def _drafts(self) -> bool:
+        """Whether the reply's drafter is still asked."""
+        return self._dropped[self._drafter.name] < _MOST_DROPPED
+
     def _draft(self) -> Draft:
         reply = self._reply
+        root = reply.token_ids[-1]
         with self._ledger.stage("draft"):
-            draft = self._drafter.propose(reply.token_ids[-1], reply.last_index - len(reply.token_ids))
-            self._ledger.queue(*draft.tree.arrays, draft.looked_up)  # it drafts while the target's graph is built
-            self._ledger.synchronize(*draft.tree.arrays, draft.looked_up)
+            if self._drafts:
+                draft = self._drafter.propose(root, reply.last_index - len(reply.token_ids))
+            else:
+                draft = Draft(PackedTree.chain(mx.array([root])))
+            draft = replace(draft, tree=draft.tree.below(root, self._model.info.vocabulary_size))
+            lazy = (*draft.tree.arrays, draft.looked_up, mx.array(draft.finite))
+            self._ledger.queue(*lazy)  # it drafts while the target's graph is built
+            self._ledger.synchronize(*lazy)
             return draft
 
     def _verify(self, draft: Draft) -> _Round:
@@ -121,25 +142,43 @@ class RoundIterator(ReplyIterator):
             chosen, sure = self._chooser.choose_quickly(verified.logits, start, packed.depths, packed.deepest, seen)
             log_probs = TreeLogProbs.of(verified.logits, packed, chosen) if self._settings.trace else None
             traced = log_probs.arrays if log_probs else ()
-            shape = (packed.tokens, packed.parents, packed.depths)
-            wanted = [*shape, chosen, sure, verified.hidden, draft.looked_up, *traced]
+            shape, finite = (packed.tokens, packed.parents, packed.depths), mx.array(draft.finite)
+            wanted = [*shape, chosen, sure, finite, verified.hidden, draft.looked_up, *traced]
             wanted += self._draft_ahead(packed, verified, chosen, wanted)
             with self._ledger.waiting():
-                mx.eval(*wanted)
+                *nodes, quick, certain = fetch(*shape, chosen, sure, besides=wanted)
             self._reply.counters.host_syncs += 1
-            tree, tokens, certain = packed.fetch(), np.array(chosen).astype(np.int32), np.array(sure)
-            while unsure := [node for node in accepted_path(tree, tokens) if not certain[node]]:
+            tree, tokens = PrefixTree.of_nodes(*nodes), quick.astype(np.int32)
+            counts = bool(finite) and tree.is_sound
+            path = accepted_path(tree, tokens) if counts else [0]
+            while unsure := [node for node in path if not certain[node]]:
                 rows = mx.array(unsure)  # of the path alone: by the definition a row costs a whole sort
                 exact = self._chooser.choose(
                     verified.logits[rows], start + packed.depths[rows], None if seen is None else seen[rows]
                 )
                 with self._ledger.waiting():
-                    tokens[unsure], certain[unsure] = np.array(exact), True
+                    tokens[unsure], certain[unsure] = fetch(exact), True
                 self._reply.counters.host_syncs += 1
-            if log_probs and (tokens != np.array(chosen)).any():
+                path = accepted_path(tree, tokens) if counts else [0]
+            if log_probs and (tokens != quick).any():
                 log_probs = TreeLogProbs.of(verified.logits, packed, mx.array(tokens))
                 self._ledger.wait(*log_probs.arrays)
-            return _Round(tree, _drafters(draft, draft.drafter or self._drafter.name), verified, tokens, log_probs)
+            name = draft.drafter or self._drafter.name
+            if not counts:
+                self._drop(name)
+            drafted = int(tree.depths.max()) if counts else 0
+            return _Round(tree, drafted, path, _drafters(draft, name), verified, tokens, log_probs)
+
+    def _drop(self, source: str) -> None:
+        """Count a draft whose scores are not finite; after a few, the reply goes on without what drafted it."""
+        self._reply.counters.dropped_drafts += 1
+        self._dropped[source] += 1
+        if self._dropped[source] == _MOST_DROPPED:
+            self._drafter.leave_out(source)
+            self._reply.left_out = (
+                f"{_WHAT.get(source, 'What drafts')} computed scores that are not finite, so the reply went on without "
+                "it. It is damaged, or the precision is too small for it: get it again, or try float32."
+            )
 
     def _draft_ahead(
         self, tree: PackedTree, verified: Verified, chosen: mx.array, wanted: Sequence[mx.array | None]
@@ -153,7 +192,7 @@ class RoundIterator(ReplyIterator):
             What is to be waited for besides `wanted`.
         """
         limit = self._reply.last_index - len(self._reply.token_ids) - 1
-        if limit < 1 or self._ledger.exact or not self._drafter.drafts_ahead(limit):
+        if limit < 1 or self._ledger.exact or not self._drafts or not self._drafter.drafts_ahead(limit):
             return ()
         path = LazyPath.of(tree, chosen, self._verifier.position + 1)
         self._ledger.queue(*wanted, path.last, path.token)
@@ -164,8 +203,8 @@ class RoundIterator(ReplyIterator):
         """Return the accepted path, cut where the reply ends, and one event for each token the round adds."""
         reply, counters, tree = self._reply, self._reply.counters, done.tree
         with self._ledger.stage("accept"):
-            path = accepted_path(tree, done.chosen)
-            drafted, accepted = int(tree.depths.max()), len(path) - 1
+            path = done.path
+            drafted, accepted = done.drafted, len(path) - 1
             counters.rounds += 1
             counters.target_calls += 1
             counters.host_syncs += self._ledger.take_waits()
@@ -198,13 +237,13 @@ class RoundIterator(ReplyIterator):
         """Add log-probabilities, and the tree to the last event, where a trace is wanted."""
         if done.log_probs is None:
             return events
-        chosen = np.array(done.log_probs.chosen)
-        events = [replace(e, log_prob=float(chosen[node])) for e, node in zip(events, path, strict=False)]
+        chosen = fetch(done.log_probs.chosen).tolist()
+        events = [replace(e, log_prob=chosen[node]) for e, node in zip(events, path, strict=False)]
         correction = int(done.chosen[path[-1]])
         tree = round_tree(done.tree, done.drafters, done.log_probs, path, correction, text_of=self._model.token_text)
         return [*events[:-1], replace(events[-1], tree=tree)]
 
 
 def _drafters(draft: Draft, name: str) -> list[str]:
-    looked_up = np.zeros(len(draft.tree), dtype=bool) if draft.looked_up is None else np.array(draft.looked_up)
+    looked_up = [False] * len(draft.tree) if draft.looked_up is None else fetch(draft.looked_up).tolist()
     return ["", *(Mode.LOOKUP.value if lookup else name for lookup in looked_up[1:])]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import mlx.core as mx
-import numpy as np
 
 from rdchat.inference.api.events import RoundTree
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 
@@ -95,7 +95,7 @@ def round_tree(
         correction: The token that follows the last of them.
         text_of: Gives the text of one token.
     """
-    nodes = np.array(log_probs.nodes).tolist()
+    nodes, chosen = (each.tolist() for each in fetch(*log_probs.arrays))
     tokens = tree.tokens.tolist()
     return RoundTree(
         tokens=tuple(tokens),
@@ -106,5 +106,5 @@ def round_tree(
         correction=correction,
         texts=tuple([text_of(token) for token in tokens]),
         correction_text=text_of(correction),
-        correction_log_prob=float(np.array(log_probs.chosen)[path[-1]]),
+        correction_log_prob=chosen[path[-1]],
     )

@@ -6,7 +6,9 @@ beams; the first `beam_width` of them live on. A node's score is the sum along i
 chosen (docs/adr/0003), so it estimates how likely the target is to choose this very path.
 """
 
+from dataclasses import dataclass
 from functools import partial
+from typing import override
 
 import mlx.core as mx
 import numpy as np
@@ -16,14 +18,27 @@ from rdchat.inference.decoding.noise import gumbel_of, noise_keys
 from rdchat.inference.decoding.reductions import log_denominator, top_k
 from rdchat.inference.decoding.sampling import filter_border, has_filter, penalize
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root
-from rdchat.inference.drafting.node_pool import NodePool
+from rdchat.inference.drafting.node_pool import HostPool, NodePool
 from rdchat.inference.drafting.repetition import Repetition
+from rdchat.inference.target.fetch import fetch
 
 _FILTER_CANDIDATES = 64  # a filter that keeps more tokens than this drops the others from the draft too
 
 # A child must score below its parent, or the best nodes are no subtree: a step costs at least this much, and so little
 # that it cannot drown in the sum's rounding.
 _SMALLEST_STEP, _LARGEST_STEP = -1 / 128, -200.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DevicePool(NodePool[mx.array]):
+    """What a search kept, perhaps still lazy."""
+
+    @override
+    def fetch(self) -> HostPool:
+        """See `NodePool`; waits for the device unless it is evaluated."""
+        tokens, parents, scores, finite = fetch(self.tokens, self.parents, self.scores, mx.array(self.finite))
+        host = tokens.astype(np.int64), parents.astype(np.int64), scores.astype(np.float64)
+        return NodePool(*host, self.levels, self.width, bool(finite))
 
 
 class PathScorer:
@@ -114,8 +129,12 @@ def _steps(logits: mx.array, log_total: mx.array) -> mx.array:
 
 @partial(mx.compile, shapeless=False)
 def _totals(above: mx.array, logits: mx.array, log_total: mx.array) -> mx.array:
-    """Return the scores, (beams, m), of paths that go on from those with the scores `above`, (beams,)."""
-    return above[:, None] + mx.clip(logits - log_total, _LARGEST_STEP, _SMALLEST_STEP)
+    """Return the scores, (beams, m), of paths that go on from those with the scores `above`, (beams,).
+
+    What is no number becomes minus infinity: a sort may put NaN above all others.
+    """
+    totals = above[:, None] + mx.clip(logits - log_total, _LARGEST_STEP, _SMALLEST_STEP)
+    return mx.where(mx.isnan(totals), -mx.inf, totals)
 
 
 @partial(mx.compile, shapeless=False)
@@ -127,7 +146,7 @@ def _origins(places: mx.array, candidates: mx.array, first: mx.array) -> tuple[m
 
 def search(
     head: Head, memory: HeadMemory, scorer: PathScorer, root: Root, *, shape: BeamShape, kept: int
-) -> NodePool[mx.array]:
+) -> DevicePool:
     """Search for likely paths below a root.
 
     Args:
@@ -149,12 +168,14 @@ def search(
     repetition = root.repetition
     totals, candidates = mx.zeros((1,)), mx.array(head.candidates, mx.uint32)
     tokens, parents, scores = [first], [mx.array([-1], mx.int32)], [totals]
+    chosen: list[mx.array] = []  # what the tokens were chosen by, where their scores may never be asked for
     for depth in range(1, shape.length):
         scored = scorer.scored(state.logits(), keys[depth - 1 : depth], repetition)
         paths = _totals(totals, scored, log_denominator(scored)).reshape(1, -1)
         if kept == 1:  # the best token is found without its score, which may never be asked for
             places = mx.argmax(scored, axis=-1)
             found = paths[0, places]
+            chosen.append(scored[0, places])
         else:
             places, found = (row[0] for row in top_k(paths, kept))
         node = mx.array(1 + (depth - 2) * kept if depth > 1 else 0, mx.uint32)  # of the first live beam
@@ -168,4 +189,5 @@ def search(
             if repetition is not None:
                 repetition = repetition.after(beams[:width], columns[:width])
     above, sums = mx.concatenate(parents), mx.concatenate(scores)
-    return NodePool(mx.concatenate(tokens), above, sums, shape.length - 1, shape.width)
+    finite = mx.all(mx.isfinite(mx.concatenate(chosen) if chosen else sums))
+    return DevicePool(mx.concatenate(tokens), above, sums, shape.length - 1, shape.width, finite)

@@ -37,7 +37,7 @@ def pack(root: int, ranked: Sequence[mx.array]) -> PackedTree:
     parents = np.array([*range(-1, depth), *beside], dtype=np.int32)
     depths = np.array([*range(depth + 1), *(step + 1 for step in beside)], dtype=np.int32)
     unknown = np.zeros(len(parents), dtype=np.int32)
-    return PackedTree.of(PrefixTree(unknown, parents, depths, np.empty((0, 0), dtype=np.int32)), tokens)
+    return PackedTree.of(PrefixTree.of_nodes(unknown, parents, depths), tokens)
 
 
 class CandidateRanker:
@@ -56,7 +56,7 @@ class CandidateRanker:
 
     def rank(
         self, logits: mx.array, position: int, count: int, seen: mx.array | None = None
-    ) -> tuple[mx.array, mx.array]:
+    ) -> tuple[mx.array, mx.array, mx.array]:
         """Return the best tokens of one step.
 
         Args:
@@ -68,12 +68,13 @@ class CandidateRanker:
         Returns:
             (count,) int32, best first; and the margin, float32, of the first one: where the target's logits, over the
             temperature, differ by less than half of it, it takes the same token; that is roughly so where a filter
-            drops tokens.
+            drops tokens. And whether the first one's score is finite, bool.
         """
         ids, scores, rivals = self._scores(logits, position, seen)
         best = _best(scores, min(count, ids.shape[0]))
-        margin = scores[best[0]] - mx.where(mx.arange(ids.shape[0]) == best[0], -mx.inf, rivals).max()
-        return ids[best].astype(mx.int32), margin
+        largest = scores[best[0]]
+        margin = largest - mx.where(mx.arange(ids.shape[0]) == best[0], -mx.inf, rivals).max()
+        return ids[best].astype(mx.int32), margin, mx.isfinite(largest)
 
     def _scores(self, logits: mx.array, position: int, seen: mx.array | None) -> tuple[mx.array, mx.array, mx.array]:
         """Return (m,) tokens, their (m,) float32 scores, and how near, (m,), each comes to being the first one."""

@@ -5,12 +5,12 @@ with the same noise at the same position, so where both models agree on the dist
 every temperature.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import override
 
 import mlx.core as mx
-import numpy as np
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import LoadProgress
@@ -33,6 +33,7 @@ from rdchat.inference.target.round_cache import RoundShape, has_state
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
 
+_LOG = logging.getLogger(__name__)
 _CPU_NODES = 16
 _SIZES = (4, 8, 16)  # nodes of drafts with runner-ups
 _OTHER_PAIR = "Pick a smaller model of the target's own family; `rdchat models check-pair` compares two models."
@@ -186,7 +187,7 @@ class DraftModelDrafter(Drafter):
         self._read = False  # whether the prompt was, but for its last token
         self._fed = 0  # drafted tokens in the open round
         self._open = False  # whether there is one
-        self._finite: mx.array | None = None
+        self._finite: list[mx.array] = []  # () bool: whether the logits and scores of the draft are
         self._goes_on: Callable[[float], bool] | None = None
         self._keeps: Callable[[], bool] | None = None
         self._margins: list[mx.array] = []
@@ -227,12 +228,12 @@ class DraftModelDrafter(Drafter):
     @property
     def margins(self) -> list[float]:
         """The margins of the tokens that the open or last round drafted, where there is a `goes_on`."""
-        return [float(np.array(margin)) for margin in self._margins]
+        return [float(margin) for margin in self._margins]
 
     @override
     def propose(self, root: int, limit: int) -> Draft:
         """See `Drafter`."""
-        self._fed, self._open, self._margins = 0, False, []
+        self._fed, self._open, self._margins, self._finite = 0, False, [], []
         most = max(min(self._shape.draft_tokens, limit, self._room), 0)
         if most == 0:
             return Draft(pack(root, []))
@@ -252,25 +253,19 @@ class DraftModelDrafter(Drafter):
                 kept = len(ranked) if self._keeps() else step
                 del ranked[kept:], self._margins[kept:]
                 break
-        return Draft(pack(root, ranked))
+        return Draft(pack(root, ranked), finite=mx.all(mx.stack(self._finite)))
 
     def _is_sure_enough(self, step: int) -> bool:
         """Wait for the margin of a step's token, and tell whether the draft goes on behind it."""
         if self._goes_on is None:
             return True
         self._ledger.wait(margin := self._margins[step])
-        return self._goes_on(float(np.array(margin)))
+        return self._goes_on(float(margin))
 
     @override
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
-        """See `Drafter`.
-
-        Raises:
-            ModelError: If the draft model computed numbers that are not finite.
-        """
+        """See `Drafter`."""
         if self._open:
-            if self._finite is not None and not self._finite.item():  # evaluated together with the draft
-                raise _not_finite(self._model)
             self._end_round(tokens[: sum(0 < node <= self._fed for node in path)])
         committed = [root, *tokens[:-1]]
         self._committed += committed
@@ -285,9 +280,13 @@ class DraftModelDrafter(Drafter):
         self._cache.trim_to(length)
         late = self._committed[len(self._cache.tokens) : length]
         if self._read and 0 < len(late) <= self._shape.draft_tokens + 1:
-            self._feed(mx.array(late))
-            self._cache.evaluate()
-            self._cache.tokens += late
+            try:
+                self._feed(mx.array(late))
+                self._cache.evaluate()
+                self._cache.tokens += late
+            except RuntimeError:
+                _LOG.warning("The device failed behind a reply", exc_info=True)
+                self._cache.reset()
 
     @property
     def late(self) -> int:
@@ -304,9 +303,8 @@ class DraftModelDrafter(Drafter):
         certain = [*self._committed[len(self._cache.tokens) :], root]
         logits = self._feed(mx.array(certain))
         self._cache.tokens += certain
-        self._finite = mx.all(mx.isfinite(logits))
-        known: mx.array = mx.depends(logits, self._finite)
-        return known
+        self._finite.append(mx.all(mx.isfinite(logits)))
+        return logits
 
     def _feed(self, tokens: mx.array) -> mx.array:
         """Feed (n,) tokens, perhaps lazy; return (1, vocabulary), lazy: the logits behind the last one."""
@@ -318,9 +316,10 @@ class DraftModelDrafter(Drafter):
     def _rank(self, logits: mx.array, step: int, seen: mx.array | None) -> mx.array:
         position = len(self._committed) + 1 + step
         with self._ledger.stage("rank"):
-            ranked, margin = self._ranker.rank(logits, position, self._shape.candidates(step), seen)
+            ranked, margin, finite = self._ranker.rank(logits, position, self._shape.candidates(step), seen)
             found = [ranked] if self._goes_on is None else [ranked, margin]
             self._margins += found[1:]
+            self._finite.append(finite)
             self._ledger.queue(*found)  # the device works on it while the next step's graph is built
             self._ledger.synchronize(*found)
         return ranked

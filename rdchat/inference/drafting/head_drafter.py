@@ -10,10 +10,9 @@ from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRe
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.beam_search import PathScorer, search
+from rdchat.inference.drafting.beam_search import DevicePool, PathScorer, search
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, Root, StoredHead
 from rdchat.inference.drafting.lookup_index import LookupIndex
-from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.node_selection import best_nodes
 from rdchat.inference.drafting.repetition import RepetitionTracker
 from rdchat.inference.target.capability import DraftKind
@@ -54,7 +53,7 @@ class _Ahead:
     """A draft that was begun before the host knew its root: below what `path` comes to, of a shape."""
 
     path: LazyPath
-    pool: NodePool[mx.array]
+    pool: DevicePool
     shape: BeamShape
 
 
@@ -213,14 +212,14 @@ class HeadDrafter(Drafter):
         pool = self.search(root, shape)
         return self.offer(pool, nodes, branch)
 
-    def offer(self, pool: NodePool[mx.array], nodes: int, branch: Sequence[int] = ()) -> Draft:
+    def offer(self, pool: DevicePool, nodes: int, branch: Sequence[int] = ()) -> Draft:
         """Offer the best nodes that a search found, perhaps the root alone; of a wide one only to a target of trees."""
         if not branch and 1 in (nodes, pool.level_size):
-            return Draft(PackedTree.chain(pool.tokens[:nodes]))
+            return Draft(PackedTree.chain(pool.tokens[:nodes]), finite=pool.finite)
         with self._ledger.stage("select nodes"):
             tree, looked_up = best_nodes(pool, nodes, branch)
             self._ledger.synchronize(*tree.arrays, looked_up)
-        return Draft(tree, looked_up)
+        return Draft(tree, looked_up, finite=pool.finite)
 
     @override
     def drafts_ahead(self, limit: int) -> bool:
@@ -233,7 +232,7 @@ class HeadDrafter(Drafter):
         self.search_ahead(path, verified, self._settings.shape)
         return ()
 
-    def search_ahead(self, path: LazyPath, verified: Verified, shape: BeamShape) -> NodePool[mx.array]:
+    def search_ahead(self, path: LazyPath, verified: Verified, shape: BeamShape) -> DevicePool:
         """Queue the search below the token that a round will end with; `search` returns it, if it did end so."""
         assert verified.hidden is not None
         shape = self._possible(shape)
@@ -241,7 +240,7 @@ class HeadDrafter(Drafter):
         hidden = verified.hidden[path.last]
         root = Root(path.token, path.start, hidden, repetition, path.depth, path.deepest)
         pool = self._search(root, shape)
-        mx.async_eval(pool.tokens, pool.parents)
+        mx.async_eval(pool.tokens, pool.parents, pool.finite)
         self._ahead = _Ahead(path, pool, shape)
         return pool
 
@@ -258,6 +257,12 @@ class HeadDrafter(Drafter):
         self._hidden = verified.hidden[path[-1]]
         self._position += len(tokens)
         self._take(tokens, verified.logits[path[-1]])
+
+    @override
+    def close(self, length: int) -> None:
+        """See `Drafter`."""
+        if not length:
+            self._memory.reset()
 
     def _begin(self, root: int) -> None:
         """Take the first token; the call that it was chosen from, the prompt's last, was the last one."""
@@ -276,7 +281,7 @@ class HeadDrafter(Drafter):
         with self._ledger.stage("lookup"):
             return self._index.continuation(length)
 
-    def search(self, root: int, shape: BeamShape) -> NodePool[mx.array]:
+    def search(self, root: int, shape: BeamShape) -> DevicePool:
         """Return the nodes of a draft, still lazy, and offer none; those that were begun ahead, where they suffice."""
         self._begin(root)
         assert self._hidden is not None
@@ -292,7 +297,7 @@ class HeadDrafter(Drafter):
         """Return a shape cut to what the target verifies and the head drafts."""
         return BeamShape(shape.width if self._trees else 1, min(shape.length, 1 + self._head.most_drafted))
 
-    def _search(self, root: Root, shape: BeamShape) -> NodePool[mx.array]:
+    def _search(self, root: Root, shape: BeamShape) -> DevicePool:
         kept = _LEAVES * shape.width if shape.width > 1 else 1
         with self._ledger.stage("beam search"):
             pool = search(self._head, self._memory, self._scorer, root, shape=shape, kept=kept)

@@ -1,7 +1,7 @@
-"""What a beam search kept: plain data, on the device or on the host. No MLX here."""
+"""What a beam search kept: plain data, on the device (`beam_search.DevicePool`) or on the host. No MLX here."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ class NodePool[Array]:
         scores: (nodes,) float32, the sum of renormalised log-scores along the path, below the parent's; 0 for the root.
         levels: Number of levels below the root.
         width: Beams of the search.
+        finite: () bool: whether the head gave finite scores; else the nodes are worth nothing.
     """
 
     tokens: Array
@@ -27,6 +28,7 @@ class NodePool[Array]:
     scores: Array
     levels: int
     width: int
+    finite: Array | bool = True
 
     @property
     def level_size(self) -> int:
@@ -38,18 +40,18 @@ class NodePool[Array]:
         """Return the nodes at a depth, from 1."""
         return slice(1 + (depth - 1) * self.level_size, 1 + depth * self.level_size)
 
-    def cut(self, levels: int) -> "NodePool[Array]":
+    def cut(self, levels: int) -> Self:
         """Return its first levels: what a search that ends there keeps."""
         if levels == self.levels:
             return self
         columns: Any = (self.tokens, self.parents, self.scores)
         tokens, parents, scores = (column[: 1 + levels * self.level_size] for column in columns)
-        return NodePool(tokens, parents, scores, levels, self.width)
+        return replace(self, tokens=tokens, parents=parents, scores=scores, levels=levels)
 
     def fetch(self) -> "NodePool[npt.NDArray[Any]]":
-        """Return it on the host; waits for the device unless it is evaluated."""
-        tokens, parents = (np.asarray(column, dtype=np.int64) for column in (self.tokens, self.parents))
-        return NodePool(tokens, parents, np.asarray(self.scores, dtype=np.float64), self.levels, self.width)
+        """Return it on the host, where it is."""
+        host: Any = self
+        return host  # type: ignore[no-any-return]
 
 
 HostPool = NodePool[npt.NDArray[Any]]

@@ -1,19 +1,18 @@
 """The most probable nodes of a whole draft, together with a branch from prompt lookup, as a lazy tree.
 
 Scores fall along every path, so the best nodes form a subtree; in ascending order parents stay before their children.
-Nothing here waits for the device.
+Whatever the scores are, the root is selected and the tree is one. Nothing here waits for the device.
 """
 
 from collections.abc import Sequence
 from functools import partial
 
 import mlx.core as mx
-import numpy as np
 
 from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.target.packed_tree import PackedTree
 
-_ALWAYS, _NEVER = 1.0, -mx.inf  # scores are below 0
+_ROOT, _ALWAYS, _NEVER = 2.0, 1.0, -mx.inf  # scores are below 0
 
 
 def best_nodes(pool: NodePool[mx.array], count: int, branch: Sequence[int] = ()) -> tuple[PackedTree, mx.array]:
@@ -36,12 +35,10 @@ def best_nodes(pool: NodePool[mx.array], count: int, branch: Sequence[int] = ())
     drafted = pool.tokens.shape[0]
     tokens, parents, scores = _with_branch(pool, branch)
     count = min(max(count, 1 + len(branch)), tokens.shape[0])
-    selected = mx.sort(mx.argpartition(scores, -count)[-count:]).astype(mx.int32)  # the root's score is above others'
+    ranks = _ranks(scores, mx.arange(scores.shape[0]))
+    selected = mx.sort(mx.argpartition(ranks, -count)[-count:]).astype(mx.int32)
     parents = mx.sum(selected <= parents[selected][:, None], axis=1) - 1  # places among the selected; the root's is -1
-    levels = np.repeat(np.arange(1, pool.levels + 1), pool.level_size)
-    depths = mx.array(np.concatenate([[0], levels, np.arange(1, len(branch) + 1)]).astype(np.int32))
-    deepest = min(pool.levels, count - 1)
-    tree = PackedTree.from_parents(tokens[selected], parents, depths[selected], deepest)
+    tree = PackedTree.from_parents(tokens[selected], parents, min(pool.levels, count - 1))
     return tree, selected >= drafted
 
 
@@ -67,6 +64,13 @@ def _with_branch(pool: NodePool[mx.array], branch: Sequence[int]) -> tuple[mx.ar
         mx.concatenate([pool.parents, mx.stack(parents).astype(mx.int32)]),
         mx.concatenate([*scores, pool.scores[level.stop :], mx.stack(appended)]),
     )
+
+
+@partial(mx.compile, shapeless=False)
+def _ranks(scores: mx.array, nodes: mx.array) -> mx.array:
+    """Return scores by which the root, node 0, is above all others; those that are no number are below all others."""
+    below = mx.minimum(mx.where(mx.isnan(scores), _NEVER, scores), _ALWAYS)
+    return mx.where(nodes == 0, _ROOT, below)
 
 
 @partial(mx.compile, shapeless=False)

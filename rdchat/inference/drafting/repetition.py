@@ -12,6 +12,7 @@ import numpy as np
 
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.reductions import log_denominator
+from rdchat.inference.target.fetch import fetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,14 @@ class RepetitionTracker:
     """
 
     def __init__(self, vocabulary: mx.array, prompt: list[int]) -> None:
-        self._vocabulary = np.array(vocabulary)
+        self._vocabulary = fetch(vocabulary)
         self._seen = np.zeros(self._vocabulary[-1] + 2, np.bool_)  # by token; the last stands for all beyond
         self._log_denominator: mx.array | None = None
         self.add(prompt)
 
     def add(self, tokens: list[int], logits: mx.array | None = None) -> None:
         """Take new tokens of the reply, and the target's logits, (vocabulary,), that the last of them is from."""
-        self._seen[np.minimum(np.array(tokens, np.int64), len(self._seen) - 1)] = True
+        self._seen[np.minimum(np.array([*tokens], np.int64), len(self._seen) - 1)] = True
         if logits is not None:
             self._log_denominator = _log_denominator(logits)
 

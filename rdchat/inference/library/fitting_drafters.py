@@ -5,19 +5,20 @@ model's configuration here, and against the network itself once the model is loa
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import read_json
-from rdchat.inference.api.drafter_facts import HeadKind, InstalledDrafter, TargetMatch
-from rdchat.inference.api.library_model import FittingDrafter
-from rdchat.inference.drafting.folders.checkpoint import open_checkpoint
-from rdchat.inference.drafting.folders.drafter_files import CONFIG
-from rdchat.inference.drafting.folders.drafter_folder import bound_hash
-from rdchat.inference.drafting.folders.drafter_search import resolve_drafter
-from rdchat.inference.drafting.folders.formats import format_of
-from rdchat.inference.drafting.folders.installed_drafters import installed_drafters
+from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
+from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.drafting.checkpoints.checkpoint import open_checkpoint
+from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG
+from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash
+from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter
+from rdchat.inference.drafting.checkpoints.installed_drafters import installed_drafters
+from rdchat.inference.drafting.checkpoints.layouts import layout_of
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
 
@@ -25,7 +26,7 @@ _MOST_CONFIG_BYTES = 2**20
 _SURE = TargetMatch(True)
 
 
-def fitting_drafters(folder: Path) -> tuple[FittingDrafter, ...]:
+def fitting_drafters(folder: Path) -> tuple[ModelCard, ...]:
     """Return the drafter heads that fit the model in a folder, those first that surely do.
 
     Args:
@@ -43,23 +44,23 @@ def fitting_drafters(folder: Path) -> tuple[FittingDrafter, ...]:
         if drafter.problem or drafter.kind is None:
             continue
         try:
-            place = resolve_drafter(drafter.drafter)
+            place = resolve_drafter(drafter.model)
             if (match := _match(drafter, place, config, wanted)) is not None:
                 weights = sum(path.stat().st_size for path in place.glob("*.safetensors"))
-                found.append(FittingDrafter(drafter, match, weights))
+                found.append(replace(drafter, match=match, weights_bytes=weights))
         except (RdchatError, OSError):
             continue
-    return tuple(sorted(found, key=lambda fitting: not fitting.match.sure))
+    return tuple(sorted(found, key=lambda fitting: not fitting.fits_surely))
 
 
-def _match(drafter: InstalledDrafter, place: Path, config: Mapping[str, Any], wanted: str) -> TargetMatch | None:
+def _match(drafter: ModelCard, place: Path, config: Mapping[str, Any], wanted: str) -> TargetMatch | None:
     bound = bound_hash(place)
     if bound is not None:
         return _SURE if bound == wanted else None
     if drafter.kind is HeadKind.RECURRENT:  # Apple's, which names neither model nor depth
         return _sizes_match(read_json(place / CONFIG, most=_MOST_CONFIG_BYTES), config)
     checkpoint = open_checkpoint(place, read_json(place / CONFIG, most=_MOST_CONFIG_BYTES))
-    form = format_of(checkpoint) if checkpoint is not None else None
+    form = layout_of(checkpoint) if checkpoint is not None else None
     if checkpoint is None or form is None:
         raise ModelError(f"{place} is no drafter.")
     needs: Any = form.inspect(checkpoint)  # a configuration of one of the kinds

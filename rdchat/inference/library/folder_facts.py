@@ -1,7 +1,6 @@
 """What a model folder's or a GGUF file's headers say of it, in milliseconds."""
 
 import hashlib
-import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ class FolderFacts:
     """What the headers say.
 
     Attributes:
-        family, sizes, quantization, problem, tokens: See `LibraryModel`.
+        family, sizes, quantization, problem, tokens: See `ModelCard`.
         is_model: Whether it is a language model at all, loadable or not: the hub's cache holds what is none.
         is_drafter: Whether it is a drafter head.
     """
@@ -42,13 +41,12 @@ class FolderFacts:
 
 
 def parsed_facts(told: Any) -> FolderFacts | None:
-    """Return facts that were written as JSON, parsed already or not; None where they are damaged."""
+    """Return facts from JSON; None where they are damaged."""
     try:
-        fields = json.loads(told) if isinstance(told, str) else told
-        sizes = fields["sizes"]
+        sizes = told["sizes"]
         if sizes is not None:
             sizes = ModelSizes(**{**sizes, "float_type": Dtype(sizes["float_type"])})
-        return FolderFacts(**{**fields, "sizes": sizes})
+        return FolderFacts(**{**told, "sizes": sizes})
     except (TypeError, KeyError, ValueError):
         return None
 
@@ -71,7 +69,7 @@ def _folder_facts(folder: Path) -> FolderFacts:
 
 
 def _drafter_facts(folder: Path) -> FolderFacts:
-    from rdchat.inference.drafting.folders.drafter_folder import inspect_drafter  # noqa: PLC0415  imports MLX
+    from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter  # noqa: PLC0415  imports MLX
 
     try:
         kind, problem = inspect_drafter(folder).words, ""

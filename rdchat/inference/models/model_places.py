@@ -5,7 +5,7 @@ A Mac's open panel hides `~/.cache`, where two of these lie. Folders are looked 
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rdchat import paths
@@ -13,6 +13,7 @@ from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import entries_of, read_json
 from rdchat.hub.cache_layout import CachedRepository, cached_repositories
 from rdchat.inference.api.drafter_facts import describes_drafter
+from rdchat.inference.api.model_card import ModelCard
 
 OWN, HUB, LM_STUDIO, CHOSEN = "rdchat", "Hugging Face", "LM Studio", "Your folder"
 TRAINED = "Your own"  # drafters
@@ -31,53 +32,19 @@ _MOST_CONFIG_BYTES = 2**20  # of a drafter's configuration
 _NO_MODEL = ("mmproj", "-of-")  # in a GGUF file's name: what sees for another model, and a part of several
 
 
-@dataclass(frozen=True, slots=True)
-class ModelPlace:
-    """Where a model may lie; what it is, nobody has looked yet.
-
-    Attributes:
-        name, model, place: See `InstalledModel`.
-        path: The model folder or the GGUF file.
-        repository: Its hub id where the hub's cache or LM Studio holds it; empty elsewhere.
-        revision: Its branch, tag or commit in the hub's cache; empty elsewhere.
-    """
-
-    name: str
-    model: str
-    place: str
-    path: Path
-    repository: str = ""
-    revision: str = ""
-
-    @property
-    def listed_name(self) -> str:
-        """What `rdchat models list` calls it: its name, its path in a folder of the person's own, or NAME@REVISION."""
-        return listed_name(self.name, self.place, self.path, self.revision)
-
-    @property
-    def folder(self) -> Path:
-        """Where its files lie."""
-        return self.path.parent if self.path.suffix.lower() == ".gguf" else self.path
-
-    @property
-    def gguf(self) -> str:
-        """The name of its file, where it is a GGUF file; empty elsewhere."""
-        return self.path.name if self.path.suffix.lower() == ".gguf" else ""
-
-
-def model_places(chosen: str = "") -> list[ModelPlace]:
+def model_places(chosen: str = "") -> list[ModelCard]:
     """Return what may be models, each once, by place and name.
 
     Args:
         chosen: A folder of the person's own, to look into as well; empty for none.
     """
-    found: dict[Path, ModelPlace] = {}
+    found: dict[Path, ModelCard] = {}
     for place in (*_own(), *_in_hub_cache(), *_in_lm_studio(), *_in_chosen(chosen)):
         found.setdefault(place.path.resolve(), place)
     return list(found.values())
 
 
-def other_revisions() -> Iterator[ModelPlace]:
+def other_revisions() -> Iterator[ModelCard]:
     """Yield what the hub's cache holds besides each model's main revision; older ones stay until they are deleted."""
     for repository in cached_repositories():
         main, names = repository.commit_of("main"), repository.references()
@@ -87,20 +54,30 @@ def other_revisions() -> Iterator[ModelPlace]:
                     yield replace(place, model=str(place.path))  # by its name the main one is found
 
 
-def own_drafters() -> Iterator[ModelPlace]:
+def own_drafters() -> Iterator[ModelCard]:
     """Yield the drafters that were trained on this machine."""
     for folder in folders_in(paths.drafters_dir()):
-        yield ModelPlace(folder.name, str(folder), TRAINED, folder)
+        yield ModelCard(folder.name, str(folder), TRAINED, folder)
 
 
-def listed_name(name: str, place: str, path: Path, revision: str) -> str:
-    """Return what `rdchat models list` calls a model, and every command takes."""
-    if place == CHOSEN:
-        return str(path)
-    return name if revision in {"", "main"} else f"{name}@{revision}"
+def listed_name(card: ModelCard) -> str:
+    """Return what `rdchat models list` calls a model, and every command takes.
+
+    That is its name, its path in a folder of the person's own, or NAME@REVISION.
+    """
+    if card.place == CHOSEN:
+        return str(card.path)
+    return card.name if card.revision == "main" else f"{card.name}@{card.revision}"
 
 
-def place_named(name: str, chosen: str = "") -> ModelPlace | None:
+def hub_name(card: ModelCard) -> str:
+    """Return the hub id that a model has, or may have as LM Studio keeps it; empty for others."""
+    if card.place == LM_STUDIO:
+        return f"{card.folder.parent.name}/{card.folder.name}"
+    return card.repository
+
+
+def place_named(name: str, chosen: str = "") -> ModelCard | None:
     """Return where the model of a name that `rdchat models list` prints, or of a path, lies; None where there is none.
 
     A drafter may have the name of the model that it was trained for: the model is meant.
@@ -115,8 +92,8 @@ def place_named(name: str, chosen: str = "") -> ModelPlace | None:
     # pathlib leaves `..` in, and raises for unknown users
     names = {name, os.path.abspath(os.path.expanduser(name))}  # noqa: PTH100, PTH111
     every = (*model_places(chosen), *other_revisions())
-    found = [place for place in every if not names.isdisjoint({place.listed_name, str(place.path)})]
-    found = found or [place for place in own_drafters() if not names.isdisjoint({place.listed_name, str(place.path)})]
+    found = [place for place in every if not names.isdisjoint({listed_name(place), str(place.path)})]
+    found = found or [place for place in own_drafters() if not names.isdisjoint({listed_name(place), str(place.path)})]
     if len(found) > 1:
         where = ", ".join(str(place.path) for place in found)
         raise ModelError(f"There are {len(found)} models {name}: {where}.", "Give the path of one.")
@@ -132,33 +109,33 @@ def is_drafter(folder: Path) -> bool:
     return isinstance(config, dict) and describes_drafter(config)
 
 
-def _own() -> Iterator[ModelPlace]:
+def _own() -> Iterator[ModelCard]:
     for folder in folders_in(paths.models_dir()):
-        yield ModelPlace(folder.name, str(folder), OWN, folder)
+        yield ModelCard(folder.name, str(folder), OWN, folder)
 
 
-def _in_hub_cache() -> Iterator[ModelPlace]:
+def _in_hub_cache() -> Iterator[ModelCard]:
     """Yield the main revisions: `models--ORG--NAME/refs/main` names a commit, `snapshots` holds its files."""
     for repository in cached_repositories():
         if commit := repository.commit_of("main"):
             yield from _in_repository(repository, commit, "main")
 
 
-def _in_repository(repository: CachedRepository, commit: str, revision: str) -> Iterator[ModelPlace]:
+def _in_repository(repository: CachedRepository, commit: str, revision: str) -> Iterator[ModelCard]:
     for place in models_in(repository.snapshots / commit, repository.name, HUB):
         yield replace(place, repository=repository.name, revision=revision)
 
 
-def _in_lm_studio() -> Iterator[ModelPlace]:
+def _in_lm_studio() -> Iterator[ModelCard]:
     """Yield `PUBLISHER/NAME` of either folder; each holds an MLX model or GGUF files."""
     for models in (Path.home() / place for place in _LM_STUDIO):
         for publisher in folders_in(models):
             for folder in folders_in(publisher):
                 name = f"{publisher.name}/{folder.name}"
-                yield from (replace(place, repository=name) for place in models_in(folder, name, LM_STUDIO))
+                yield from models_in(folder, name, LM_STUDIO)
 
 
-def _in_chosen(chosen: str) -> Iterator[ModelPlace]:
+def _in_chosen(chosen: str) -> Iterator[ModelCard]:
     """Yield what lies in a folder of the person's own, or one level further down.
 
     Dialogs begin in that folder, so it may be any: the home folder and the disk itself are not looked into.
@@ -175,18 +152,18 @@ def _in_chosen(chosen: str) -> Iterator[ModelPlace]:
                 yield from models_in(innermost, f"{inner.name}/{innermost.name}", CHOSEN)
 
 
-def models_in(folder: Path, name: str, place: str) -> Iterator[ModelPlace]:
+def models_in(folder: Path, name: str, place: str) -> Iterator[ModelCard]:
     """Yield what may be models in one folder: an MLX model, or else its GGUF files."""
     try:
         entries = entries_of(folder)
     except (RdchatError, OSError):
         return
     if folder / "config.json" in entries:
-        yield ModelPlace(name, name if place == HUB else str(folder), place, folder)
+        yield ModelCard(name, name if place == HUB else str(folder), place, folder)
         return
     for path in entries:
         if path.suffix.lower() == ".gguf" and path.is_file() and not any(word in path.name for word in _NO_MODEL):
-            yield ModelPlace(path.stem, str(path), place, path)
+            yield ModelCard(path.stem, str(path), place, path)
 
 
 def folders_in(parent: Path) -> list[Path]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import check_file, parse_json
+from rdchat.paths import is_utf8
 
 _LENGTH_BYTES = 8
 MOST_HEADER_BYTES = 32 * 2**20  # the format allows 100 MB; the largest models need 12 MB in one file
@@ -74,10 +75,14 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
     Nothing is allocated by what the file says before that is held against its size.
 
     Raises:
-        ModelError: If the file is no regular one, cannot be read, is no safetensors file, is cut short, or is longer
-            than it should be; or if its tensors overlap, or have shapes that cannot be.
+        ModelError: If the file is no regular one, cannot be read, has a path that is not UTF-8, is no safetensors file,
+            is cut short, or is longer than it should be; or if its tensors overlap, or have shapes that cannot be.
     """
     actual = check_file(path)
+    if not is_utf8(path):
+        raise ModelError(
+            f"{path} cannot be read: its path is not UTF-8 text, which MLX needs.", "Rename the file or its folders."
+        )
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(_LENGTH_BYTES), "little")

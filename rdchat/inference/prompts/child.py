@@ -1,21 +1,19 @@
 """The process that reads strangers' tokenizers and renders their chat templates: `rdchat --child tokenizers`.
 
-It answers one request after the other on its standard input, and ends where that ends. It holds nothing that is worth
-keeping: `watched_process` ends it where it takes too long or too much memory.
+`TokenizerProcess` asks it. It holds nothing that is worth keeping.
 """
 
-import json
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rdchat.inference.prompts.control_text import Marks
 from rdchat.inference.prompts.encoding import PromptTokenizer, TemplateError, TooLongError
-from rdchat.inference.prompts.frames import child_streams, read_frame, write_frame
 from rdchat.inference.prompts.template_thinking import choices, drops_thoughts
 from rdchat.inference.prompts.tokenizer_files import NO_CODE, tokenizer_view
 from rdchat.inference.transformers_start import quicken_transformers
+from rdchat.work.job import Job
+from rdchat.work.served import serve
 
 _MOST_DECODED = 64  # characters for each that the vocabulary spells; byte-level ones make at most one of one
 _DECODED_AT_ONCE = 4096
@@ -27,8 +25,8 @@ class UnfitTokenizerError(Exception):
     """The tokenizer would do harm in the process that shows its text."""
 
 
-class RequestHandler:
-    """Answers the parent's requests: one method for each kind."""
+class TokenizerCalls:
+    """What the parent may ask."""
 
     def __init__(self) -> None:
         self._tokenizers: dict[str, PromptTokenizer] = {}
@@ -37,7 +35,7 @@ class RequestHandler:
         """Read a model folder's tokenizer and try it out; those of the folders in `forget` go."""
         for other in forget:
             del self._tokenizers[other]
-        from transformers import AutoTokenizer  # noqa: PLC0415  imported by `main`, once the request can be waited for
+        from transformers import AutoTokenizer  # noqa: PLC0415  imported by now
 
         with tokenizer_view(Path(folder)) as view:
             if "NewlineTokenizer" in (view / "tokenizer_config.json").read_text(encoding="utf-8"):
@@ -95,33 +93,31 @@ def _try_out(tokenizer: Any) -> None:
             raise UnfitTokenizerError(f"its {len(ids):,} tokens become a text of {decoded:,} characters")
 
 
-def _answer(answers: RequestHandler, request: dict[str, Any]) -> dict[str, Any]:
-    calls: dict[str, Callable[..., dict[str, Any]]]
-    calls = {"load": answers.load, "thinking": answers.thinking, "encode": answers.encode}
-    call = calls[request.pop("do")]
-    seconds = request.pop("seconds")
-    signal.setitimer(signal.ITIMER_REAL, seconds)  # ends this process where nobody is left to do so
-    try:
-        return call(**request)
-    except TooLongError as error:
-        return {"failure": "too_long", "limit": error.limit}
-    except TemplateError as error:
-        return {"failure": "template", "words": str(error)}
-    except MemoryError:
-        return {"failure": "memory"}
-    except Exception as error:  # tokenizer files are foreign data: anything can be wrong in them
-        return {"failure": "tokenizer", "words": " ".join(str(error).split())[:300] or type(error).__name__}
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+def _told(call: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """Return the call with what is wrong with a stranger's tokenizer or template as an answer."""
+
+    def answer(_job: Job[Any], **arguments: Any) -> dict[str, Any]:
+        try:
+            return call(**arguments)
+        except TooLongError as error:
+            return {"failure": "too_long", "limit": error.limit}
+        except TemplateError as error:
+            return {"failure": "template", "words": str(error)}
+        except MemoryError:
+            return {"failure": "memory"}
+        except Exception as error:  # tokenizer files are foreign data: anything can be wrong in them
+            return {"failure": "tokenizer", "words": " ".join(str(error).split())[:300] or type(error).__name__}
+
+    return answer
 
 
-def main() -> None:
-    """Answer requests until standard input ends."""
-    source, sink = child_streams()
+def _import_transformers() -> None:
     quicken_transformers()
     import transformers  # noqa: F401, PLC0415  takes a second, while the parent reads weights
 
-    write_frame(sink, json.dumps({"ready": True}).encode())
-    answers = RequestHandler()
-    while (frame := read_frame(source)) is not None:
-        write_frame(sink, json.dumps(_answer(answers, json.loads(frame))).encode())
+
+def main() -> int:
+    """Answer requests until the parent has gone."""
+    calls = TokenizerCalls()
+    answers = {"load": _told(calls.load), "thinking": _told(calls.thinking), "encode": _told(calls.encode)}
+    return serve(answers, prepare=_import_transformers)

@@ -9,22 +9,31 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError
+from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, RdchatError
 from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
 from rdchat.inference.prompts.answers_only import answers_only
 from rdchat.inference.prompts.control_text import ControlTokens, Marks
-from rdchat.inference.prompts.frames import FrameTooLongError
-from rdchat.inference.prompts.watched_process import ChildError, Waiting, WatchedProcess
+from rdchat.work.child_process import ChildError, ChildProcess, Limits
+from rdchat.work.frames import FrameError
 
 _LOAD_S, _LOAD_BYTES = 20.0, 2 * 2**30  # the largest tokenizers, of 260,000 tokens, take 2 s and half a gigabyte
 _TRY_S = 5.0
 _ENCODE_S, _ENCODE_BYTES = 10.0, 3 * 2**28
 _BYTES_PER_BYTE, _MOST_ENCODE_BYTES = 1000, 4 * 2**30  # what a tokenizer takes for each byte of a text, and at most
+_ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
 _KEPT = 4  # tokenizers: a target's and its draft model's, and those of the models before
 _TICK_S = 0.02  # between two looks at the caller's patience
 _TEMPLATE_HINT = "Pick an instruction-tuned model, or start a new chat without a system prompt."
 _LENGTH_HINT = "Shorten the prompt, start a new chat, or pick a model with a longer context."
 _MODEL_HINT = "Fetch the model again, or pick another one."
+
+
+Waiting = Callable[[], None]
 
 
 class TemplateRefusedError(ModelError):
@@ -115,7 +124,7 @@ class TokenizerProcess:
     """
 
     def __init__(self) -> None:
-        self.child = WatchedProcess("tokenizers")
+        self.child = ChildProcess("tokenizers", environment=_ENVIRONMENT)
         self._control: dict[Path, dict[str, int]] = {}  # the latest last
         self._thinking: dict[Path, TemplateThinking] = {}
         self._read_by = 0  # the start of the child that has read them
@@ -149,21 +158,32 @@ class TokenizerProcess:
             gone = list(self._control)[: -_KEPT + 1]
             for other in gone:
                 del self._control[other]
-            request = {"do": "load", "folder": str(folder), "forget": [str(other) for other in gone]}
+            request = {"folder": str(folder), "forget": [str(other) for other in gone]}
             what = f"The tokenizer of {folder.name}"
-            answer = self._ask(request, _LOAD_S, _LOAD_BYTES, what, waiting)
-            self._control[folder] = answer["control"]
+            self._control[folder] = self._ask(
+                "load", request, Limits(_LOAD_S, _LOAD_BYTES), what, waiting=waiting, read=_control_of
+            )
             self._read_by = self.child.starts
         return self._control[folder]
 
-    def encode(self, folder: Path, request: dict[str, Any], size: int, waiting: Waiting) -> dict[str, Any]:
-        """Return the answer of `RequestHandler.encode`, `size` bytes of text; see `PromptEncoder.encode`."""
-        request = {"do": "encode", "folder": str(folder), **request}
-        seconds = _ENCODE_S * (1 + size / 2**20)
+    def encode(self, folder: Path, request: dict[str, Any], size: int, waiting: Waiting) -> list[int]:
+        """Return the ids of `TokenizerCalls.encode`, or with `count` a list of their number alone.
+
+        Args:
+            folder: The model's.
+            request: Its arguments.
+            size: Bytes of text.
+            waiting: See `PromptEncoder.encode`, which says too what is raised.
+        """
+        request = {"folder": str(folder), **request}
         memory = min(_ENCODE_BYTES + _BYTES_PER_BYTE * size, _MOST_ENCODE_BYTES)
+        limits = Limits(_ENCODE_S * (1 + size / 2**20), memory)
         with self._turn(waiting):  # with reading: another thread's request may end the child, which then has read none
             self._read(folder, waiting, anew=False)
-            return self._ask(request, seconds, memory, f"The chat template of {folder.name}", waiting)
+            read = _count_of if request["count"] else _ids_of
+            return self._ask(
+                "encode", request, limits, f"The chat template of {folder.name}", waiting=waiting, read=read
+            )
 
     @contextmanager
     def _turn(self, waiting: Waiting) -> Iterator[None]:
@@ -182,42 +202,94 @@ class TokenizerProcess:
     def _thoughts_of(self, folder: Path, variables: dict[str, Any], waiting: Waiting) -> TemplateThinking:
         self._read(folder, waiting, anew=False)
         if folder not in self._thinking:
-            request = {"do": "thinking", "folder": str(folder), "variables": variables}
+            request = {"folder": str(folder), "variables": variables}
+            what = f"The chat template of {folder.name}"
+            limits = Limits(_TRY_S, _ENCODE_BYTES)
             try:
-                answer = self._ask(request, _TRY_S, _ENCODE_BYTES, f"The chat template of {folder.name}", waiting)
+                self._thinking[folder] = self._ask(
+                    "thinking", request, limits, what, waiting=waiting, read=_thinking_of
+                )
+            except _InterruptedError:  # it is not the template's fault: the next one who asks has it tried again
+                return TemplateThinking()
             except ModelError:  # the person hears of it when it is to render a conversation
                 self._thinking[folder] = TemplateThinking()
-            else:
-                told = answer["choices"]
-                found = {each: told[each.value] for each in ThinkingChoice if each.value in told}
-                self._thinking[folder] = TemplateThinking(answer["drops"], found)
         return self._thinking[folder]
 
-    def _ask(self, request: dict[str, Any], seconds: float, memory: int, what: str, waiting: Waiting) -> dict[str, Any]:
-        answer: dict[str, Any] = self._say(lambda: self.child.ask(request, seconds, memory, waiting), what)
-        match answer.get("failure"):
-            case None:
-                return answer
-            case "too_long":
-                raise PromptTooLongError(
-                    f"The conversation is longer than the {answer['limit']:,} tokens that the model takes.",
-                    _LENGTH_HINT,
-                )
-            case "template":
-                words = f"The model's chat template does not accept this conversation: {answer['words']}"
-                raise TemplateRefusedError(words, _TEMPLATE_HINT)
-            case "memory":
-                raise ModelError(f"{what} took too much memory.", _MODEL_HINT)
-            case _:
-                raise ModelError(f"{what} cannot be used: {answer['words'].rstrip('.')}.", _MODEL_HINT)
+    def _ask[T](
+        self,
+        do: str,
+        request: dict[str, Any],
+        limits: Limits,
+        what: str,
+        *,
+        waiting: Waiting,
+        read: Callable[[Any], T],
+    ) -> T:
+        """Return what `read` makes of the child's answer; an error says what became of `what`."""
 
-    def _say(self, call: Any, what: str) -> Any:
+        def read_or_refuse(answer: Any) -> T:
+            if "failure" in answer:
+                raise _refusal(answer, what)
+            return read(answer)
+
+        def call() -> T:
+            answer: T = self.child.submit(do, request, limits, read=read_or_refuse).result(waiting)
+            return answer
+
+        return self._say(call, what)
+
+    def _say[T](self, call: Callable[[], T], what: str) -> T:
         try:
             return call()
-        except FrameTooLongError as error:
+        except FrameError as error:
             raise PromptTooLongError("The conversation is longer than any model takes.", _LENGTH_HINT) from error
         except ChildError as error:
+            if error.interrupted:
+                raise _InterruptedError(f"{what} {error.words}.", error.hint) from error
             raise ModelError(f"{what} {error.words}.", _MODEL_HINT) from error
+
+
+class _InterruptedError(ModelError):
+    """The child was killed or stopped; the model is not to blame."""
+
+
+def _refusal(answer: Any, what: str) -> RdchatError:
+    """Return what a child's failure is for people."""
+    match answer["failure"]:
+        case "too_long":
+            return PromptTooLongError(
+                f"The conversation is longer than the {answer['limit']:,} tokens that the model takes.", _LENGTH_HINT
+            )
+        case "template":
+            words = f"The model's chat template does not accept this conversation: {answer['words']}"
+            return TemplateRefusedError(words, _TEMPLATE_HINT)
+        case "memory":
+            return ModelError(f"{what} took too much memory.", _MODEL_HINT)
+    return ModelError(f"{what} cannot be used: {str(answer['words']).rstrip('.')}.", _MODEL_HINT)
+
+
+def _control_of(answer: Any) -> dict[str, int]:
+    return {text: _whole(token_id) for text, token_id in dict(answer["control"]).items()}
+
+
+def _ids_of(answer: Any) -> list[int]:
+    return [_whole(token_id) for token_id in answer["ids"]]
+
+
+def _count_of(answer: Any) -> list[int]:
+    return [_whole(answer["count"])]
+
+
+def _thinking_of(answer: Any) -> TemplateThinking:
+    told = answer["choices"]
+    found = {each: dict(told[each.value]) for each in ThinkingChoice if each.value in told}
+    return TemplateThinking(bool(answer["drops"]), found)
+
+
+def _whole(number: object) -> int:
+    if type(number) is not int or not 0 <= number < 2**31:
+        raise TypeError("no token's id, or number of them")
+    return number
 
 
 class ModelPrompts:
@@ -245,15 +317,14 @@ class ModelPrompts:
         waiting: Waiting = lambda: None,
         thinking: ThinkingChoice | None = None,
     ) -> list[int]:
-        ids: list[int] = self._ask(messages, unfinished, limit, waiting, thinking)["ids"]
-        return ids
+        return self._ask(messages, unfinished, limit, waiting, thinking)
 
     def count(self, messages: Sequence[ChatMessage], limit: int, waiting: Waiting = lambda: None) -> int:
-        return int(self._ask(messages, None, limit, waiting, count=True)["count"])
+        (count,) = self._ask(messages, None, limit, waiting, count=True)
+        return count
 
     def encode_text(self, text: str) -> list[int]:
-        ids: list[int] = self._encode(None, text, Marks.for_texts([text]), 2**31, lambda: None)["ids"]
-        return ids
+        return self._encode(None, text, Marks.for_texts([text]), 2**31, lambda: None)
 
     def _ask(
         self,
@@ -264,7 +335,7 @@ class ModelPrompts:
         thinking: ThinkingChoice | None = None,
         *,
         count: bool = False,
-    ) -> dict[str, Any]:
+    ) -> list[int]:
         if any(message.answer is not None for message in messages) and self._template(waiting).drops:
             messages = answers_only(messages)
         chosen = {} if thinking is None else self._variables(thinking, waiting)
@@ -315,7 +386,7 @@ class ModelPrompts:
         begins: bool = False,
         chosen: Mapping[str, Any] = MappingProxyType({}),
         count: bool = False,
-    ) -> dict[str, Any]:
+    ) -> list[int]:
         size = len(text.encode()) + sum(len(turn["content"].encode()) for turn in turns or ())
         request = {
             "turns": turns,

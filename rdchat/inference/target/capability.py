@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from mlx_lm.models.cache import make_prompt_cache
 
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.hooks import ModelHooks
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.round_cache import (
@@ -182,7 +183,7 @@ class _Trial:
 
 
 def _host(logits: mx.array) -> _Rows:
-    return np.array(logits.astype(mx.float32))
+    return fetch(logits.astype(mx.float32))
 
 
 def _flat(caches: Iterable[Any]) -> Iterator[Any]:

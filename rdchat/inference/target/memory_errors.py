@@ -1,4 +1,4 @@
-"""What MLX says where the device's memory is not enough, as an error for people."""
+"""What MLX says where the device fails, as errors for people: its memory is not enough, or something else."""
 
 import logging
 import traceback
@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 import mlx.core as mx
 
-from rdchat.errors import OutOfMemoryError
+from rdchat.errors import DeviceError, OutOfMemoryError, one_line
 
 _LOG = logging.getLogger(__name__)
 _WORDS = (
@@ -16,6 +16,7 @@ _WORDS = (
     "Unable to allocate",  # MLX's allocators
     "out of memory",  # CUDA
 )
+_TRY_AGAIN = "Try again; if that fails too, load the model again."
 _HINT = "Close other apps, begin a new chat, or pick a smaller model or precision."
 
 
@@ -41,6 +42,24 @@ def memory_errors(during: str) -> Iterator[None]:
         _LOG.warning("The memory was not enough %s: %s", during, error)
         _let_go(error)
         raise OutOfMemoryError(f"The memory was not enough {during}.", _HINT) from error
+
+
+@contextmanager
+def device_errors(during: str) -> Iterator[None]:
+    """Raise a `DeviceError` where MLX says that something could not be computed; else as `memory_errors`.
+
+    Args:
+        during: As for `memory_errors`, in words that follow "The device failed".
+    """
+    try:
+        with memory_errors(during):
+            yield
+    except RuntimeError as error:
+        if type(error) is not RuntimeError:  # MLX raises no other
+            raise
+        _LOG.exception("The device failed %s", during)
+        _let_go(error)
+        raise DeviceError(f"The device failed {during}: {one_line(error)[:200]}", _TRY_AGAIN) from error
 
 
 def _let_go(error: BaseException) -> None:

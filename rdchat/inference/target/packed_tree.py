@@ -1,11 +1,11 @@
 """A prefix tree in MLX arrays, which may be lazy, so that drafting and verifying are one graph."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import mlx.core as mx
-import numpy as np
 
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.prefix_tree import PrefixTree
 
 
@@ -44,14 +44,35 @@ class PackedTree:
         return cls(tokens.astype(mx.int32), depths - 1, depths, None, tokens.shape[0] - 1)
 
     @classmethod
-    def from_parents(cls, tokens: mx.array, parents: mx.array, depths: mx.array, deepest: int) -> "PackedTree":
-        """Pack a tree of lazy shape: all (nodes,) integers, parents before their children, depths up to `deepest`."""
-        ancestors = _one_step(parents, mx.arange(tokens.shape[0], dtype=mx.int32))
+    def from_parents(cls, tokens: mx.array, parents: mx.array, deepest: int) -> "PackedTree":
+        """Pack a tree of lazy shape.
+
+        Whatever the parents are, node 0 becomes the root and sees itself alone.
+
+        Args:
+            tokens: (nodes,) integers, the root first.
+            parents: (nodes,) integers; parents come before their children.
+            deepest: The largest depth that a node may have.
+        """
+        nodes = mx.arange(tokens.shape[0], dtype=mx.int32)
+        parents = _before(parents, nodes)
+        ancestors = _one_step(parents, nodes)
         reached = 1
         while reached < deepest:  # along twice as many edges each time
             ancestors, reached = _reach(ancestors @ ancestors), 2 * reached
-        ancestors = ancestors > 0
-        return cls(tokens.astype(mx.int32), parents.astype(mx.int32), depths.astype(mx.int32), ancestors, deepest)
+        depths = mx.sum(ancestors, axis=1).astype(mx.int32) - 1
+        return cls(tokens.astype(mx.int32), parents, depths, ancestors > 0, deepest)
+
+    def below(self, root: int, vocabulary_size: int) -> "PackedTree":
+        """Return it with this token as its root, and no index out of range, which MLX would not check.
+
+        Args:
+            root: Token id.
+            vocabulary_size: Token ids are below this.
+        """
+        limits = mx.array([root, vocabulary_size - 1, self.deepest], mx.int32)
+        tokens, parents, depths = _below(self.tokens, self.parents, self.depths, limits)
+        return replace(self, tokens=tokens, parents=parents, depths=depths)
 
     def padded(self, rows: int) -> "PackedTree":
         """Return the tree with padding up to `rows` nodes, since some numbers of rows are cheaper than smaller ones.
@@ -90,8 +111,24 @@ class PackedTree:
 
     def fetch(self) -> PrefixTree:
         """Return the tree in NumPy arrays, without beams; waits for the device unless its arrays are evaluated."""
-        none = np.empty((0, 0), dtype=np.int32)
-        return PrefixTree(np.array(self.tokens), np.array(self.parents), np.array(self.depths), none)
+        return PrefixTree.of_nodes(*fetch(self.tokens, self.parents, self.depths))
+
+
+@partial(mx.compile, shapeless=False)
+def _below(
+    tokens: mx.array, parents: mx.array, depths: mx.array, limits: mx.array
+) -> tuple[mx.array, mx.array, mx.array]:
+    """Return tokens, parents and depths, (nodes,), within `limits`: root, largest token, largest depth."""
+    nodes = mx.arange(tokens.shape[0], dtype=mx.int32)
+    token = mx.minimum(mx.maximum(tokens, 0), limits[1])
+    depth = mx.minimum(mx.maximum(depths, 0), limits[2])
+    return mx.where(nodes == 0, limits[0], token), _before(parents, nodes), mx.where(nodes == 0, 0, depth)
+
+
+@partial(mx.compile, shapeless=False)
+def _before(parents: mx.array, nodes: mx.array) -> mx.array:
+    """Return parents, (nodes,) int32, each of which is an earlier node; -1 for the root."""
+    return mx.minimum(mx.maximum(parents.astype(mx.int32), mx.minimum(nodes - 1, 0)), nodes - 1)
 
 
 @partial(mx.compile, shapeless=False)

@@ -56,6 +56,11 @@ class PrefixTree:
                 beam_nodes[row, depth] = parent = node
         return cls(_ints(tokens), _ints(parents), _ints(depths), beam_nodes)
 
+    @classmethod
+    def of_nodes(cls, tokens: Ints, parents: Ints, depths: Ints) -> "PrefixTree":
+        """Return a tree without beams, of (nodes,) arrays."""
+        return cls(tokens, parents, depths, np.empty((0, 0), dtype=np.int32))
+
     def __len__(self) -> int:
         return len(self.tokens)
 
@@ -63,6 +68,18 @@ class PrefixTree:
     def is_chain(self) -> bool:
         """Whether every node but the last has just one child, so that packed order is plain order."""
         return bool((self.parents == np.arange(-1, len(self) - 1)).all())
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether node 0 is the only root, parents come before their children, and depths follow from parents."""
+        parents = self.parents[1:]
+        return bool(
+            self.parents[0] == -1
+            and self.depths[0] == 0
+            and (parents >= 0).all()
+            and (parents < np.arange(1, len(self))).all()
+            and (self.depths[1:] == self.depths[parents] + 1).all()
+        )
 
     def ancestors(self) -> npt.NDArray[np.bool_]:
         """Return (nodes, nodes) bool: whether node j lies on the way from the root to node i, i itself included."""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import mlx.nn as nn
 
-from rdchat.inference.drafting.folders.drafter_files import PublishedDrafter
+from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.training_progress import StepReport, TrainingProgress
 

@@ -3,9 +3,7 @@
 Versions before this one sent nothing and waited until the app hung up; a request that does not come is taken as theirs.
 """
 
-import hashlib
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,20 +11,14 @@ from typing import Any
 from PySide6.QtCore import QDeadlineTimer, QObject, QTimer, Signal, Slot
 from PySide6.QtNetwork import QLocalSocket
 
-from rdchat.errors import StorageLockedError
+from rdchat.errors import StorageError, StorageLockedError
+from rdchat.services.app.instance_socket import connect
 
 SHOW: dict[str, Any] = {"do": "show"}
 _SILENT_MS = 400  # a request is sent as soon as the connection stands
 _MOST_BYTES = 4 << 20  # of a request: names of files
 _ANSWER_MS = 10_000
 _LOOK_MS = 20  # Ctrl-C is noticed between two looks
-
-
-def socket_name(folder: Path) -> str:
-    """Return the name of the socket of a data folder's app."""
-    # socket paths hold about 100 characters and a data folder's may be longer, so its name is a hash
-    place = str(folder.resolve())  # as the lock, which follows links
-    return "rdchat-" + hashlib.blake2b(os.fsencode(place), digest_size=12).hexdigest()
 
 
 def request_line(message: dict[str, Any]) -> bytes:
@@ -132,12 +124,12 @@ def ask_open_app(
         answer_ms: How long the app may take to connect and to say its first word.
 
     Raises:
-        StorageLockedError: If no app answers, or one that does not know the request.
+        StorageLockedError: If no app of this user answers, or one that does not know the request.
+        StorageError: If the answer is none.
     """
     socket = QLocalSocket()
     deadline = QDeadlineTimer(answer_ms)
-    socket.connectToServer(socket_name(folder))
-    if not socket.waitForConnected(answer_ms):
+    if not connect(socket, folder, answer_ms):
         raise _no_answer(folder)
     socket.write(request_line(request))
     socket.flush()
@@ -146,7 +138,9 @@ def ask_open_app(
         while socket.canReadLine():
             if last is not None:
                 on_message(last)
-            last = json.loads(bytes(socket.readLine().data()))
+            last = _message(bytes(socket.readLine(_MOST_BYTES).data()))
+        if socket.bytesAvailable() >= _MOST_BYTES:
+            raise bad_answer()
         if socket.state() is not QLocalSocket.LocalSocketState.ConnectedState:
             break
         socket.waitForReadyRead(_LOOK_MS)
@@ -157,6 +151,24 @@ def ask_open_app(
             f"The rdchat that is open for {folder} did not carry it out.", "Quit it, then try again."
         )
     return last
+
+
+def bad_answer() -> StorageError:
+    """Return the error for an answer that lacks what it must hold."""
+    return StorageError(
+        "The open rdchat gave an answer that cannot be read, so it is not known what it did.",
+        "Look at the chats in its window, quit it, then try again.",
+    )
+
+
+def _message(line: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        message = None
+    if not isinstance(message, dict):
+        raise bad_answer()
+    return message
 
 
 def _no_answer(folder: Path) -> StorageLockedError:

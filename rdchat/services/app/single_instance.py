@@ -8,7 +8,8 @@ from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.files.file_lock import FileLock
-from rdchat.services.app.instance_channel import SHOW, InstanceRequest, request_line, socket_name
+from rdchat.services.app.instance_channel import SHOW, InstanceRequest, request_line
+from rdchat.services.app.instance_socket import connect, is_own, place_to_listen
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_TIMEOUT_MS = 10_000  # a first start on a slow machine, and a window that just closes, take seconds
@@ -36,7 +37,6 @@ class SingleInstance(QObject):
         super().__init__(parent)
         self._folder = folder
         self._answer_timeout_ms = answer_timeout_ms
-        self._socket_name = socket_name(folder)
         self._lock: FileLock | None = None
         self._server = QLocalServer(self)
         self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
@@ -67,11 +67,10 @@ class SingleInstance(QObject):
                 f"The folder {self._folder} cannot be made: {error.strerror}.",
                 "Check that its disk can be written to, or name another folder in RDCHAT_DATA_DIR.",
             ) from error
-        QLocalServer.removeServer(
-            self._socket_name
-        )  # a killed process leaves its socket; we hold the lock, so it is one
-        if not self._server.listen(self._socket_name):
-            _LOG.warning("A second start cannot reach this window: %s", self._server.errorString())
+        try:
+            self._listen()
+        except StorageError as error:
+            _LOG.warning("A second start cannot reach this window: %s", error)
         return True
 
     def release(self) -> None:
@@ -81,13 +80,18 @@ class SingleInstance(QObject):
             self._lock.release()
             self._lock = None
 
+    def _listen(self) -> None:
+        name = str(place_to_listen(self._folder))
+        QLocalServer.removeServer(name)  # a killed process leaves its socket; we hold the lock, so it is one
+        if not self._server.listen(name):
+            raise StorageError(self._server.errorString())
+
     def _ask_first_process(self) -> bool:
         """Ask the first process to show itself, which may have its lock but not yet its socket; tell if it heard."""
         socket = QLocalSocket()
         deadline = QDeadlineTimer(self._answer_timeout_ms)
         while not deadline.hasExpired():
-            socket.connectToServer(self._socket_name)
-            if socket.waitForConnected(_RETRY_MS):
+            if connect(socket, self._folder, _RETRY_MS):
                 socket.write(request_line(SHOW))
                 socket.flush()
                 # the system connects us to a process that hangs, too: only one that lives hangs up
@@ -102,6 +106,11 @@ class SingleInstance(QObject):
     @Slot()
     def _on_connection(self) -> None:
         while (socket := self._server.nextPendingConnection()) is not None:
+            if not is_own(socket):
+                _LOG.warning("A process of another user connected to this window, and was hung up on")
+                socket.abort()
+                socket.deleteLater()
+                continue
             request = InstanceRequest(socket, self)
             request.read.connect(self._on_read)
 

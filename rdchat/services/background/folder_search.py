@@ -7,7 +7,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
-from rdchat.services.background.work_queue import WorkQueue
+from rdchat.services.background.background_work import BackgroundWork
 
 _LOG = logging.getLogger(__name__)
 
@@ -16,7 +16,7 @@ class FolderSearch(QObject):
     """What was found last, and looking again. Lives on the main thread.
 
     Args:
-        find: Looks; called on the thread of a `WorkQueue`. None where it cannot tell yet.
+        find: Looks; called on a thread of its own. None where it cannot tell yet.
         parent: The Qt parent.
 
     Attributes:
@@ -28,7 +28,7 @@ class FolderSearch(QObject):
     def __init__(self, find: Callable[..., tuple[Any, ...] | None], parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._find = find
-        self._work = WorkQueue("search", self)
+        self._work = BackgroundWork("search", self)
         self._looking = False
         self._next: tuple[object, ...] | None = None  # what to look about when the search under way ends
         self.found: tuple[Any, ...] = ()

@@ -73,15 +73,18 @@ class AskedWith:
         """Return how a reply is sampled; its own wish counts."""
         return (reply.made_with or MadeWith()).sampling or self.sampling
 
-    def telling(self, path: Sequence[Message], reply: Message) -> Callable[[], tuple[ChatMessage, ...]]:
+    def telling(
+        self, path: Sequence[Message], reply: Message
+    ) -> Callable[[Callable[[], object]], tuple[ChatMessage, ...]]:
         """Return what reads, on any thread, what the model is told for a reply to the path; its own wishes count.
 
-        Reading raises StorageError; of a long chat it takes some tenths of a second.
+        It is given a function that it calls before each message, and that ends it by raising. Reading raises
+        StorageError; of a long chat it takes some tenths of a second.
         """
         own = (reply.made_with or MadeWith()).system_prompt
         system_prompt = self.system_prompt if own is None else own
         path = from_cut(path.told() if isinstance(path, MessagePath) else path)
-        return lambda: told(self._texts.spelled_out(path), system_prompt)
+        return lambda waiting: told(self._texts.spelled_out(path, waiting), system_prompt, waiting=waiting)
 
 
 def ends_with_question(path: Sequence[Message]) -> bool:

@@ -1,6 +1,6 @@
 """What the model is told of a conversation."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rdchat.chat.context_cuts import cut_of, uncut
 from rdchat.chat.conversation import Message
@@ -9,7 +9,9 @@ from rdchat.inference.api.requests import ChatMessage, Role
 _SUMMARY_WORDS = "This is a summary of the conversation so far; what follows goes on from it."
 
 
-def history(path: Sequence[Message], system_prompt: str) -> tuple[ChatMessage, ...]:
+def history(
+    path: Sequence[Message], system_prompt: str, waiting: Callable[[], object] = lambda: None
+) -> tuple[ChatMessage, ...]:
     """Turn a path of messages into what a chat template takes.
 
     Replies that never got a word are left out, and the prompts on either side of them joined: many templates refuse
@@ -18,9 +20,11 @@ def history(path: Sequence[Message], system_prompt: str) -> tuple[ChatMessage, .
     Args:
         path: Messages from the root to the last one that the model is to see.
         system_prompt: Comes first where it is not blank.
+        waiting: Called before each message; what it raises ends the work.
     """
     turns: list[ChatMessage] = []
     for message in path:
+        waiting()
         if not message.text.strip():
             continue
         if turns and turns[-1].role is message.role:
@@ -42,17 +46,20 @@ def _answer(message: Message) -> tuple[tuple[int, int], ...] | None:
     return None if spans == ((0, len(message.text)),) else spans
 
 
-def told(path: Sequence[Message], system_prompt: str, typed: str = "") -> tuple[ChatMessage, ...]:
+def told(
+    path: Sequence[Message], system_prompt: str, typed: str = "", waiting: Callable[[], object] = lambda: None
+) -> tuple[ChatMessage, ...]:
     """Return what the model is told of a path: what is not left out, with a summary where one stands for the rest.
 
     Args:
         path: Messages from the root to the last one that the model is to see.
         system_prompt: Comes first where it is not blank; a summary is a part of it.
         typed: A prompt that is not sent yet; blank for none.
+        waiting: Called before each message; what it raises ends the work.
     """
     cut = cut_of(path)
     summary = cut.context_cut.summary if cut and cut.context_cut else ""
-    turns = list(history(uncut(path), with_summary(system_prompt, summary)))
+    turns = list(history(uncut(path), with_summary(system_prompt, summary), waiting))
     if not typed.strip():
         return tuple(turns)
     if turns and turns[-1].role is Role.USER:

@@ -1,6 +1,7 @@
 """Conversations as the window commands them; no engine is needed for any of it."""
 
 from collections.abc import Sequence, Set
+from contextlib import suppress
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -66,9 +67,16 @@ class ConversationDesk(QObject):
         self.order.close()
         self.unsent.store()
 
-    def conversations(self) -> list[Conversation]:
-        """The conversations that the search leaves, newest first."""
+    def conversations(self) -> Sequence[Conversation]:
+        """The conversations that the search leaves, newest first; all of them are read. Raises StorageError."""
         return self._list.shown
+
+    def find(self, conversation_id: int) -> Conversation | None:
+        """Return a conversation that is listed or in the archive; None where there is none, or it cannot be read."""
+        found: dict[int, Conversation] = {}
+        with self._storage.reading():
+            found = self._store.find([conversation_id])
+        return found.get(conversation_id)
 
     @property
     def listing(self) -> ConversationList:
@@ -149,32 +157,34 @@ class ConversationDesk(QObject):
         with self._storage.writing():
             self.order.history.undo()
         self.refresh()
-        chat = self.conversation
-        if chat is not None and all(each.id != chat.id for each in self._list.all):  # it was a copy, or a branch
-            self.conversation_removed.emit(chat.id)
-            self._open_or_new(next(iter(self._list.shown), None))
+        with self._storage.reading():
+            chat = self.conversation
+            if chat is not None and not self._store.find([chat.id]):  # it was a copy, or a branch
+                self.conversation_removed.emit(chat.id)
+                self._open_newest()
 
     def _bring_back(self, conversation_id: int) -> None:
         self._store.restore_conversation(conversation_id)
-        self.refresh()
         self.open_conversation(conversation_id)
 
     def show(self, place: Place) -> None:
         """List the chats, the archive or the bin."""
         self._list.place = place
-        self._tell_list()
+        self.refresh()
 
     def search(self, query: SearchQuery | str) -> None:
         """List only what is found, as soon as it is; an empty query lists everything."""
         self._list.query = SearchQuery(query) if isinstance(query, str) else query
         if not self._list.query:
             self._list.answer = None
-        self._tell_list()
+        self.refresh()
 
     @Slot(SearchAnswer)
     def _on_answered(self, answer: SearchAnswer) -> None:
         if answer.query == self._list.query:
             self._list.answer = answer
+            with self._storage.reading():
+                self._list.refresh()
             self.conversations_changed.emit()
 
     @Slot(str)
@@ -195,14 +205,17 @@ class ConversationDesk(QObject):
             self._chat.set_thinking(thinking)
 
     def title_of(self, conversation_id: int) -> str:
-        """Return the title of a conversation that is listed or open, without the store; others are "A chat"."""
-        known = [*self._list.all, *([self.conversation] if self.conversation else [])]
-        return next((chat.title for chat in known if chat.id == conversation_id), "A chat")
+        """Return the title of a conversation that is listed or open; "A chat" where the store cannot be read."""
+        if self.conversation is not None and self.conversation.id == conversation_id:
+            return self.conversation.title
+        with suppress(StorageError):
+            return self._store.conversation(conversation_id).title
+        return "A chat"
 
     def open_latest(self) -> None:
         """List the conversations and open the newest one, or a new one where there is none."""
         self.refresh()
-        self._open_or_new(next(iter(self._list.shown), None))
+        self._open_newest()
 
     def begin_anew(self) -> None:
         """List what the store has after it was replaced, and open the newest."""
@@ -226,23 +239,24 @@ class ConversationDesk(QObject):
             self.conversation_removed.emit(each)
         self.refresh()
         if is_open & set(conversation_ids):
-            self._open_or_new(next(iter(self._list.shown), None))
+            self._open_newest()
 
     def refresh(self) -> None:
         """List the conversations anew."""
         with self._storage.reading():
             self._list.refresh()
-        if (chat := self.conversation) is not None:  # pinned, moved or titled meanwhile
-            for listed in self._list.all:
-                if listed.id == chat.id:
-                    self._chat.update(listed)
-        self._tell_list()
-
-    def _tell_list(self) -> None:
-        """Have the list shown, and searched where there is a query; the conversations are as they were read last."""
+            if (chat := self.conversation) is not None:  # it may have been pinned, moved or titled meanwhile
+                for changed in self._store.find([chat.id]).values():
+                    self._chat.update(changed)
         if self._list.query:
             self.finder.ask(self._list.query)
         self.conversations_changed.emit()
+
+    def _open_newest(self) -> None:
+        newest: Conversation | None = None
+        with self._storage.reading():
+            newest = self._list.newest
+        self._open_or_new(newest)
 
     def _open_or_new(self, conversation: Conversation | None) -> None:
         if conversation:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from rdchat.chat.conversation import Conversation
-from rdchat.chat.listing import ChatRow, FolderRow, Row, rows_of
+from rdchat.chat.listing import ChatRow, ChatRows, FolderRow, Listing, chats_listing
 from rdchat.chat.storage.search_reader import SearchAnswer, SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.services.order.chat_order import ChatOrder, Place
@@ -13,7 +13,7 @@ from rdchat.services.order.chat_order import ChatOrder, Place
 class ConversationList:
     """What is listed: the chats, the archive, the bin, or what a search found.
 
-    Methods that reach the store raise StorageError and leave the list as it was.
+    Methods that reach the store raise StorageError and leave the rows as they were.
 
     Args:
         store: The conversations.
@@ -25,45 +25,49 @@ class ConversationList:
         answer: What was found; of an earlier query until `query` is answered.
         archived: How many conversations the archive has.
         deleted: How many conversations and folders the bin has.
+        rows: What is listed, as it was at the last change of the list; conversations are read when they are shown.
     """
 
     def __init__(self, store: ConversationStore, order: ChatOrder) -> None:
         self._store, self._order = store, order
-        self._all: list[Conversation] = []  # but those in the bin
-        self._bin: list[Row] = []
         self.place, self.query = Place.CHATS, SearchQuery()
         self.answer: SearchAnswer | None = None
         self.archived = self.deleted = 0
+        self.rows = Listing()
 
     def refresh(self) -> None:
-        self._all = self._store.conversations()
+        """List what the store has now."""
         self._order.refresh()
-        folders = [FolderRow(folder, 0, 0) for folder in self._order.deleted_folders()]
-        self._bin = [*folders, *map(ChatRow, self._order.deleted())]
-        self.archived = sum(chat.archived for chat in self._all)
-        self.deleted = len(self._bin)
+        spans = self._store.spans
+        archived, deleted, folders = spans.archived(), spans.deleted(), self._order.deleted_folders()
+        if self.query:
+            rows = Listing(self._found())
+        elif self.place is Place.ARCHIVE:
+            rows = Listing(map(ChatRows, archived), spans)
+        elif self.place is Place.BIN:
+            rows = Listing([*(FolderRow(folder, 0, 0) for folder in folders), ChatRows(deleted)], spans)
+        else:
+            rows = chats_listing(spans, self._order.folders, time.time())
+        self.rows = rows
+        self.archived = sum(span.count for span in archived)
+        self.deleted = len(folders) + deleted.count
 
     @property
-    def shown(self) -> list[Conversation]:
-        """The conversations that the search leaves, newest first; without one, those that are not put away."""
+    def shown(self) -> Sequence[Conversation]:
+        """The conversations that the search leaves, newest first; without one, those that are not put away.
+
+        All of them are read: `newest` is much faster.
+        """
         if self.query:
             return [row.conversation for row in self._found()]
-        return [chat for chat in self._all if not chat.archived]
+        return [chat for chat in self._store.conversations() if not chat.archived]
 
     @property
-    def all(self) -> Sequence[Conversation]:
-        """All conversations but those in the bin."""
-        return self._all
-
-    def rows(self) -> list[Row]:
-        """Return the rows of the list."""
+    def newest(self) -> Conversation | None:
+        """The first of `shown`."""
         if self.query:
-            return list(self._found())
-        if self.place is Place.ARCHIVE:
-            return [ChatRow(chat) for chat in self._all if chat.archived]
-        if self.place is Place.BIN:
-            return list(self._bin)
-        return rows_of(self.shown, self._order.folders, time.time())
+            return next((row.conversation for row in self._found()), None)
+        return self._store.newest_conversation()
 
     @property
     def found(self) -> int:
@@ -74,12 +78,11 @@ class ConversationList:
         """Return what was found, as it is now: it may have been renamed, moved or deleted since."""
         if self.answer is None:
             return []
-        now = {chat.id: chat for chat in self._all}
-        hits = [hit for hit in self.answer.hits if hit.conversation.id in now]
+        now = self._store.find([hit.conversation.id for hit in self.answer.hits])
         return [
             ChatRow(chat, 0, hit.snippet, hit.messages, self._place_of(chat))
-            for hit in hits
-            for chat in [now[hit.conversation.id]]
+            for hit in self.answer.hits
+            if (chat := now.get(hit.conversation.id)) is not None
         ]
 
     def _place_of(self, chat: Conversation) -> str:
@@ -90,10 +93,6 @@ class ConversationList:
 
     def neighbour_of(self, conversation_id: int) -> Conversation | None:
         """Return the conversation below, or else above, the given one."""
-        listed = [row.conversation for row in self.rows() if isinstance(row, ChatRow)]
-        ids = [conversation.id for conversation in listed]
-        others = [conversation for conversation in listed if conversation.id != conversation_id]
         if self.place is Place.BIN and not self.query:
-            return next(iter(self.shown), None)
-        place = ids.index(conversation_id) if conversation_id in ids else 0
-        return others[min(place, len(others) - 1)] if others else None
+            return self.newest
+        return self.rows.chat_near(conversation_id)

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.chat.settings import ModelDraft, Settings
-from rdchat.inference.api.drafter_facts import DrafterFit, InstalledDrafter, TargetMatch
+from rdchat.inference.api.drafter_facts import DrafterFit, TargetMatch
 from rdchat.inference.api.events import DraftOptions, ModelInfo, ModeOption, ReplyEnd
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.folder_search import FolderSearch
 from rdchat.services.engine.engine_client import EngineClient
@@ -60,7 +61,7 @@ class DraftControl(QObject):
         self.checking = False  # an answer about options is on its way; a reply under way holds it up
         self._search: FolderSearch | None = None  # for drafters
         self._fits: dict[str, DrafterFit] = {}  # by drafter; of the loaded model
-        self.plain_reason = ""  # why the last reply was decoded plainly although drafting was asked for
+        self.last_problem = ""  # why the last reply was not drafted to its end although that was asked for
         engine.options_told.connect(self._on_options)
         engine.reply_finished.connect(self._on_finished)
         engine.reply_failed.connect(self._on_failed)
@@ -108,7 +109,7 @@ class DraftControl(QObject):
         return _distinct(item.draft.drafter for item in self._read().drafts)
 
     def offer(self, search: FolderSearch) -> None:
-        """Offer the drafters on this machine too: what a search finds, as `InstalledDrafter`s."""
+        """Offer the drafters on this machine too: what a search finds, as `ModelCard`s."""
         self._search = search
         search.changed.connect(self.refresh_options)
         self.look_for_drafters()
@@ -119,9 +120,9 @@ class DraftControl(QObject):
             self._search.look(self._model.info.path)
 
     @property
-    def drafters(self) -> tuple[InstalledDrafter, ...]:
+    def drafters(self) -> tuple[ModelCard, ...]:
         """The drafters on this machine, as far as it is known whether they fit the loaded model; why not, they say."""
-        known = [(each, self._fits.get(each.drafter)) for each in self._found]
+        known = [(each, self._fits.get(each.model)) for each in self._found]
         told = [replace(each, problem=fit.problem) if fit else each for each, fit in known if fit or each.problem]
         return tuple(told)
 
@@ -131,12 +132,12 @@ class DraftControl(QObject):
         return fit.match if fit else None
 
     @property
-    def _found(self) -> tuple[InstalledDrafter, ...]:
+    def _found(self) -> tuple[ModelCard, ...]:
         return self._search.found if self._search is not None else ()
 
     @property
     def _candidates(self) -> list[str]:
-        return [each.drafter for each in self._found if not each.problem]
+        return [each.model for each in self._found if not each.problem]
 
     def option(self, mode: Mode) -> ModeOption | None:
         """Return whether a mode is to be had; None before the engine has told."""
@@ -149,7 +150,7 @@ class DraftControl(QObject):
             return
         kept, model = self._read(), self._model_name()
         others = tuple(item for item in kept.drafts if item.model != model)
-        self.plain_reason = ""
+        self.last_problem = ""
         self._save(replace(kept, drafts=(ModelDraft(model, settings), *others)[:_MODELS_KEPT]))
         self._tell_running()
         if (settings.draft_model, settings.drafter) != (before.draft_model, before.drafter):
@@ -206,14 +207,14 @@ class DraftControl(QObject):
             self._fits = {fit.drafter: fit for fit in told.drafters}
             was, now = before.get(mode), self._options.get(mode)
             if was and now and now.available and not was.available:
-                self.plain_reason = ""  # it is mended
+                self.last_problem = ""  # it is mended
             self.changed.emit()
             if told.drafters and self._fits.keys() < set(self._candidates):
                 self.refresh_options()  # of many drafters some are told at once
 
     @Slot()
     def _forget_options(self) -> None:
-        self.checking, self._options, self._fits, self.plain_reason = False, {}, {}, ""
+        self.checking, self._options, self._fits, self.last_problem = False, {}, {}, ""
         self._running = None  # it is stopped, and what is told of it is no business of the next model
         self.changed.emit()
 
@@ -225,15 +226,17 @@ class DraftControl(QObject):
 
     @Slot(ReplyEnd)
     def _on_finished(self, end: ReplyEnd) -> None:
-        self._end(end.request_id, end.mode_reason or "")
+        reason = end.mode_reason or ""
+        plainly = "The last reply was decoded plainly. " if reason and end.mode is Mode.OFF else ""
+        self._end(end.request_id, plainly + reason)
 
     @Slot(Failure)
     def _on_failed(self, failure: Failure) -> None:
         self._end(failure.request_id, "")
 
-    def _end(self, request_id: int | None, plain_reason: str) -> None:
+    def _end(self, request_id: int | None, problem: str) -> None:
         if self._running is not None and self._running.request_id == request_id:
-            self._running, self.plain_reason = None, plain_reason
+            self._running, self.last_problem = None, problem
             self.changed.emit()
             self.refresh_options()
 

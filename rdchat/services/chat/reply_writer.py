@@ -10,7 +10,7 @@ from rdchat.errors import RdchatError
 from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams, ThinkingChoice
-from rdchat.services.background.work_queue import WorkQueue
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
 from rdchat.services.chat.trace_recorder import TraceRecorder
@@ -47,7 +47,8 @@ class ReplyWriter(QObject):
         self._drafting = drafting
         self._recorder = recorder
         self._traces = traces
-        self._reading = WorkQueue("what the model is told", self)
+        self._reading = BackgroundWork("what the model is told", self)
+        self._closed = False
         engine.prefill_progressed.connect(self._on_prefill_progressed)
         engine.reply_progressed.connect(self._on_progressed)
         engine.reply_finished.connect(self._on_finished)
@@ -91,7 +92,7 @@ class ReplyWriter(QObject):
 
     def write(
         self,
-        read: Callable[[], tuple[ChatMessage, ...]],
+        read: Callable[[Callable[[], object]], tuple[ChatMessage, ...]],
         sampling: SamplingParams,
         reply: Message,
         *,
@@ -101,7 +102,8 @@ class ReplyWriter(QObject):
         """Have `reply` written once what the model is told is read and the model is there; without one it fails.
 
         Args:
-            read: Returns what the model is told; called on a thread, as all of a long chat is read from the disk.
+            read: Returns what the model is told; called on a thread, as all of a long chat is read from the disk. It
+                is given a function that it calls now and then, and that raises once the reply is not wanted.
             sampling: How it is sampled.
             reply: The message.
             continued: It is written on.
@@ -120,12 +122,18 @@ class ReplyWriter(QObject):
 
     def close(self) -> None:
         """Read no more; replies that were not sent end with the recorder."""
+        self._closed = True
         self._reading.close()
 
-    @staticmethod
-    def _read(live: LiveReply, read: Callable[[], tuple[ChatMessage, ...]]) -> GenerationRequest:
-        # it may have been stopped while others were read
-        return live.request if live.ended else replace(live.request, messages=read())
+    def _read(
+        self, live: LiveReply, read: Callable[[Callable[[], object]], tuple[ChatMessage, ...]]
+    ) -> GenerationRequest:
+        def check() -> None:
+            if live.ended or self._closed:
+                raise RdchatError("The reply was stopped.")
+
+        check()  # it may have been stopped while others were read
+        return replace(live.request, messages=read(check))
 
     def _on_read(self, live: LiveReply, outcome: GenerationRequest | RdchatError) -> None:
         if live.ended:

@@ -14,7 +14,7 @@ from rdchat.chat.conversation import ContextCut, Notice
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Role, ThinkingChoice
-from rdchat.services.background.latest_task import LatestTask
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_history import with_summary
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.storage_watch import StorageWatch
@@ -99,9 +99,7 @@ class ChatContext(QObject):
         self.meter = ContextMeter(engine, model, open_path, texts, self)
         self._doing = Doing.NOTHING
         self._path_end: int | None = None  # of the chat that it is done for
-        self._task = LatestTask("cut", self)
-        self._task.done.connect(self._on_planned)
-        self._task.failed.connect(self._on_failed)
+        self._task = BackgroundWork("cut", self)
         self.meter.changed.connect(self.changed)
         self._plan: SummaryPlan | None = None
         self._summariser = Summariser(engine, self)
@@ -152,7 +150,11 @@ class ChatContext(QObject):
             return
         wanted, count, texts = self._wanted(info), self._engine.count_tokens, self._texts
         self._begin(doing)
-        self._task.start(lambda _tell: plan(replace(wanted, path=texts.spelled_out(wanted.path)), count))
+        self._task.replace(
+            lambda _job: plan(replace(wanted, path=texts.spelled_out(wanted.path)), count),
+            self._on_planned,
+            failed=self._on_failed,
+        )
 
     def undo(self, message_id: int) -> None:
         """Tell the model again what a cut left out."""
@@ -161,7 +163,7 @@ class ChatContext(QObject):
     @Slot()
     def stop(self) -> None:
         """Do nothing more about it; the chat stays as it is."""
-        self._task.stop()
+        self._task.forget()
         self._summariser.stop()
         self._begin(Doing.NOTHING)
 

@@ -12,13 +12,15 @@ from rdchat.chat.conversation import Message
 from rdchat.errors import PromptTooLongError, RdchatError
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.services.background.latest_task import LatestTask
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_history import told
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.work.job import Job
 
 _QUIET_MS = 250  # after the last letter
 _SHARE = 4  # counting takes about one part in so many of the time
+_CLOSING_S = 0.2  # a count that goes on in the tokenizer's process is not waited for
 _MOST_QUIET_MS = 2000  # what was removed must not be called too long for longer
 
 
@@ -97,11 +99,9 @@ class ContextMeter(QObject):
         self._stale = False  # something changed while it was counted
         self._began, self._closed = 0.0, False
         self._changes = self._seen = self._told = 0  # changes: all, up to the count under way, up to `use`
-        self._task = LatestTask("tokens", self)
+        self._task = BackgroundWork("tokens", self)
         self._timer = QTimer(self, singleShot=True, interval=_QUIET_MS)
         self._timer.timeout.connect(self._count)
-        self._task.done.connect(self._take)
-        self._task.failed.connect(self._on_failed)
         model.load_started.connect(self._forget)
         model.unload_started.connect(self._forget)
         model.loaded.connect(self.refresh)
@@ -149,18 +149,18 @@ class ContextMeter(QObject):
         """Count no more."""
         self._closed = True
         self._timer.stop()
-        self._task.close()
+        self._task.close(_CLOSING_S)
 
     @Slot()
     def _forget(self) -> None:
-        self._task.stop()
+        self._task.forget()
         self._stale = False
         self._show(None)
 
     @Slot()
     def _count(self) -> None:
         info = self._model.info
-        if self._task.running:
+        if self._task.busy:
             self._stale = True
             return
         if info is None:
@@ -170,15 +170,16 @@ class ContextMeter(QObject):
         self._counted, self._began = info, time.monotonic()
         self._seen = self._changes
 
-        def count(_tell: object) -> ContextUse:
+        def count(job: Job[ContextUse]) -> ContextUse:
             try:
-                messages = texts.spelled_out(from_cut(path.messages))
-                tokens = engine.count_tokens(told(messages, path.system_prompt, path.asked(typed)))
+                messages = texts.spelled_out(from_cut(path.messages), job.check)
+                turns = told(messages, path.system_prompt, path.asked(typed), job.check)
+                tokens = engine.count_tokens(turns)
             except PromptTooLongError:
                 return ContextUse(None, info.context_length, typed, last_id)
             return ContextUse(tokens, info.context_length, typed, last_id)
 
-        self._task.start(count)
+        self._task.replace(count, self._take, failed=self._on_failed)
 
     @Slot(object)
     def _take(self, use: ContextUse) -> None:

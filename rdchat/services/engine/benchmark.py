@@ -1,9 +1,14 @@
-"""A benchmark on the engine thread, as a window follows it: asked for, running, ended."""
+"""Runs benchmarks on the engine thread and tells a window of their progress by signals."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.bench_results import BenchProgress, BenchRun
+from rdchat.inference.benchmark.result import BenchResult
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import BenchEnd, BenchUpdate, Failure
 
@@ -12,7 +17,7 @@ class Benchmark(QObject):
     """Runs one plan at a time and keeps what it found out until the next one begins.
 
     Attributes:
-        plan: What was asked for last; None before.
+        plan: What was started last; None before.
         runs: Its runs so far.
         progress: Where it stands; None before the engine has got to it.
     """
@@ -27,6 +32,8 @@ class Benchmark(QObject):
         super().__init__(parent)
         self._engine = engine
         self._request_id: int | None = None
+        self._environment: Mapping[str, Any] = {}
+        self._complete = False
         self.plan: BenchPlan | None = None
         self.runs: list[BenchRun] = []
         self.progress: BenchProgress | None = None
@@ -39,11 +46,24 @@ class Benchmark(QObject):
         """Whether one was started that has not ended; it waits for what was asked of the engine before."""
         return self._request_id is not None
 
-    def start(self, plan: BenchPlan) -> None:
-        """Run a plan; one that still runs is stopped first, and what it found out is dropped."""
+    @property
+    def result(self) -> BenchResult | None:
+        """What was measured so far; None before the first run."""
+        if self.plan is None or not self.runs:
+            return None
+        return BenchResult(self.plan, tuple(self.runs), self._environment, self._complete)
+
+    def start(self, plan: BenchPlan, environment: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Run a plan; one that still runs is stopped first, and its results are dropped.
+
+        Args:
+            plan: What is measured.
+            environment: Of the result; see `benchmark.environment`.
+        """
         if self._request_id is not None:
             self._engine.stop(self._request_id)
         self.plan, self.runs, self.progress = plan, [], None
+        self._environment, self._complete = environment, False
         self._request_id = self._engine.new_request_id()
         self._engine.benchmark(self._request_id, plan)
         self.started.emit()
@@ -72,6 +92,7 @@ class Benchmark(QObject):
     def _on_finished(self, end: BenchEnd) -> None:
         if end.request_id == self._request_id:
             self._request_id = None
+            self._complete = not end.stopped
             self.ended.emit(end.stopped)
 
     @Slot(Failure)

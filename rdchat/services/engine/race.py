@@ -15,7 +15,7 @@ from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
 from rdchat.inference.api.bench_results import BenchRun, Difference
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Dtype
-from rdchat.inference.benchmark.report import speed_ratio
+from rdchat.inference.benchmark.result import speed_ratio
 from rdchat.services.engine.benchmark import Benchmark
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import Failure
@@ -23,21 +23,13 @@ from rdchat.services.engine.engine_events import Failure
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
-    """Where a replay stands at a moment.
+    """Where a replay stands at a moment."""
 
-    Attributes:
-        characters: Length of the text that is written.
-        tokens: Number of tokens that are.
-        elapsed_ms: The reply's own time; it stops with the last token.
-        tokens_per_s: Decoding speed so far; None before there are two tokens.
-        ended: Whether the reply is whole.
-    """
-
-    characters: int
-    tokens: int
-    elapsed_ms: float
-    tokens_per_s: float | None
-    ended: bool
+    characters: int  # of the text that is written so far
+    tokens: int  # written so far
+    elapsed_ms: float  # the reply's own time; it stops with the last token
+    tokens_per_s: float | None  # decoding speed so far; None before there are two tokens
+    ended: bool  # the reply is whole
 
 
 class Replay:
@@ -65,20 +57,13 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class RaceResult:
-    """Two replies to one prompt.
-
-    Attributes:
-        plain, drafted: The replies.
-        name: What drafted, such as `Drafter W4 L5`.
-        ratio: Decoding speed of the drafted one over the plain one's; None where one has fewer than two tokens.
-        difference: Where the texts part; None where they are the same.
-    """
+    """Two replies to one prompt."""
 
     plain: Replay
     drafted: Replay
-    name: str
-    ratio: float | None
-    difference: Difference | None
+    name: str  # what drafted, such as `Drafter W4 L5`
+    ratio: float | None  # speed of the drafted one over the plain one's; None where one has fewer than two tokens
+    difference: Difference | None  # where the texts part; None where they are the same
 
     @property
     def duration_ms(self) -> float:
@@ -103,39 +88,28 @@ class RaceResult:
         return _difference_words(self.difference, self.name, self.drafted.run.dtype)
 
 
-class Race(QObject):
-    """Runs races, one at a time."""
+class Race(Benchmark):
+    """A benchmark of one prompt; runs one race at a time. `finished`, `stopped` or `failed` follows `begin`."""
 
-    started = Signal()
-    progressed = Signal()
     finished = Signal(RaceResult)
     stopped = Signal()
-    failed = Signal(Failure)
 
     def __init__(self, engine: EngineClient, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._benchmark = Benchmark(engine, self)
+        super().__init__(engine, parent)
         self._turns = count()
-        self._benchmark.started.connect(self.started)
-        self._benchmark.progressed.connect(self.progressed)
-        self._benchmark.runs_made.connect(self._on_runs_made)
-        self._benchmark.failed.connect(self.failed)
-        self._benchmark.ended.connect(self._on_ended)
-
-    @property
-    def running(self) -> bool:
-        return self._benchmark.running
+        self.runs_made.connect(self._on_runs_made)
+        self.ended.connect(self._on_ended)
 
     @property
     def words(self) -> str:
         """What is being done, such as `Off (1 of 2)…`; empty before the engine has got to it."""
-        progress = self._benchmark.progress
+        progress = self.progress
         if progress is None:
             return ""
         name = progress.words.partition(",")[0]  # which prompt it is need not be said
         return f"{name} ({min(progress.done + 1, progress.total)} of {progress.total})…"
 
-    def start(self, prompt: str, draft: DraftSettings, temperature: float, seed: int, max_tokens: int) -> None:
+    def begin(self, prompt: str, draft: DraftSettings, temperature: float, seed: int, max_tokens: int) -> None:
         """Have a prompt answered plainly and drafted.
 
         Raises:
@@ -145,21 +119,17 @@ class Race(QObject):
         plan = BenchPlan(
             (cell,), (Prompt(prompt),), max_tokens, 1, seed, mlx_lm=False, overhead=False, turn=next(self._turns)
         )
-        self._benchmark.start(plan)
-
-    def stop(self) -> None:
-        """End early; `stopped` follows."""
-        self._benchmark.stop()
+        self.start(plan)
 
     @Slot()
     def _on_runs_made(self) -> None:
         """End where the mode turns out not to be had, as it does in the warm-up: a plain reply alone is no race."""
-        if any(run.mode_reason for run in self._benchmark.runs):
-            self._benchmark.stop()
+        if any(run.mode_reason for run in self.runs):
+            self.stop()
 
     @Slot(bool)
     def _on_ended(self, stopped: bool) -> None:
-        plan, runs = self._benchmark.plan, {run.cell: run for run in self._benchmark.runs}
+        plan, runs = self.plan, {run.cell: run for run in self.runs}
         assert plan is not None, "a race ends after it was started"
         cell = len(plan.baselines)
         drafted, plain = runs.get(cell), runs.get(0)

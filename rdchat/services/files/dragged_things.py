@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.attachments.attached_file import shown_name
 from rdchat.chat.attachments.glance import looks_readable
-from rdchat.services.background.latest_task import LatestTask
+from rdchat.services.background.background_work import BackgroundWork
 
 
 class Landing(Enum):
@@ -50,13 +50,11 @@ class DraggedThings(QObject):
     def __init__(self, problem: Callable[[str], str], *, takes_files: bool, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._problem, self._takes_files = problem, takes_files
-        self._task = LatestTask("dragged things", self)
-        self._task.done.connect(self.seen)
-        self._task.failed.connect(lambda _error: None)  # dropped, it says what is wrong
+        self._task = BackgroundWork("dragged things", self)
 
     def look(self, paths: Sequence[str]) -> None:
-        """Look at these; `seen` follows."""
-        self._task.start(partial(_looked, tuple(paths), self._problem, takes_files=self._takes_files))
+        """Look at these; `seen` follows. Where that fails, the drop says what is wrong."""
+        self._task.replace(partial(_looked, tuple(paths), self._problem, takes_files=self._takes_files), self.seen.emit)
 
     def close(self) -> None:
         """Look no more."""
@@ -68,9 +66,7 @@ def is_model(path: Path) -> bool:
     return path.suffix.lower() in {".gguf", ".safetensors"} or path.is_dir()
 
 
-def _looked(
-    paths: tuple[str, ...], problem: Callable[[str], str], _tell: Callable[[object], None], *, takes_files: bool
-) -> Dragged:
+def _looked(paths: tuple[str, ...], problem: Callable[[str], str], _job: object, *, takes_files: bool) -> Dragged:
     if any(is_model(Path(path)) for path in paths) or not takes_files:
         fits = len(paths) == 1 and not problem(paths[0])
         return Dragged(paths, Landing.MODEL if fits else Landing.NOWHERE, shown_name(Path(paths[0]).name))

@@ -21,7 +21,7 @@ from rdchat.chat.attachments.choosing import (
 )
 from rdchat.errors import RdchatError
 from rdchat.inference.api.requests import ChatMessage
-from rdchat.services.background.latest_task import LatestTask
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.files.fitting import FILLED, fitting_passages
 from rdchat.services.files.token_counts import TokenCount, tokens_of
 
@@ -111,27 +111,25 @@ class PartChoice(QObject):
         self._choice: Choice | None = None
         self._timer = QTimer(self, singleShot=True, interval=_QUIET_MS)
         self._timer.timeout.connect(self._start)
-        self._task = LatestTask("part of a file", self)
-        self._task.done.connect(self._answer)
-        self._task.failed.connect(self._fail)
+        self._task = BackgroundWork("part of a file", self)
 
     def choose(self, choice: Choice) -> None:
         """Compute another choice, soon; nothing more is told of the last one."""
         self._choice = choice
-        self._task.stop()
+        self._task.forget()
         self._timer.start()
 
     @Slot()
     def stop(self) -> None:
         """Compute no more; what is under way ends by itself."""
         self._timer.stop()
-        self._task.stop()
+        self._task.forget()
 
     @Slot()
     def _start(self) -> None:
         choice, work = self._choice, self._work
         if choice is not None:
-            self._task.start(lambda _tell: work.outcome(choice))
+            self._task.replace(lambda _job: work.outcome(choice), self._answer, failed=self._fail)
 
     @Slot(object)
     def _answer(self, outcome: Outcome) -> None:

@@ -11,7 +11,7 @@ from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFi
 from rdchat.chat.attachments.choosing import Part, whole
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.errors import RdchatError
-from rdchat.services.background.work_queue import WorkQueue
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.files.part_choice import PartChoice
@@ -76,8 +76,8 @@ class PendingFiles(QObject):
         self._chats: dict[int | None, dict[int, PendingFile]] = {}
         self._last = 0
         self._reader = FileReader()
-        self._reading = WorkQueue("files", self)
-        self._counting = WorkQueue("file tokens", self)
+        self._reading = BackgroundWork("files", self)
+        self._counting = BackgroundWork("file tokens", self)
         self._gone: set[int] = set()  # of those being read
         self._closed = threading.Event()
         self._told.connect(self._on_told, Qt.ConnectionType.QueuedConnection)

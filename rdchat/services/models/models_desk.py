@@ -15,8 +15,8 @@ from rdchat.services.models.discover.fit import Machine
 from rdchat.services.models.discover.here import HereRepositories
 from rdchat.services.models.discover.hub_details import HubDetails
 from rdchat.services.models.discover.hub_search import HubSearch
-from rdchat.services.models.downloading.downloads import LIMITS, Downloads
-from rdchat.services.models.downloading.hub_account import HubAccount
+from rdchat.services.models.downloads.downloads import LIMITS, Downloads
+from rdchat.services.models.downloads.hub_account import HubAccount
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.drafters.hub_drafters import HubDrafters
 from rdchat.services.models.installed.library import Library
@@ -81,7 +81,7 @@ class ModelsDesk(QObject):
         self.removal.restored.connect(self._on_restored)
         self.shelf = DrafterShelf(slot, drafting, preferences, self)
         self.hub_drafters = HubDrafters(self.tokens, self.downloads, self)
-        self.hub_drafters.downloaded.connect(self.shelf.look)
+        self.downloads.finished.connect(self.shelf.look)
         self.training = TrainingControl(self)
         self.estimator = Estimator(self)
         self.downloads.restore()
@@ -110,7 +110,6 @@ class ModelsDesk(QObject):
         self.downloads.forget_deleted(removed.model.path, removed.trashed.entry if removed.trashed else None)
         if removed.with_unfinished:
             self.downloads.forget_unfinished(removed.model.repository)
-        self.hub_drafters.forget_download(removed.model.repository)
         self.shelf.look()
 
     def _on_restored(self, trashed: TrashedModel) -> None:

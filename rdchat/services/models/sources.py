@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
 from rdchat.inference.api.memory_facts import MachineMemory
+from rdchat.inference.api.model_card import ModelCard
 
 
-def _no_models(_chosen: str) -> Iterable[LibraryModel]:
+def _no_models(_chosen: str) -> Iterable[ModelCard]:
     return ()
 
 
@@ -16,7 +16,7 @@ def _no_memory() -> MachineMemory | None:
     return None
 
 
-def _no_drafters(_folder: Path) -> tuple[FittingDrafter, ...] | None:
+def _no_drafters(_folder: Path) -> tuple[ModelCard, ...] | None:
     return ()
 
 
@@ -35,7 +35,7 @@ class ModelSources:
         problem: Returns why a folder or file cannot be loaded, a sentence; empty where nothing stands against it.
     """
 
-    models: Callable[[str], Iterable[LibraryModel]] = _no_models
+    models: Callable[[str], Iterable[ModelCard]] = _no_models
     memory: Callable[[], MachineMemory | None] = _no_memory
-    drafters: Callable[[Path], tuple[FittingDrafter, ...] | None] = _no_drafters
+    drafters: Callable[[Path], tuple[ModelCard, ...] | None] = _no_drafters
     problem: Callable[[str], str] = _no_problem

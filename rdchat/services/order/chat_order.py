@@ -128,8 +128,7 @@ class ChatOrder(QObject):
         self._copy(chat, "Branch", _copy_names(chat.title, "Branch{1} of {0}"), message_id)
 
     def _copy(self, chat: Conversation, what: str, names: Iterator[str], last_id: int | None = None) -> None:
-        titles = {each.title for each in self._store.conversations()}
-        title = next(name for name in names if name not in titles)
+        title = next(name for name in names if not self._store.has_title(name))
         copies: list[int] = []
 
         def ended() -> None:

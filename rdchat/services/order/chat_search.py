@@ -1,19 +1,19 @@
 """Searching the conversations on a thread of its own: the newest search is answered, older ones are given up."""
 
-import logging
 import sqlite3
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from PySide6.QtCore import QObject, Qt, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.storage.search_reader import FoundMessages, SearchAnswer, SearchQuery, SearchReader
-
-_LOG = logging.getLogger(__name__)
-_CHATS, _MESSAGES, _MODELS = "chats", "messages", "models"
+from rdchat.errors import RdchatError, StorageError
+from rdchat.services.background.background_work import MainThread
+from rdchat.work.job import Job
+from rdchat.work.serial_thread import SerialThread
 
 
 class ChatSearch(QObject):
@@ -31,90 +31,59 @@ class ChatSearch(QObject):
     messages_found = Signal(FoundMessages)
     models_found = Signal()
     failed = Signal(str)  # why a search was not answered
-    _told = Signal(str, object)
 
     def __init__(self, path: Path, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._reader = SearchReader(path)
-        self._waits = threading.Condition()
-        self._asked: dict[str, Callable[[], object]] = {}  # what is to be looked for, at most once of each kind
-        self._running = ""  # of what kind it is
-        self._closed = False
-        self._thread: threading.Thread | None = None
+        self._thread, self._main = SerialThread("chat search"), MainThread(self)
+        self._jobs: dict[str, Job[Any]] = {}  # the newest of each kind
         self.models: tuple[str, ...] = ()
-        self._told.connect(self._on_told, Qt.ConnectionType.QueuedConnection)
 
     def ask(self, query: SearchQuery) -> None:
         """Search all conversations in place of what is being looked for; `answered` tells."""
-        self._ask(_CHATS, partial(self._reader.search, query))
+        self._ask("chats", partial(self._reader.search, query), self.answered.emit)
 
     def find_in(self, conversation_id: int, words: str) -> None:
         """Search the messages of one conversation; `messages_found` tells."""
-        self._ask(_MESSAGES, partial(self._reader.messages_with, conversation_id, words))
+        self._ask("messages", partial(self._reader.messages_with, conversation_id, words), self.messages_found.emit)
 
     def look_for_models(self) -> None:
         """Look which models wrote replies; `models_found` tells."""
-        self._ask(_MODELS, self._reader.models)
+        self._ask("models", self._reader.models, self._take_models)
 
     def close(self, timeout_s: float = 2.0) -> None:
         """End the thread."""
-        with self._waits:
-            self._closed = True
-            self._asked.clear()
-            self._waits.notify()
-        self._interrupt()
-        if self._thread is not None:
-            self._thread.join(timeout_s)
+        for job in self._jobs.values():
+            job.forget()
+        self._thread.close(timeout_s)
+        self._main.close()
 
-    def _ask(self, kind: str, look: Callable[[], object]) -> None:
-        with self._waits:
-            if self._closed:
-                return
-            self._asked[kind] = look
-            superseded = self._running == kind
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="chat search", daemon=True)
-                self._thread.start()
-            self._waits.notify()
-        if superseded:
-            self._interrupt()
+    def _ask(self, kind: str, look: Callable[[], object], then: Callable[[Any], object]) -> None:
+        if kind in self._jobs:
+            self._jobs[kind].forget()
 
-    def _interrupt(self) -> None:
+        def end(found: Any) -> None:
+            self.failed.emit(found.message) if isinstance(found, RdchatError) else then(found)
+
+        self._jobs[kind] = self._thread.do(partial(_looked, self._reader, look), self._main.bring(end, once=True))
+
+    def _take_models(self, models: tuple[str, ...]) -> None:
+        self.models = models
+        self.models_found.emit()
+
+
+def _looked(reader: SearchReader, look: Callable[[], object], job: Job[Any]) -> object:
+    """Search on the thread; cancelling the job interrupts SQLite."""
+
+    def interrupt() -> None:
         with suppress(sqlite3.ProgrammingError):  # it has just ended
-            self._reader.interrupt()
+            reader.interrupt()
 
-    def _run(self) -> None:
-        while True:
-            with self._waits:
-                self._running = ""
-                self._waits.wait_for(lambda: self._closed or self._asked)
-                if self._closed:
-                    return
-                kind = next(iter(self._asked))
-                look, self._running = self._asked.pop(kind), kind
-            found: object
-            try:
-                found = look()
-            except sqlite3.Error as error:
-                with self._waits:
-                    given_up = self._closed or kind in self._asked
-                if given_up:
-                    continue
-                _LOG.warning("Searching failed: %s", error)
-                found = error
-            with suppress(RuntimeError):  # the app has ended meanwhile
-                self._told.emit(kind, found)
-
-    @Slot(str, object)
-    def _on_told(self, kind: str, found: object) -> None:
-        if self._closed:
-            return
-        if isinstance(found, sqlite3.Error):
-            self.failed.emit(str(found))
-        elif isinstance(found, SearchAnswer):
-            self.answered.emit(found)
-        elif isinstance(found, FoundMessages):
-            self.messages_found.emit(found)
-        elif kind == _MODELS and isinstance(found, tuple):
-            self.models = found
-            self.models_found.emit()
+    job.when_cancelled(interrupt)
+    try:
+        return look()
+    except sqlite3.Error as error:
+        job.check()
+        raise StorageError(str(error)) from error
+    finally:
+        job.when_cancelled(lambda: None)

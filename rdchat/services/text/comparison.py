@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.services.background.latest_task import LatestTask
+from rdchat.services.background.background_work import BackgroundWork
 
 type Spans = tuple[tuple[int, int], ...]
 
@@ -58,16 +58,15 @@ class Comparison(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._task = LatestTask("compare", self)
-        self._task.done.connect(self.compared)
+        self._task = BackgroundWork("compare", self)
 
     def compare(self, one: str, other: str) -> None:
         """Compare two texts instead of those before."""
-        self._task.start(lambda _tell: differences(one, other))
+        self._task.replace(lambda _job: differences(one, other), self.compared.emit)
 
     def stop(self) -> None:
         """Compare no more until the next texts come."""
-        self._task.stop()
+        self._task.forget()
 
     def close(self) -> None:
         """Wait for what is under way."""

@@ -1,24 +1,31 @@
 """Exports, imports and backups as the window commands them, one at a time."""
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.backup.backup_file import BackupFacts
 from rdchat.chat.backup.restore import Restored, carry_out, decide, discard, withdraw
 from rdchat.chat.conversation import Notice
 from rdchat.chat.plain_data import from_plain
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.child import TAKE_BACK_S, failure, submit
 from rdchat.chat.transfer.reports import ExportReport, ImportReport, Progress
 from rdchat.chat.transfer.stored_chats import leave_aside, readable_again
 from rdchat.chat.transfer.tasks import Task, backup_task, export_task, hide_task, import_task, prepare_task
-from rdchat.errors import StorageError
+from rdchat.errors import RdchatError, StorageError
+from rdchat.services.background.background_work import MainThread
 from rdchat.services.chat.chat_controller import ChatController
-from rdchat.services.transfer.child_task import ChildTask
+from rdchat.work.child_process import ChildProcess
+from rdchat.work.job import CancelledError, Job
 
+_IDLE_S = 10.0
+_LOG = logging.getLogger(__name__)
+_UNREADABLE = Notice("What the process did cannot be told", "Look at the chats.")
 _BUSY = Notice("rdchat is busy with another import, export or backup", "Wait for its end, or cancel it.")
 
 
@@ -49,14 +56,15 @@ class TransferDesk(QObject):
     ) -> None:
         super().__init__(parent)
         self._controller, self._store, self._settings = controller, store, settings
-        self._task: ChildTask | None = None
+        self._child, self._main = ChildProcess("transfer", idle_s=_IDLE_S), MainThread(self)
+        self._job: Job[Any] | None = None
         self._prepared = False  # a backup waits for the person's word
         self._then: Callable[[dict[str, Any]], None] = lambda _result: None
 
     @property
     def busy(self) -> bool:
         """Whether something is under way, or a backup waits to be restored."""
-        return self._task is not None or self._prepared
+        return self._job is not None or self._prepared
 
     @property
     def database(self) -> Path:
@@ -163,7 +171,7 @@ class TransferDesk(QObject):
         self.restored.emit(kept or Restored())
 
     def _reason_not_to_restore(self) -> Notice | None:
-        if self._task is not None:
+        if self._job is not None:
             return _BUSY
         if self._controller.unsaved.chats_being_written:
             return Notice("A reply is being written", "Stop it or wait for its end, then restore again.")
@@ -173,7 +181,7 @@ class TransferDesk(QObject):
 
     def forget_restore(self) -> None:
         """Take away what was prepared: the person does not want it."""
-        if self._task is None:
+        if self._job is None:
             self._prepared = False
             discard(self.database.parent)
 
@@ -183,14 +191,14 @@ class TransferDesk(QObject):
 
     def cancel(self) -> None:
         """Stop what is under way; `cancelled` follows, or `imported` where files were imported before."""
-        if self._task is not None:
-            self._task.cancel()
+        if self._job is not None:
+            self._job.cancel()
 
     def close(self) -> None:
         """Stop what is under way, for the app ends."""
-        if self._task is not None:
-            self._task.close()
-            self._task = None
+        self._main.close()
+        self._child.close(TAKE_BACK_S)  # what it wrote is hidden, and thrown away at the next start
+        self._job = None
 
     def _begin(self, task: Task, then: Callable[[dict[str, Any]], None]) -> None:
         if self.busy:
@@ -198,22 +206,27 @@ class TransferDesk(QObject):
             return
         self._then = then
         self._store.share(True)
-        self._task = ChildTask(task, self)
-        self._task.progressed.connect(self.progressed)
-        self._task.ended.connect(self._on_ended)
+        ended = self._main.bring(self._on_ended, once=True)
+        self._job = submit(self._child, task, self._main.bring(self.progressed.emit), ended)
 
-    @Slot(object)
-    def _on_ended(self, outcome: dict[str, Any]) -> None:
-        task, self._task = self._task, None
+    def _on_ended(self, outcome: dict[str, Any] | RdchatError) -> None:
+        self._job = None
         self._store.share(False)
-        if task is not None:
-            task.deleteLater()
-        if "done" in outcome:
-            self._then(outcome["done"])
-        elif "failed" in outcome:
-            self.failed.emit(Notice(outcome["failed"]["message"], outcome["failed"]["hint"]))
-        else:
-            self.cancelled.emit()
+        match outcome:
+            case CancelledError():
+                self.cancelled.emit()
+            case RdchatError():
+                error = failure(outcome)
+                self.failed.emit(Notice(error.message, error.hint))
+            case _:
+                self._take(outcome)
+
+    def _take(self, result: dict[str, Any]) -> None:
+        try:
+            self._then(result)
+        except (LookupError, TypeError, ValueError):
+            _LOG.exception("The process gave a result that makes no sense")
+            self.failed.emit(_UNREADABLE)
 
     def _on_imported(self, result: dict[str, Any]) -> None:
         self._controller.desk.refresh()

@@ -12,6 +12,7 @@ from rdchat.services.text.comparison import Spans
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import IconButton, TextButton
 from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parser, PlainParser
@@ -127,7 +128,7 @@ class AlternativePane(QWidget):
         self.area = TextArea(PlainParser() if role is Role.USER else MarkdownParser(), theme, library)
         self.area.body.setAccessibleName(f"Alternative, {side}")
         self.use = QPushButton("Use this one")
-        self.use.setToolTip("Shows it in the chat, which goes on from it")
+        set_tip(self.use, "Shows it in the chat, which goes on from it")
         self.use.setAccessibleName(f"Use this one, {side}")
         self.use.setAutoDefault(False)
         self.previous.clicked.connect(lambda: self.step_requested.emit(-1))

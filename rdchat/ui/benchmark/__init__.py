@@ -1,4 +1,4 @@
-"""The benchmark window: what to measure, how it goes, and what came of it as tables and pictures."""
+"""The benchmark window: plan, progress, and results as tables and pictures."""
 
 from rdchat.ui.benchmark.window import BenchmarkWindow
 

@@ -4,16 +4,15 @@ import json
 from pathlib import Path
 
 from rdchat.errors import InvalidSettingError, StorageError
-from rdchat.inference.api.bench_results import BenchRecord
+from rdchat.inference.benchmark.charts import Charts
 from rdchat.inference.benchmark.csv_format import write_csv
-from rdchat.inference.benchmark.picture_data import picture_data
-from rdchat.inference.benchmark.report import as_json
-from rdchat.ui.plots.picture_files import PICTURE_TYPES, plot_of, save_picture
+from rdchat.inference.benchmark.result import BenchResult
+from rdchat.ui.plots.pictures import PICTURE_TYPES, plots_of, save_picture
 
 EXPORT_TYPES = (".csv", ".json", *PICTURE_TYPES)
 
 
-def export(record: BenchRecord, path: Path) -> None:
+def export(result: BenchResult, path: Path) -> None:
     """Write a benchmark in the format that the file's name ends in.
 
     Raises:
@@ -25,13 +24,13 @@ def export(record: BenchRecord, path: Path) -> None:
         ends = f"{', '.join(others)} or {last}"
         raise InvalidSettingError(f"{path.name} cannot be exported: its name must end in {ends}.")
     if kind not in {".csv", ".json"}:
-        save_picture(plot_of(picture_data(record.plan, record.runs)), path)
+        save_picture(plots_of(Charts.of(result)), path)
         return
     try:
         with path.open("w", encoding="utf-8", newline="") as file:
             if kind == ".csv":
-                write_csv(file, record)
+                write_csv(file, result)
             else:
-                json.dump(as_json(record), file, ensure_ascii=False, indent=2)
+                json.dump(result.as_json(), file, ensure_ascii=False, indent=2)
     except OSError as error:
         raise StorageError(f"The file {path} cannot be written: {error.strerror}.", "Choose another place.") from error

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from PySide6.QtWidgets import QLineEdit, QWidget
 
 from rdchat.errors import InvalidSettingError
+from rdchat.ui.look.plain_text import set_tip
 
 
 class NumberField[T: (int, float)](QLineEdit):
@@ -24,7 +25,7 @@ class NumberField[T: (int, float)](QLineEdit):
         self._name = name
         self._kind: Callable[[str], T] = kind
         self.setAccessibleName(name)
-        self.setToolTip(explanation)
+        set_tip(self, explanation)
 
     def numbers(self) -> tuple[T, ...]:
         """Return the numbers, each once.

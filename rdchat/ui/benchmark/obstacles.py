@@ -1,4 +1,4 @@
-"""What races and benchmarks say while they cannot run, or cannot yet."""
+"""Why no race or benchmark can start now, in words."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What is to be measured: prompts, ways of drafting, their sizes, and how much of it."""
+"""The form of a benchmark: prompts, drafting modes, their sizes, precisions, and numbers of replies."""
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QFormLayout, QGridLayout, QSpinBox, QVBoxLayout, QWidget
@@ -10,9 +10,10 @@ from rdchat.inference.benchmark.sweep import Sweep
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.benchmark.number_field import NumberField
 from rdchat.ui.benchmark.prompt_source import PromptSource
-from rdchat.ui.benchmark.report_table import AGAIN
+from rdchat.ui.benchmark.report_table import PLAIN_EXPLANATION
 from rdchat.ui.look import formatting
-from rdchat.ui.look.labels import ThemedLabel, wrapped
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 _MODE_NAMES = {Mode.OFF: "Off, run a second time"}
@@ -133,7 +134,7 @@ class PlanForm(QWidget):
         self.trials = QSpinBox(minimum=1, maximum=99, value=3)
         self.mlx_lm = QCheckBox("Compare with mlx-lm")
         self.mlx_lm.setChecked(True)
-        self.mlx_lm.setToolTip("Runs stock mlx_lm.stream_generate on the same model as an outside baseline")
+        set_tip(self.mlx_lm, "Runs stock mlx_lm.stream_generate on the same model as an outside baseline")
         _add(form, "Tokens at most", self.max_tokens, "Where a reply ends at the latest.")
         _add(form, "Trials", self.trials, "How often each setting answers each prompt.")
         self._column.addWidget(self.mlx_lm)
@@ -164,8 +165,8 @@ class PlanForm(QWidget):
         for mode, box in self.modes.items():
             reason = self._reason(mode)
             box.setEnabled(not reason)
-            explanation = AGAIN if mode is Mode.OFF else formatting.MODE_EXPLANATIONS[mode]
-            box.setToolTip(wrapped(reason or explanation))
+            explanation = PLAIN_EXPLANATION if mode is Mode.OFF else formatting.MODE_EXPLANATIONS[mode]
+            set_tip(box, reason or explanation)
             box.setAccessibleDescription(reason or explanation)
         self._show_sizes()
 
@@ -184,5 +185,5 @@ class PlanForm(QWidget):
 
 def _add(form: QFormLayout, name: str, field: QWidget, explanation: str) -> None:
     field.setAccessibleName(name)
-    field.setToolTip(explanation)
+    set_tip(field, explanation)
     form.addRow(name, field)

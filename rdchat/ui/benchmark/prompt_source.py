@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QComboBox, QFileDialog, QWidget
 from rdchat.errors import RdchatError
 from rdchat.inference.api.prompt_files import Prompt, read_prompts
 from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
+from rdchat.ui.look.plain_text import set_tip
 
 _EVERYDAY = 0
 
@@ -25,8 +26,10 @@ class PromptSource(QComboBox):
         self.addItem(f"Everyday questions ({len(EVERYDAY_PROMPTS)})")
         self.addItem("From a file…")
         self.setAccessibleName("Prompts")
-        self.setToolTip(
-            "A file holds a prompt a line, or JSON lines with “prompt” and perhaps “category”, or Spec-Bench's “turns”."
+        set_tip(
+            self,
+            "A file holds a prompt a line, or JSON lines with “prompt” and perhaps “category”, "
+            "or Spec-Bench's “turns”.",
         )
         self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.setMinimumContentsLength(14)

@@ -1,45 +1,20 @@
 """The results as tables: one row for each setting, or for each group of prompts of each setting."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtGui import QStandardItem, QStandardItemModel
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
 
-from rdchat.inference.api.bench_results import CellReport, Figure
-from rdchat.inference.benchmark.report import cell_names
+from rdchat.inference.benchmark.result import FIGURES, CellReport, Figure, FigureKind, Figures
 from rdchat.ui.benchmark.figure_delegate import FigureDelegate
 from rdchat.ui.look import formatting
-from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.plain_text import tip_text
 from rdchat.ui.look.theme import Theme
 
-_Index = QModelIndex | QPersistentModelIndex
-_ROOT = QModelIndex()
-
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    title: str
-    tip: str
-    words: Callable[[float], str]
-
-
-_FIGURES = {
-    "decode_tps": _Column("Tokens/s", "Tokens decoded a second, after the first one.", formatting.rate),
-    "ratio_to_plain": _Column("Of plain", "Speed over plain decoding of the same prompt and trial.", formatting.ratio),
-    "ratio_to_mlx_lm": _Column("Of mlx-lm", "Speed over stock mlx-lm on the same prompt and trial.", formatting.ratio),
-    "tokens_per_target_call": _Column("Tokens/call", "Tokens written for each call of the model.", formatting.decimal),
-    "acceptance_rate": _Column("Accepted", "Drafted tokens that the model accepted.", formatting.percent),
-    "nodes_per_target_call": _Column(
-        "Nodes/call", "Tokens of the draft tree that a call verifies.", formatting.decimal
-    ),
-    "draft_ms": _Column("Draft ms", "Milliseconds that a draft takes alone.", formatting.decimal),
-    "host_syncs_per_round": _Column(
-        "Syncs/round", "How often a round has the processor wait for the device.", formatting.decimal
-    ),
-    "overhead": _Column("Overhead", "Time of a round over that of its draft and target call alone.", formatting.ratio),
-}
-AGAIN = "Plain decoding beside plain decoding: how far its ratio scatters is the error bar of all others."
+_UNITS = {"/s": formatting.rate, "x": formatting.ratio, "%": formatting.percent, "": formatting.decimal}
+PLAIN_EXPLANATION = "Plain decoding beside plain decoding: how far its ratio scatters is the error bar of all others."
 _SAME = "Whether every reply equals plain decoding's, token for token."
 _UNKNOWN = "Nobody can tell: not every reply is known."
 
@@ -52,14 +27,12 @@ class TableCell:
     tip: str = ""
 
 
-class ReportTable(QAbstractTableModel):
+class ReportTable(QStandardItemModel):
     """Rows of cells below titles."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._titles: tuple[TableCell, ...] = ()
-        self._rows: tuple[tuple[TableCell, ...], ...] = ()
-        self._name_columns = 1
+        self._names: list[list[str]] = []
 
     def show_rows(
         self, titles: Sequence[TableCell], rows: Sequence[Sequence[TableCell]], name_columns: int = 1
@@ -68,48 +41,19 @@ class ReportTable(QAbstractTableModel):
 
         Where only figures are others, what is selected stays so: results come in while one reads.
         """
-        new, names = tuple(tuple(row) for row in rows), self._names(self._rows)
-        same = self._titles == tuple(titles) and self._name_columns == name_columns
-        self._name_columns = name_columns
-        if same and new and names == self._names(new):
-            self._rows = new
-            self.dataChanged.emit(self.index(0, 0), self.index(len(new) - 1, len(self._titles) - 1))
-            return
-        self.beginResetModel()
-        self._titles, self._rows = tuple(titles), new
-        self.endResetModel()
-
-    def _names(self, rows: Sequence[Sequence[TableCell]]) -> list[tuple[str, ...]]:
-        return [tuple(cell.text for cell in row[: self._name_columns]) for row in rows]
-
-    def rowCount(self, parent: _Index = _ROOT) -> int:
-        return 0 if parent.isValid() else len(self._rows)
-
-    def columnCount(self, parent: _Index = _ROOT) -> int:
-        return 0 if parent.isValid() else len(self._titles)
-
-    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
-        cell, title = self._rows[index.row()][index.column()], self._titles[index.column()].text
-        if role == Qt.ItemDataRole.DisplayRole:
-            return cell.text
-        if role == Qt.ItemDataRole.ToolTipRole:
-            return wrapped(cell.tip or cell.text)
-        if role == Qt.ItemDataRole.AccessibleTextRole:
-            return f"{title}: {cell.text}" if title else cell.text
-        return self._alignment(index.column()) if role == Qt.ItemDataRole.TextAlignmentRole else None
-
-    def _alignment(self, column: int) -> Qt.AlignmentFlag:
-        side = Qt.AlignmentFlag.AlignLeft if column < self._name_columns else Qt.AlignmentFlag.AlignRight
-        return side | Qt.AlignmentFlag.AlignVCenter
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> object:
-        if orientation is not Qt.Orientation.Horizontal or section >= len(self._titles):
-            return None
-        if role == Qt.ItemDataRole.DisplayRole:
-            return self._titles[section].text
-        if role == Qt.ItemDataRole.TextAlignmentRole:
-            return self._alignment(section)
-        return self._titles[section].tip if role == Qt.ItemDataRole.ToolTipRole else None
+        names = [[cell.text for cell in row[:name_columns]] for row in (titles, *rows)]
+        if names != self._names:
+            self.clear()
+            self.setColumnCount(len(titles))
+            self.setRowCount(len(rows))
+            self._names = names
+        for column, title in enumerate(titles):
+            side = Qt.AlignmentFlag.AlignLeft if column < name_columns else Qt.AlignmentFlag.AlignRight
+            self.setHorizontalHeaderItem(column, _item(title, side))
+            for number, row in enumerate(rows):
+                item = _item(row[column], side)
+                item.setAccessibleText(f"{title.text}: {item.text()}" if title.text else item.text())
+                self.setItem(number, column, item)
 
 
 class TableView(QTableView):
@@ -133,61 +77,56 @@ class TableView(QTableView):
         self.setFrameShape(QTableView.Shape.NoFrame)
 
 
+def _item(cell: TableCell, side: Qt.AlignmentFlag) -> QStandardItem:
+    item = QStandardItem(cell.text)
+    item.setToolTip(tip_text(cell.tip or cell.text))
+    item.setTextAlignment(side | Qt.AlignmentFlag.AlignVCenter)
+    item.setEditable(False)
+    return item
+
+
 def result_rows(reports: Sequence[CellReport]) -> tuple[list[TableCell], list[list[TableCell]]]:
     """Return titles and rows of all settings."""
     titles = [TableCell("Setting"), TableCell("Same text", _SAME), *_titles()]
-    names = zip(cell_names(reports), reports, strict=True)
-    return titles, [[_name(name, report), _same(report), *_figures(report.figures)] for name, report in names]
+    return titles, [[_name(report), _same(report), *_figures(report.figures)] for report in reports]
 
 
 def group_rows(reports: Sequence[CellReport]) -> tuple[list[TableCell], list[list[TableCell]]]:
     """Return titles and rows of all settings in all groups of prompts, group by group."""
     titles = [TableCell("Group"), TableCell("Setting"), *_titles()]
     groups = dict.fromkeys(group for report in reports for group in report.groups)
-    names = list(zip(cell_names(reports), reports, strict=True))
     return titles, [
-        [TableCell(group), _name(name, report), *_figures(report.groups[group])]
+        [TableCell(group), _name(report), *_figures(report.groups[group])]
         for group in groups
-        for name, report in names
+        for report in reports
         if group in report.groups
     ]
 
 
 def _titles() -> list[TableCell]:
-    return [TableCell(column.title, column.tip) for column in _FIGURES.values()]
+    return [TableCell(kind.title, kind.explanation) for kind in FIGURES.values()]
 
 
-def _name(name: str, report: CellReport) -> TableCell:
-    chosen = ", ".join(f"{words} ({count} times)" for words, count in report.chosen.items())
-    if report.cell.plain:
-        return TableCell(name, AGAIN)
-    return TableCell(name, report.mode_reason or (f"Chose {chosen} in the end." if chosen else ""))
-
-
-def _figures(found: Mapping[str, Figure | None]) -> list[TableCell]:
-    return [_cell(found.get(name), column) for name, column in _FIGURES.items()]
-
-
-def _cell(figure: Figure | None, column: _Column) -> TableCell:
-    if figure is None:
-        return TableCell(formatting.NONE, f"{column.tip} It means nothing here, or was not measured.")
-    median, low, high = (column.words(value) for value in (figure.median, figure.low, figure.high))
-    tip = f"{column.tip} Median of {figure.n}; half of them lie from {low} to {high}."
-    return TableCell(median if low == high else f"{median}\n{low} \N{EN DASH} {high}", tip)
+def _name(report: CellReport) -> TableCell:
+    return TableCell(report.name, PLAIN_EXPLANATION if report.cell.plain else _sentence(report.note))
 
 
 def _same(report: CellReport) -> TableCell:
-    difference = report.first_difference
-    if report.mode_reason:
-        return TableCell("Not run", report.mode_reason)
-    if report.figures["decode_tps"] is None:
-        return TableCell(formatting.NONE)
-    if difference is None:
-        return TableCell("Yes") if report.identical_text else TableCell(formatting.NONE, _UNKNOWN)
-    where = f"Differs most in prompt {difference.prompt + 1}, from token {difference.index + 1} on"
-    if difference.gap is None:
-        return TableCell("No", f"{where}, where one reply had ended.")
-    near = difference.near_tie(report.dtype)
-    kind = "a near-tie, which rounding decides" if near else "which is no near-tie"
-    words = f"{where}: “{difference.other}” for “{difference.plain}”, scores {difference.gap:.2g} apart, {kind}."
-    return TableCell("Near-tie" if near else "No", words)
+    unknown = "" if report.figures["decode_tps"] is None else _UNKNOWN
+    return TableCell(report.same_text or formatting.NONE, _sentence(report.note) if report.same_text else unknown)
+
+
+def _sentence(note: str) -> str:
+    return note[:1].upper() + note[1:]
+
+
+def _figures(figures: Figures) -> list[TableCell]:
+    return [_cell(figures.get(name), kind) for name, kind in FIGURES.items()]
+
+
+def _cell(figure: Figure | None, kind: FigureKind) -> TableCell:
+    if figure is None:
+        return TableCell(formatting.NONE, f"{kind.explanation} It means nothing here, or was not measured.")
+    median, low, high = (_UNITS[kind.unit](value) for value in (figure.median, figure.low, figure.high))
+    tip = f"{kind.explanation} Median of {figure.n}; half of them lie from {low} to {high}."
+    return TableCell(median if low == high else f"{median}\n{low} \N{EN DASH} {high}", tip)

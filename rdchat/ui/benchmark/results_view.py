@@ -1,20 +1,19 @@
-"""What came of a benchmark: the settings, the groups of prompts, and the pictures, each in a tab."""
+"""The results of a benchmark in three tabs: settings, groups of prompts, pictures."""
 
 from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QFrame, QScrollArea, QTabWidget, QWidget
 
-from rdchat.inference.api.bench_results import BenchRecord
-from rdchat.inference.benchmark.picture_data import picture_data
-from rdchat.inference.benchmark.report import summarise
+from rdchat.inference.benchmark.charts import Charts
+from rdchat.inference.benchmark.result import BenchResult
 from rdchat.ui.benchmark.report_table import TableView, group_rows, result_rows
 from rdchat.ui.look.theme import SMALL, Theme
-from rdchat.ui.plots.picture_files import plot_of
+from rdchat.ui.plots.pictures import plots_of
 from rdchat.ui.plots.plot_view import PlotView
 
 
 class ResultsView(QTabWidget):
-    """Shows a record, whole or as far as it is."""
+    """Shows a result, whole or as far as it is."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -31,14 +30,13 @@ class ResultsView(QTabWidget):
         self.addTab(self.groups, "By group")
         self.addTab(scroll, "Pictures")
         self.setDocumentMode(True)
-        self.picture.came_to.connect(self._reveal)
+        self.picture.part_reached.connect(self._reveal)
 
-    def show_record(self, record: BenchRecord) -> None:
-        reports = summarise(record.plan, record.runs)
-        self.results.table.show_rows(*result_rows(reports))
-        self.groups.table.show_rows(*group_rows(reports), name_columns=2)
-        self.setTabEnabled(1, any(report.groups for report in reports))
-        self.picture.show_plot(plot_of(picture_data(record.plan, record.runs)))
+    def show_result(self, result: BenchResult) -> None:
+        self.results.table.show_rows(*result_rows(result.reports))
+        self.groups.table.show_rows(*group_rows(result.reports), name_columns=2)
+        self.setTabEnabled(1, any(report.groups for report in result.reports))
+        self.picture.show_plots(plots_of(Charts.of(result)))
 
     def _reveal(self, part: QRect) -> None:
         middle = part.center()

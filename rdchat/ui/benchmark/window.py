@@ -7,18 +7,15 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QDialog,
-    QHBoxLayout,
     QProgressBar,
-    QPushButton,
     QStackedWidget,
-    QVBoxLayout,
     QWidget,
 )
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api.bench_results import BenchRecord
 from rdchat.inference.benchmark.csv_format import read_csv
 from rdchat.inference.benchmark.environment import environment
+from rdchat.inference.benchmark.result import BenchResult
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.engine.benchmark import Benchmark
 from rdchat.services.engine.engine_events import Failure
@@ -29,7 +26,10 @@ from rdchat.ui.benchmark.obstacles import Obstacles
 from rdchat.ui.benchmark.plan_form import PlanForm
 from rdchat.ui.benchmark.results_view import ResultsView
 from rdchat.ui.look import formatting
+from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.questions import ask
 from rdchat.ui.look.scrolling import scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
@@ -59,10 +59,8 @@ class BenchmarkWindow(QDialog):
         super().__init__(parent, Qt.WindowType.Window)
         self._benchmark, self._drafting, self._obstacles = benchmark, drafting, obstacles
         self._model, self._theme = model, theme
-        self._environment = environment(None)
-        self._record: BenchRecord | None = None
-        self._complete = False  # whether the last benchmark ran to its end
-        self._told: tuple[str, str] | None = None  # what came of what was done last, and its colour
+        self._result: BenchResult | None = None
+        self._outcome: tuple[str, str] | None = None  # of what was done last: its words and their colour
         self.setWindowTitle("Benchmark")
         self.setMinimumSize(720, 460)
         self.form = PlanForm(drafting, theme)
@@ -81,9 +79,9 @@ class BenchmarkWindow(QDialog):
         self.progress = QProgressBar(textVisible=False, maximum=1000)
         self.progress.setFixedHeight(6)
         self.progress.setAccessibleName("Progress of the benchmark")
-        self.open_csv = _button("Open CSV…", "Show a benchmark of a file: of rdchat, or of Apple's scripts")
-        self.export = _button("Export…", "Save as CSV, JSON, PNG, SVG or PDF")
-        self.start = _button("Run benchmark", _START_TIP)
+        self.open_csv = push_button("Open CSV…", "Show a benchmark of a file: of rdchat, or of Apple's scripts")
+        self.export = push_button("Export…", "Save as CSV, JSON, PNG, SVG or PDF")
+        self.start = push_button("Run benchmark", _START_TIP)
         self.start.setDefault(True)
 
     def _lay_out(self) -> None:
@@ -99,27 +97,11 @@ class BenchmarkWindow(QDialog):
         self.stack.addWidget(self.results)
         line = Ground(self._theme, "border")
         line.setFixedWidth(1)
-        middle = QHBoxLayout()
-        middle.setSpacing(0)
-        middle.addWidget(side)
-        middle.addWidget(line)
-        middle.addWidget(self.stack, 1)
-        words = QVBoxLayout()
-        words.setSpacing(TIGHT)
-        words.addWidget(self.status)
-        words.addWidget(self.progress)
-        bar = QHBoxLayout()
-        bar.setContentsMargins(LARGE, SMALL, LARGE, MEDIUM)
-        bar.setSpacing(SMALL)
-        bar.addLayout(words, 1)
-        for button in (self.open_csv, self.export, self.start):
-            bar.addWidget(button)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.addLayout(middle, 1)
-        column.addWidget(Separator(self._theme))
-        column.addLayout(bar)
+        middle = row(side, line, (self.stack, 1), spacing=0)
+        words = column(self.status, self.progress, spacing=TIGHT)
+        buttons = self.open_csv, self.export, self.start
+        bar = row((words, 1), *buttons, margins=(LARGE, SMALL, LARGE, MEDIUM))
+        column((middle, 1), Separator(self._theme), bar, within=self, spacing=0)
 
     def _connect(self) -> None:
         benchmark = self._benchmark
@@ -127,7 +109,7 @@ class BenchmarkWindow(QDialog):
         self.open_csv.clicked.connect(self._choose_csv)
         self.export.clicked.connect(self._choose_place)
         self.form.changed.connect(self._on_edited)
-        self.form.failed.connect(self._tell)
+        self.form.failed.connect(self._show_outcome)
         benchmark.started.connect(self._show_state)
         benchmark.progressed.connect(self._show_progress)
         benchmark.runs_made.connect(self._throttle.note)
@@ -137,10 +119,10 @@ class BenchmarkWindow(QDialog):
         self._drafting.changed.connect(self._show_state)  # the form has heard of it before
         QShortcut(QKeySequence.StandardKey.Close, self, self.close)
 
-    def show_record(self, record: BenchRecord) -> None:
+    def show_result(self, result: BenchResult) -> None:
         """Show a benchmark that was run."""
-        self._record = record
-        self.results.show_record(record)
+        self._result = result
+        self.results.show_result(result)
         self.stack.setCurrentWidget(self.results)
         self.export.setEnabled(True)
 
@@ -174,24 +156,22 @@ class BenchmarkWindow(QDialog):
         try:
             plan = self.form.plan()
         except InvalidSettingError as error:
-            self._tell(str(error))
+            self._show_outcome(str(error))
             return
-        self._environment, self._record, self._told = environment(self._model.info), None, None
-        self._complete = False
+        self._result = self._outcome = None
         self.stack.setCurrentIndex(0)
-        self._benchmark.start(plan)
+        self._benchmark.start(plan, environment(self._model.info))
 
     def _show_runs(self) -> None:
-        plan = self._benchmark.plan
-        if plan is not None and self._benchmark.runs:
-            self.show_record(BenchRecord(plan, tuple(self._benchmark.runs), self._environment, self._complete))
+        if (result := self._benchmark.result) is not None:
+            self.show_result(result)
 
     def _show_state(self) -> None:
         running = self._benchmark.running
         self.form.setEnabled(not running)
         self.progress.setVisible(running)
         self.open_csv.setEnabled(not running)
-        self.export.setEnabled(self._record is not None)
+        self.export.setEnabled(self._result is not None)
         self.start.setText("Stop" if running else "Run benchmark")
         if running:
             self.start.setEnabled(True)
@@ -199,15 +179,15 @@ class BenchmarkWindow(QDialog):
             return
         reason = self._reason_not_to_start()
         self.start.setEnabled(not reason)
-        self.start.setToolTip(reason or _START_TIP)
-        if not reason and self._told is None:
+        set_tip(self.start, reason or _START_TIP)
+        if not reason and self._outcome is None:
             plan = self.form.plan()
             self._say(f"{plan.runs:,} replies of at most {plan.max_tokens} tokens", "muted")
         else:
-            self._say(*(self._told or (reason, "danger")))
+            self._say(*(self._outcome or (reason, "danger")))
 
     def _on_edited(self) -> None:
-        self._told = None
+        self._outcome = None
         self._show_state()
 
     def _reason_not_to_start(self) -> str:
@@ -231,22 +211,21 @@ class BenchmarkWindow(QDialog):
         self._say(f"{progress.done:,} of {progress.total:,}{left}: {progress.words}", "muted")
 
     def _on_ended(self, stopped: bool) -> None:
-        self._complete = not stopped
         self._show_runs()
         self._show_state()
         made, planned = len(self._benchmark.runs), self._benchmark.plan.runs if self._benchmark.plan else 0
         done = f"Done: {formatting.counted(made, 'reply', 'replies')}."
         words = f"Stopped after {made:,} of {planned:,} replies." if stopped else done
-        self._tell(words, "muted")
+        self._show_outcome(words, "muted")
 
     def _on_failed(self, failure: Failure) -> None:
         self._show_runs()
         self._show_state()
-        self._tell(f"{failure.message} {failure.hint}".strip())
+        self._show_outcome(f"{failure.message} {failure.hint}".strip())
 
-    def _tell(self, words: str, color: str = "danger") -> None:
-        """Say what came of something, until something else is chosen or begun."""
-        self._told = words, color
+    def _show_outcome(self, words: str, color: str = "danger") -> None:
+        """Show how something ended, until something else is chosen or begun."""
+        self._outcome = words, color
         self._say(words, color)
 
     def _say(self, words: str, color: str) -> None:
@@ -261,11 +240,11 @@ class BenchmarkWindow(QDialog):
     def open_files(self, names: list[str]) -> None:
         """Show the benchmark of one file, or of Apple's two, or say why that cannot be."""
         try:
-            self.show_record(read_csv([Path(name) for name in names]))
+            self.show_result(read_csv([Path(name) for name in names]))
         except RdchatError as error:
-            self._tell(str(error))
+            self._show_outcome(str(error))
         else:
-            self._tell(f"From {', '.join(Path(name).name for name in names)}", "muted")
+            self._show_outcome(f"From {', '.join(Path(name).name for name in names)}", "muted")
 
     def _choose_place(self) -> None:
         dialog = export_dialog(self)
@@ -274,17 +253,10 @@ class BenchmarkWindow(QDialog):
 
     def save(self, name: str) -> None:
         """Write the benchmark to a file, or say why that failed."""
-        assert self._record is not None, "there is nothing to export before"
+        assert self._result is not None, "there is nothing to export before"
         try:
-            export(self._record, Path(name))
+            export(self._result, Path(name))
         except RdchatError as error:
-            self._tell(str(error))
+            self._show_outcome(str(error))
         else:
-            self._tell(f"Saved as {Path(name).name}", "muted")
-
-
-def _button(text: str, tip: str) -> QPushButton:
-    button = QPushButton(text)
-    button.setAutoDefault(False)
-    button.setToolTip(tip)
-    return button
+            self._show_outcome(f"Saved as {Path(name).name}", "muted")

@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from rdchat.ui.look.icons import line_icon, line_pixmap
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.plain_text import PlainLabel, set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 
 UNDO_MS = 10_000
@@ -34,7 +35,7 @@ class Banner(QWidget):
         super().__init__()
         self._theme, self._icon, self._color = theme, icon, color
         self.setAccessibleName(f"{text} {detail}".strip())
-        self._picture = QLabel()
+        self._picture = PlainLabel()
         title = ThemedLabel(theme, text, bold=bool(detail))
         title.setWordWrap(True)
         self.words = QVBoxLayout()
@@ -47,7 +48,7 @@ class Banner(QWidget):
             self.words.addWidget(more)
         self._close = QToolButton()
         self._close.setAutoRaise(True)
-        self._close.setToolTip("Close")
+        set_tip(self._close, "Close")
         self._close.setAccessibleName("Close this notice")
         self._close.clicked.connect(self.dismissed)
         self._close.clicked.connect(self.closed)

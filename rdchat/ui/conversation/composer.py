@@ -24,10 +24,13 @@ from rdchat.ui.files.pending_row import PendingRow
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 
 _MOST_LINES = 8
+_MOST_PASTED = 500_000  # characters: no model takes more, and Qt lays out a megabyte in a second
 _BUTTON = 30
+_EXCESS = "This text is too long to be pasted. Save it as a file and attach that."
 _PLACEHOLDERS = (  # the first that fits
     "Ask anything. Return sends, Shift-Return starts a new line.",
     "Ask anything. Return sends.",
@@ -51,6 +54,7 @@ class PromptField(QPlainTextEdit):
     focus_changed = Signal()
     files_pasted = Signal(list)  # paths
     image_pasted = Signal()
+    excess_pasted = Signal()
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -83,6 +87,8 @@ class PromptField(QPlainTextEdit):
             self.files_pasted.emit(paths)
         elif source.hasImage() and not source.hasText():
             self.image_pasted.emit()
+        elif len(source.text()) > _MOST_PASTED:
+            self.excess_pasted.emit()
         else:
             super().insertFromMimeData(source)
 
@@ -222,6 +228,7 @@ class Composer(QWidget):
         self.field.textChanged.connect(self._note_edit)
         self.field.files_pasted.connect(self.files_pasted)
         self.field.image_pasted.connect(lambda: self.show_note("rdchat cannot look at images yet."))
+        self.field.excess_pasted.connect(lambda: self.show_note(_EXCESS))
         self.button.clicked.connect(self._press)
         self._refresh_button()
 
@@ -303,7 +310,7 @@ class Composer(QWidget):
             name, tip, enabled = "Send", "Send (Return)", True
         self.button.show_picture("stop" if writing else "send")
         self.button.setAccessibleName(name)
-        self.button.setToolTip(tip)
+        set_tip(self.button, tip)
         self.button.setEnabled(enabled)
 
 

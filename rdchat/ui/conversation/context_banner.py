@@ -7,7 +7,8 @@ from PySide6.QtWidgets import QBoxLayout, QPushButton
 from rdchat.services.context.chat_context import Doing, Outgrown
 from rdchat.services.context.summariser import SummaryProgress
 from rdchat.ui.conversation.banner import Banner
-from rdchat.ui.look.labels import ThemedLabel, wrapped
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 
 _BESIDE = 80  # pixels: the icon, the button that closes and the margins
@@ -71,7 +72,7 @@ class ContextBanner(Banner):
 
     def _add(self, text: str, tip: str) -> QPushButton:
         button = QPushButton(text)
-        button.setToolTip(wrapped(tip))
+        set_tip(button, tip)
         button.setAccessibleDescription(tip)
         self._buttons.addWidget(button, 0, Qt.AlignmentFlag.AlignLeft)
         return button

@@ -20,6 +20,7 @@ from rdchat.ui.conversation.welcome import ModelFailedView, WelcomeView
 from rdchat.ui.files.bringing import Bringing
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import Ground
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 
@@ -333,5 +334,5 @@ class ConversationView(Ground):
         )
         banner.dismissed.connect(larger.decline)
         button = banner.add_action("Get a larger one…", lambda: self.larger_model_requested.emit(offered.repository))
-        button.setToolTip("Shows it in the models window; nothing is downloaded before you say so")
+        set_tip(button, "Shows it in the models window; nothing is downloaded before you say so")
         self.banners.show_banner(banner, "larger model")

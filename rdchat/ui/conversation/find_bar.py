@@ -12,7 +12,8 @@ from rdchat.services.order.chat_search import ChatSearch
 from rdchat.ui.look.buttons import IconButton, TextButton
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.icons import line_icon
-from rdchat.ui.look.labels import Ground, Separator, ThemedLabel, wrapped
+from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript import TranscriptView
 
@@ -198,14 +199,14 @@ class FindBar(Ground):
         else:
             words = f"{self._place + 1:,} of {len(self._here):,}"
         self.count.setText(words)
-        self.count.setToolTip("Messages with every word" if several else "")
+        set_tip(self.count, "Messages with every word" if several else "")
         self.count.setAccessibleName(words)
         self.previous.setEnabled(several)
         self.next.setEnabled(several)
         others = len(self._elsewhere)
         self.versions.setText(f"+{others:,} elsewhere")
         where = f"{counted(others, 'message')} in other versions of this chat, with an edited question or another reply"
-        self.versions.setToolTip(wrapped(where))
+        set_tip(self.versions, where)
         self.versions.setAccessibleName(f"Show {where}")
         self.versions.setVisible(others > 0)
 

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.text.one_reply import OtherModel, ReplyWish
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.plain_text import button_text, set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 from rdchat.ui.settings.sampling_form import SpinBox
 
@@ -65,8 +66,8 @@ class RegenerateSheet(QDialog):
         self.loading = ThemedLabel(theme, "It is loaded first, in the place of the present one.", "muted", -1)
         self.loading.setWordWrap(True)
         short = own_model if len(own_model) <= _NAME_SHOWN else f"{own_model[: _NAME_SHOWN - 1].rstrip()}…"
-        self.back = QCheckBox(f"Go back to {short} afterwards")
-        self.back.setToolTip(own_model)
+        self.back = QCheckBox(f"Go back to {button_text(short)} afterwards")
+        set_tip(self.back, own_model)
         self.back.setChecked(True)
         self.temperature = SpinBox(0, 10, 0.1, 2)
         self.temperature.setValue(sampling.temperature)

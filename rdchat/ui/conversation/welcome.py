@@ -4,7 +4,6 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QGridLayout,
     QHBoxLayout,
-    QLabel,
     QPushButton,
     QScrollArea,
     QSizePolicy,
@@ -15,6 +14,7 @@ from PySide6.QtWidgets import (
 from rdchat.services.engine.engine_events import Failure
 from rdchat.ui.look.icons import app_pixmap, line_pixmap
 from rdchat.ui.look.labels import Ground, ThemedLabel
+from rdchat.ui.look.plain_text import PlainLabel, set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 EXAMPLES = (
@@ -33,7 +33,7 @@ class WelcomeView(QWidget):
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        picture = QLabel()
+        picture = PlainLabel()
         picture.setPixmap(app_pixmap(72, 2))
         picture.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         picture.setAccessibleName("rdchat")
@@ -61,7 +61,7 @@ class WelcomeView(QWidget):
 
     def _example(self, name: str, prompt: str) -> QPushButton:
         button = QPushButton(name)
-        button.setToolTip(prompt)
+        set_tip(button, prompt)
         button.setAccessibleDescription(prompt)
         button.setMinimumHeight(34)
         button.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -81,7 +81,7 @@ class ModelFailedView(QWidget):
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._theme = theme
-        self._picture = QLabel()
+        self._picture = PlainLabel()
         self._picture.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         title = _centred(ThemedLabel(theme, "The model did not load", points_more=6, bold=True))
         self.message = _centred(ThemedLabel(theme))
@@ -91,7 +91,7 @@ class ModelFailedView(QWidget):
         retry = QPushButton("Try again")
         choose = QPushButton("Choose another model…")
         self.anyway = QPushButton("Load anyway")
-        self.anyway.setToolTip("The machine may become slow, and rdchat may be ended by the system")
+        set_tip(self.anyway, "The machine may become slow, and rdchat may be ended by the system")
         self.read = QPushButton("Read the conversation")
         retry.clicked.connect(self.retry_requested)
         choose.clicked.connect(self.choose_requested)

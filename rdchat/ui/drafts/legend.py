@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.ui.drafts.drafter_marks import DRAFTERS, LINE_WORDS, drafter_words, ink, underline
-from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, SMALL, TIGHT, Theme, control_font
 
 _SAMPLE = "Abc"
@@ -28,12 +28,11 @@ class Legend(QWidget):
         policy.setHeightForWidth(True)
         self.setSizePolicy(policy)
         self.setAccessibleName("Legend")
-        self.setToolTip(
-            wrapped(
-                "Tokens that were drafted and accepted are underlined in their drafter's colour. "
-                "All others the model chose itself, one in each round. "
-                "In the text, left and right go from token to token, up and down from round to round."
-            )
+        set_tip(
+            self,
+            "Tokens that were drafted and accepted are underlined in their drafter's colour. "
+            "All others the model chose itself, one in each round. "
+            "In the text, left and right go from token to token, up and down from round to round.",
         )
         theme.changed.connect(self.update)
 

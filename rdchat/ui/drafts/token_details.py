@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFocusEvent, QFontMetricsF, QHelpEvent, QPainter, QPaintEvent, QPalette
-from PySide6.QtWidgets import QFrame, QScrollArea, QSizePolicy, QToolTip, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.ui.drafts.drafter_marks import drafter_words, ink, underline
@@ -17,7 +17,8 @@ from rdchat.ui.drafts.words import (
     spelt,
 )
 from rdchat.ui.look.focus import RING, paint_focus
-from rdchat.ui.look.labels import ElidedLabel, Ground, Separator, ThemedLabel, wrapped
+from rdchat.ui.look.labels import ElidedLabel, Ground, Separator, ThemedLabel
+from rdchat.ui.look.plain_text import set_tip, show_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 from rdchat.ui.speed.section import FigureRow
 
@@ -54,8 +55,8 @@ class AlternativeList(QWidget):
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() is QEvent.Type.ToolTip:
             place = int(event.pos().y() // self._row_height)
-            words = wrapped(_row_words(self._rows[place])) if place < len(self._rows) else ""
-            QToolTip.showText(event.globalPos(), words, self)
+            words = _row_words(self._rows[place]) if place < len(self._rows) else ""
+            show_tip(event.globalPos(), words, self)
             return True
         return super().event(event)
 
@@ -118,7 +119,7 @@ class TokenDetails(QScrollArea):
             theme, "Position", "The token's place in the draft; the last token of a round follows it."
         )
         self.heading = ThemedLabel(theme, "The draft had here", points_more=-0.5, bold=True)
-        self.heading.setToolTip(wrapped("What was offered at this place, with the model's own probability of each."))
+        set_tip(self.heading, "What was offered at this place, with the model's own probability of each.")
         self.alternatives = AlternativeList(theme)
         self.none = ThemedLabel(theme, "", "muted", -1)
         self.none.setWordWrap(True)
@@ -168,7 +169,7 @@ class TokenDetails(QScrollArea):
             return
         token = trace.tokens[place]
         self.token.setText(spelt(token.text))
-        self.token.setToolTip("" if token.text else "Half a character, or the token that ends the reply")
+        set_tip(self.token, "" if token.text else "Half a character, or the token that ends the reply")
         self.place.setText(f"Token {place + 1:,} of {len(trace.tokens):,}")
         self.probability.show_value(probability(token.log_prob))
         self.drafter.show_value(drafter_words(token.drafter) if token.drafter else "Not drafted")

@@ -14,7 +14,7 @@ from PySide6.QtGui import (
     QResizeEvent,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QFrame, QToolTip, QWidget
+from PySide6.QtWidgets import QFrame, QWidget
 
 from rdchat.inference.api.events import RoundTree
 from rdchat.ui.drafts.drafter_marks import drafter_words, ink, line_pen
@@ -22,7 +22,7 @@ from rdchat.ui.drafts.painted_area import PaintedArea
 from rdchat.ui.drafts.tree_layout import PlacedNode, place_nodes
 from rdchat.ui.drafts.words import probability, spelt
 from rdchat.ui.look.focus import paint_focus
-from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.plain_text import set_tip, show_tip
 from rdchat.ui.look.theme import MEDIUM, Theme, control_font
 
 _COLUMN, _ROW, _NODE_HEIGHT = 150.0, 34.0, 25.0
@@ -51,7 +51,7 @@ class TreeView(PaintedArea):
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName("Draft tree")
-        self.setToolTip(wrapped("Arrow keys step through the rounds, with Shift they scroll. Plus, minus and 0 zoom."))
+        set_tip(self, "Arrow keys step through the rounds, with Shift they scroll. Plus, minus and 0 zoom.")
         self.setFont(control_font(tabular=True))
         self._metrics = QFontMetricsF(self.font())
         self._small = control_font(-2, tabular=True)
@@ -157,7 +157,7 @@ class TreeView(PaintedArea):
             self.set_zoom(self.zoom * (1 + event.value()))
             return True
         if isinstance(event, QHelpEvent) and (words := self._tip(event.pos())):
-            QToolTip.showText(event.globalPos(), wrapped(words), self)
+            show_tip(event.globalPos(), words, self)
             return True
         return super().viewportEvent(event)
 

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QAbstractButton, QWidget
 
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.icons import line_pixmap
-from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.plain_text import cut, set_tip
 from rdchat.ui.look.theme import RADIUS, SMALL, TIGHT, Theme, control_font
 
 CHIP_HEIGHT = 42
@@ -52,10 +52,10 @@ class FileChip(QAbstractButton):
             color: Of the line, by its name in `Colors`.
             tip: More words.
         """
-        self._name, self._detail, self._color = name, detail, color
+        self._name, self._detail, self._color = cut(name), cut(detail), color
         self.setAccessibleName(f"{name}, {detail}")
         self.setAccessibleDescription(tip)
-        self.setToolTip(wrapped(f"{name}. {tip}" if tip else name))
+        set_tip(self, f"{name}. {tip}" if tip else name)
         if self.remove is not None:
             self.remove.setAccessibleName(f"Take {name} out")
         self.updateGeometry()

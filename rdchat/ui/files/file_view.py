@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QDialog, QHBoxLayout, QPlainTextEdit, QPushButton,
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.errors import RdchatError
-from rdchat.services.background.latest_task import LatestTask
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 
@@ -55,10 +55,8 @@ class FileView(QDialog):
         layout.addLayout(row)
         layout.addWidget(self.text, 1)
         QShortcut(QKeySequence.StandardKey.Close, self, self.close)
-        self._task = LatestTask("file view", self)
-        self._task.done.connect(self._show_text)
-        self._task.failed.connect(self._show_failure)
-        self._task.start(lambda _tell: _broken(texts.text(file)))
+        self._task = BackgroundWork("file view", self)
+        self._task.replace(lambda _job: _broken(texts.text(file)), self._show_text, failed=self._show_failure)
         self.text.setFocus()
 
     @Slot(object)

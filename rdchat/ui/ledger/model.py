@@ -8,7 +8,7 @@ from PySide6.QtCore import QAbstractItemModel, QModelIndex, QObject, QPersistent
 
 from rdchat.inference.api.ledger_tree import LedgerRow
 from rdchat.inference.api.reply_statistics import PATH_SEPARATOR
-from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.plain_text import tip_text
 from rdchat.ui.look.stage_words import stage_words
 
 _Index = QModelIndex | QPersistentModelIndex
@@ -102,8 +102,10 @@ class LedgerModel(QAbstractItemModel):
             return None
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return _alignment(section)
-        place = {Qt.ItemDataRole.DisplayRole: 0, Qt.ItemDataRole.ToolTipRole: 1}.get(Qt.ItemDataRole(role))
-        return None if place is None else _HEADERS[section][place]
+        name, words = _HEADERS[section]
+        if role == Qt.ItemDataRole.DisplayRole:
+            return name
+        return tip_text(words) if role == Qt.ItemDataRole.ToolTipRole else None
 
     @override
     def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
@@ -113,7 +115,7 @@ class LedgerModel(QAbstractItemModel):
         if role == Qt.ItemDataRole.DisplayRole:
             return _text(row, index.column())
         if role == Qt.ItemDataRole.ToolTipRole:
-            return wrapped(f"{row.name}: {stage_words(row.name)}")
+            return tip_text(f"{row.name}: {stage_words(row.name)}")
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return _alignment(index.column())
         if role == SHARE_ROLE and index.column() == PERCENT and row.percent_of_parent is not None:

@@ -12,7 +12,6 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QHeaderView,
     QMessageBox,
-    QPushButton,
     QTreeView,
     QVBoxLayout,
     QWidget,
@@ -24,7 +23,9 @@ from rdchat.services.chat.time_ledger import ProfileCost, TimeLedger
 from rdchat.ui.ledger.bar_delegate import BarDelegate
 from rdchat.ui.ledger.model import CALLS, MEAN, NAME, PERCENT, TOTAL, LedgerModel
 from rdchat.ui.look import formatting
-from rdchat.ui.look.labels import ThemedLabel, wrapped
+from rdchat.ui.look.buttons import push_button
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.plain_text import message_box, set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 from rdchat.ui.look.throttle import Throttle
 
@@ -48,16 +49,15 @@ class LedgerWindow(QDialog):
         self.view = self._build_view(theme)
         self.exact = QCheckBox("Exact times (profiling)")
         self.exact.setAccessibleName("Exact times (profiling)")
-        self.exact.setToolTip(
-            wrapped(
-                "Each stage waits for its results, so that its time is its own. Replies take longer meanwhile. "
-                "Switching starts the ledger anew."
-            )
+        set_tip(
+            self.exact,
+            "Each stage waits for its results, so that its time is its own. Replies take longer meanwhile. "
+            "Switching starts the ledger anew.",
         )
         self.cost = ThemedLabel(theme, "", "muted", -1)
         self.note = ThemedLabel(theme, "", "muted", -1)
-        self.reset = _button("Reset", "Forget these times and count from now on")
-        self.export = _button("Export CSV…", "Save the table as comma-separated values")
+        self.reset = push_button("Reset", "Forget these times and count from now on")
+        self.export = push_button("Export CSV…", "Save the table as comma-separated values")
         self._lay_out()
         self._throttle = Throttle(self)
         self._throttle.due.connect(self._show_rows)
@@ -150,18 +150,10 @@ class LedgerWindow(QDialog):
             Path(path).write_text(ledger_csv(self.model.rows), encoding="utf-8")
         except OSError as error:
             _LOG.info("The ledger was not saved: %s", error)
-            box = QMessageBox(QMessageBox.Icon.Warning, "rdchat", f"The file could not be saved: {error.strerror}.")
-            box.setInformativeText("Choose another place.")
-            box.setParent(self, box.windowFlags())
+            failed = f"The file could not be saved: {error.strerror}."
+            box = message_box(QMessageBox.Icon.Warning, failed, "Choose another place.", parent=self)
             box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
             box.open()
-
-
-def _button(text: str, tip: str) -> QPushButton:
-    button = QPushButton(text)
-    button.setAutoDefault(False)
-    button.setToolTip(tip)
-    return button
 
 
 def _cost_words(cost: ProfileCost | None) -> str:

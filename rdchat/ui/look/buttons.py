@@ -1,10 +1,12 @@
-"""The small controls of a message."""
+"""Small controls: icons, words and buttons."""
 
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QFocusEvent, QGuiApplication, QPainter, QPaintEvent, QPalette, QPen, QShowEvent
-from PySide6.QtWidgets import QAbstractButton, QToolButton, QWidget
+from PySide6.QtWidgets import QAbstractButton, QPushButton, QToolButton, QWidget
 
+from rdchat.ui.look.copied_text import without_controls
 from rdchat.ui.look.icons import line_icon, line_pixmap
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import Theme, control_font
 
 _ICON = 16
@@ -30,7 +32,7 @@ class IconButton(QToolButton):
         """Take an icon and a name; the name is the tooltip too."""
         self._icon_name = icon
         self.setAccessibleName(name)
-        self.setToolTip(name)
+        set_tip(self, name)
         self.restyle()
 
     def restyle(self) -> None:
@@ -78,7 +80,7 @@ class CopyButton(IconButton):
         self.clicked.connect(self.copy_requested)
 
     def copy(self, text: str) -> None:
-        QGuiApplication.clipboard().setText(text)
+        QGuiApplication.clipboard().setText(without_controls(text))
         self.say_copied()
 
     def say_copied(self) -> None:
@@ -115,7 +117,7 @@ class JumpButton(QAbstractButton):
         self._theme = theme
         self.setFixedSize(self.SIZE, self.SIZE)
         self.setAccessibleName(self.tr("Jump to latest"))
-        self.setToolTip(self.tr("Jump to latest"))
+        set_tip(self, self.tr("Jump to latest"))
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._more = False
 
@@ -124,7 +126,7 @@ class JumpButton(QAbstractButton):
         if more != self._more:
             self._more = more
             self.setAccessibleDescription(self.tr("There is more below") if more else "")
-            self.setToolTip(self.tr("Jump to latest: there is more below") if more else self.tr("Jump to latest"))
+            set_tip(self, self.tr("Jump to latest: there is more below") if more else self.tr("Jump to latest"))
             self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -141,3 +143,11 @@ class JumpButton(QAbstractButton):
             painter.setPen(QPen(colors.surface, 2))
             painter.setBrush(colors.accent)
             painter.drawEllipse(self.SIZE - 12, 1, 10, 10)
+
+
+def push_button(text: str, tip: str) -> QPushButton:
+    """Return a button that Return does not press unless it has the focus."""
+    button = QPushButton(text)
+    button.setAutoDefault(False)
+    set_tip(button, tip)
+    return button

@@ -17,6 +17,7 @@ ACCEPTANCE = "Drafted tokens that were accepted, of those that were offered alon
 TOKENS_PER_CALL = "Tokens written for each call of the model while decoding; 1 in plain decoding."
 ROUNDS = "Calls of the model before which a drafter was asked; none in plain decoding."
 NODES = "Tokens that a call of the model verified, the one it had chosen before included; padding does not count."
+DROPPED_DRAFTS = "Drafts that did not count, since what drafted them gave scores that are not finite."
 HOST_SYNCS = "Times the processor waited for the device, for each call of the model."
 LENGTHS = (
     "Rounds by accepted length: drafted tokens that a round accepted. The one token that the model itself adds in each "

@@ -1,20 +1,14 @@
 """Labels that follow the theme: headings, secondary text, and figures that keep their place."""
 
-from html import escape
-
 from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent, QPalette
-from PySide6.QtWidgets import QFrame, QLabel, QSizePolicy, QToolTip, QWidget
+from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
+from rdchat.ui.look.plain_text import PlainLabel, cut, show_tip
 from rdchat.ui.look.theme import Theme, control_font
 
 
-def wrapped(words: str) -> str:
-    """Return a tooltip that breaks its lines: Qt shows plain text in one, however long."""
-    return f"<p>{escape(words)}</p>"
-
-
-class ThemedLabel(QLabel):
+class ThemedLabel(PlainLabel):
     """A label in one of the theme's colours.
 
     Args:
@@ -24,6 +18,8 @@ class ThemedLabel(QLabel):
         points_more: Larger or smaller than the font of controls.
         bold: Whether it is semi-bold.
         tabular: Whether figures all have one width.
+        wraps: Whether a long text takes several lines.
+        selectable: Whether the mouse selects text.
     """
 
     def __init__(
@@ -35,11 +31,15 @@ class ThemedLabel(QLabel):
         *,
         bold: bool = False,
         tabular: bool = False,
+        wraps: bool = False,
+        selectable: bool = False,
     ) -> None:
         super().__init__(text)
+        self.setWordWrap(wraps)
+        if selectable:
+            self.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._theme = theme
         self._color = color
-        self.setTextFormat(Qt.TextFormat.PlainText)
         self.setFont(control_font(points_more, bold, tabular))
         self._recolor()
         theme.changed.connect(self._recolor)
@@ -48,6 +48,11 @@ class ThemedLabel(QLabel):
         """Change to another colour of `Colors`, by its name."""
         self._color = color
         self._recolor()
+
+    def say(self, text: str) -> None:
+        """Show a text; with an empty one the label is hidden."""
+        self.setText(text)
+        self.setVisible(bool(text))
 
     def _recolor(self) -> None:
         palette = self.palette()
@@ -72,6 +77,9 @@ class ElidedLabel(ThemedLabel):
         self._mode = mode
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
 
+    def setText(self, text: str) -> None:
+        super().setText(cut(text))
+
     def event(self, event: QEvent) -> bool:
         if (
             isinstance(event, QHelpEvent)
@@ -79,7 +87,7 @@ class ElidedLabel(ThemedLabel):
             and not self.toolTip()
             and self._is_cut()
         ):
-            QToolTip.showText(event.globalPos(), self.text(), self)
+            show_tip(event.globalPos(), self.text(), self)
             return True
         return super().event(event)
 

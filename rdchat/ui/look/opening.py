@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from PySide6.QtCore import QUrl
-from PySide6.QtGui import QDesktopServices
 
 from rdchat import host
+from rdchat.ui.look.other_programs import open_address
 from rdchat.ui.transcript.markdown.blocks import is_openable
 
 SHOW_FOLDER = "Show in Finder" if host.MACOS else "Open folder"
@@ -16,10 +16,10 @@ def show_folder(path: Path) -> None:
     """Open the folder, or the one a file lies in, in the system's file manager."""
     folder = path if path.is_dir() else path.parent
     folder.mkdir(parents=True, exist_ok=True)
-    QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder)))
+    open_address(QUrl.fromLocalFile(str(folder)))
 
 
 def open_page(address: str) -> None:
     """Open a web page in the browser, after a click."""
     if is_openable(address):
-        QDesktopServices.openUrl(QUrl(address))
+        open_address(QUrl(address))

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMessageBox, QWidget
 
+from rdchat.ui.look.plain_text import message_box
+
 
 def ask(
     parent: QWidget,
@@ -27,9 +29,7 @@ def ask(
         leave: What the button says that does not.
         removes: Whether something is lost by it, which macOS shows on the button.
     """
-    box = QMessageBox(QMessageBox.Icon.Question, "rdchat", question, parent=parent)
-    box.setTextFormat(Qt.TextFormat.PlainText)
-    box.setInformativeText(detail)
+    box = message_box(QMessageBox.Icon.Question, question, detail, parent=parent)
     box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     role = QMessageBox.ButtonRole
     do = box.addButton(answer, role.DestructiveRole if removes else role.AcceptRole)

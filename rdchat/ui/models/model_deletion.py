@@ -3,7 +3,7 @@
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
 
-from rdchat.inference.api.library_model import LibraryModel
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.installed.removal import RemovalQuestion
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.questions import ask
@@ -21,13 +21,13 @@ class ModelDeletion(QObject):
     def __init__(self, desk: ModelsDesk, window: QWidget) -> None:
         super().__init__(window)
         self._desk, self._window = desk, window
-        self._asked: LibraryModel | None = None
+        self._asked: ModelCard | None = None
         self._next: RemovalQuestion | None = None  # once the model is unloaded
         desk.removal.asked.connect(self._ask)
         desk.slot.unloaded.connect(self._on_unloaded)
         desk.slot.failed.connect(self._forget)
 
-    def ask(self, model: LibraryModel) -> None:
+    def ask(self, model: ModelCard) -> None:
         """Ask; nothing is deleted before the answer."""
         self._asked = model
         self._desk.removal.ask(model)

@@ -1,14 +1,15 @@
 """The person's token of the hub: which one is in use, another one checked and kept, or forgotten."""
 
-from PySide6.QtCore import Qt
 from PySide6.QtGui import QHideEvent, QKeySequence, QShortcut, QShowEvent
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QLineEdit, QPushButton, QWidget
 
 from rdchat.hub.tokens import TokenSource, hub_token_file
-from rdchat.services.models.downloading.hub_account import AccountStatus, HubAccount
+from rdchat.services.models.downloads.hub_account import AccountStatus, HubAccount
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import open_page
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.theme import LARGE, MEDIUM, Theme
 
 _WIDTH = 480
 _NONE = "No token is in use. Most models need none; gated and private ones do."
@@ -30,22 +31,19 @@ class TokenDialog(QDialog):
         self.setWindowTitle("Hugging Face token")
         self.setFixedWidth(_WIDTH)
         self.heading = ThemedLabel(theme, "", points_more=2, bold=True)
-        self.status = ThemedLabel(theme, _NONE)
-        self.where = ThemedLabel(theme, "", "muted", -1)
-        self.problem = ThemedLabel(theme, "", "danger", -1)
-        for label in (self.status, self.where, self.problem):
-            label.setWordWrap(True)
-            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.status = ThemedLabel(theme, _NONE, wraps=True, selectable=True)
+        self.where = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
+        self.problem = ThemedLabel(theme, "", "danger", -1, wraps=True, selectable=True)
         self.field = QLineEdit()
         self.field.setEchoMode(QLineEdit.EchoMode.Password)
         self.field.setAccessibleName("New token")
         self.field.setPlaceholderText("Paste a token, such as hf_…")
         self.field.textChanged.connect(self._show)
         self.make = QPushButton("Make a token…")
-        self.make.setToolTip("Opens the hub's page for tokens; one that may read is enough")
+        set_tip(self.make, "Opens the hub's page for tokens; one that may read is enough")
         self.make.clicked.connect(self._open_page)
         self.check = QPushButton("Whose is it?")
-        self.check.setToolTip("Asks the hub for the name behind the token")
+        set_tip(self.check, "Asks the hub for the name behind the token")
         self.check.clicked.connect(account.check)
         self.forget = QPushButton("Forget it")
         self.forget.clicked.connect(account.forget)
@@ -63,29 +61,21 @@ class TokenDialog(QDialog):
         self._show()
 
     def _lay_out(self) -> None:
-        about = QHBoxLayout()
-        about.setSpacing(SMALL)
-        about.addWidget(self.check)
-        about.addWidget(self.forget)
-        about.addStretch(1)
-        ends = QHBoxLayout()
-        ends.setSpacing(SMALL)
-        ends.addWidget(self.make)
-        ends.addStretch(1)
-        ends.addWidget(self.cancel)
-        ends.addWidget(self.use)
-        column = self._column = QVBoxLayout(self)
-        column.setContentsMargins(LARGE, LARGE, LARGE, LARGE)
-        column.setSpacing(SMALL)
-        column.addWidget(self.heading)
-        column.addWidget(self.status)
-        column.addWidget(self.where)
-        column.addLayout(about)
-        column.addSpacing(MEDIUM)
-        column.addWidget(self.field)
-        column.addWidget(self.problem)
-        column.addSpacing(MEDIUM)
-        column.addLayout(ends)
+        about = row(self.check, self.forget, None)
+        ends = row(self.make, None, self.cancel, self.use)
+        self._column = column(
+            self.heading,
+            self.status,
+            self.where,
+            about,
+            MEDIUM,
+            self.field,
+            self.problem,
+            MEDIUM,
+            ends,
+            within=self,
+            margins=LARGE,
+        )
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -107,10 +97,8 @@ class TokenDialog(QDialog):
         self.heading.setText(f"Token for {status.host}" if status.host else "Token")
         self.status.setText(status.busy or status_words(status))
         where = "" if status.busy else where_words(status)
-        self.where.setText(where)
-        self.where.setVisible(bool(where))
-        self.problem.setText(status.problem)
-        self.problem.setVisible(bool(status.problem))
+        self.where.say(where)
+        self.problem.say(status.problem)
         idle = not status.busy
         others = status.source in {TokenSource.ENVIRONMENT, TokenSource.HUB_FILE}
         self.check.setVisible(status.source is not None and not status.name)

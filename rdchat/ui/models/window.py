@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QStackedWidget, QTabBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QStackedWidget, QTabBar, QWidget
 
 from rdchat.services.models.installed.dropped_model import DroppedModel
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.labels import Separator
+from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.models.downloads.tab_line import TabLine
 from rdchat.ui.window.model_drops import ModelDrops
@@ -51,17 +52,8 @@ class ModelsWindow(QDialog):
             self._pages.addWidget(QWidget())
         TabLine(self._tabs, _NAMES.index("downloads"), desk.downloads, theme)
         self._tabs.currentChanged.connect(self._show_current)
-        bar = QHBoxLayout()
-        bar.setContentsMargins(MEDIUM, SMALL, MEDIUM, SMALL)
-        bar.addStretch()
-        bar.addWidget(self._tabs)
-        bar.addStretch()
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addLayout(bar)
-        layout.addWidget(Separator(theme))
-        layout.addWidget(self._pages, 1)
+        bar = row(None, self._tabs, None, spacing=-1, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
+        column(bar, Separator(theme), (self._pages, 1), within=self, spacing=0)
         QShortcut(QKeySequence.StandardKey.Close, self, self.close)
         self.resize(1000, 680)
 

@@ -1,1 +1,1 @@
-"""Pictures of benchmarks, drawn with QPainter: in a window, and as PNG, SVG or PDF."""
+"""Pictures of benchmarks and trainings: described once, then painted in a window or written as PNG, PDF or SVG."""

@@ -1,133 +1,99 @@
-"""Curves over a training: shares or figures as they were measured."""
+"""Curves in one frame: what was measured over a training, or over numbers of rows. No Qt here."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 
-from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QPainter, QPen, QPolygonF
-
 from rdchat.ui.look.formatting import percent
-from rdchat.ui.plots.plot import Mark, PlotStyle, heading_height, paint_heading, paint_text
+from rdchat.ui.plots.drawing import Box, Drawing
 
 _HEIGHT, _AXIS, _LEFT = 150.0, 22.0, 44.0
-_FAINTEST = 90  # of 255
 _TICKS = 4
 _NAME_WIDTH, _NAME_HEIGHT = 78.0, 12.0
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Points of one curve: where in the training, from 0 to 1, and what was measured there."""
+    """Points of one curve: x from 0 to the end of the axis, and what was measured there."""
 
     name: str
     points: tuple[tuple[float, float], ...]
 
 
+@dataclass(frozen=True, slots=True)
 class CurvesPlot:
-    """Curves in one frame, the first one strongest; the horizontal axis is the whole training.
+    """Curves in one frame; one without points is left out."""
 
-    Args:
-        title: Above it.
-        line: Smaller, below the title.
-        curves: What is drawn; one without points is left out.
-        shares: Whether values are shares, from 0 to 1; else they are figures from 0 on.
-    """
+    title: str
+    line: str  # smaller, below the title
+    curves: Sequence[Curve]
+    shares: bool  # values are shares, from 0 to 1; else figures from 0 on
+    end: float = 1.0  # of the horizontal axis
+    ticks: Sequence[tuple[float, str]] = ((0.0, "start"), (1.0, "end"))  # of the horizontal axis
+    colors: Sequence[str] = ()  # of the curves, as a legend names them; else the first one is the strongest
+    place_words: Callable[[float], str] = lambda x: f"{percent(x)} of the training"
 
-    def __init__(self, title: str, line: str, curves: Sequence[Curve], *, shares: bool) -> None:
-        self._title, self._line, self._shares = title, line, shares
-        self._curves = tuple(curve for curve in curves if curve.points)
-        highest = max((value for curve in self._curves for _, value in curve.points), default=0.0)
-        self._top = _top(highest, shares)
+    def draw(self, drawing: Drawing) -> None:
+        """See `Plot`. A strip for each point of the first curve says all that was measured there."""
+        drawing.heading(self.title, *([self.line] if self.line else ()))
+        frame = Box(_LEFT, drawing.height + 4, drawing.width - _LEFT - 4, _HEIGHT - 4)
+        curves = [curve for curve in self.curves if curve.points]
+        top = self._top(max((value for curve in curves for _, value in curve.points), default=0.0))
+        dots = [[_dot(point, frame, self.end, top) for point in curve.points] for curve in curves]
+        self._draw_axes(drawing, frame, top)
+        for place, own in enumerate(dots):
+            color = self.colors[place] if self.colors else drawing.palette.between(max(1 - 0.2 * place, 0.35))
+            drawing.line(own, color, 1.4 if place and not self.colors else 2.2)
+            drawing.area(Box(own[-1][0] - 2, own[-1][1] - 2, 4, 4), color)
+            if self.colors:
+                corner = Box(frame.right - _NAME_WIDTH, frame.y + 16 * place, _NAME_WIDTH, 16)
+                drawing.text(corner, curves[place].name, color, more=-2, align="right")
+        if len(curves) > 1 and not self.colors:
+            _draw_names(drawing, frame, [(curve.name, own[-1]) for curve, own in zip(curves, dots, strict=True)])
+        if curves:
+            xs = [x for x, _ in dots[0]]
+            edges = [frame.x, *((one + other) / 2 for one, other in pairwise(xs)), frame.right]
+            for (left, right), (x, _) in zip(pairwise(edges), curves[0].points, strict=True):
+                here = [f"{each.name} {self._value(y)}" for each in curves for at, y in each.points if at == x]
+                strip = Box(left, frame.y, max(right - left, 1.0), frame.height)
+                drawing.mark(strip, f"{self.place_words(x)}: {', '.join(here)}.")
+        ends = "; ".join(f"{curve.name} {self._value(curve.points[-1][1])}" for curve in curves)
+        drawing.words.append(f"{self.title}. {ends or 'Nothing was measured yet'}.")
+        drawing.height += _HEIGHT + _AXIS
 
-    @property
-    def words(self) -> str:
-        ends = [f"{curve.name} {self._value(curve.points[-1][1])}" for curve in self._curves]
-        return f"{self._title}. {'; '.join(ends) or 'Nothing was measured yet'}."
-
-    def height(self, style: PlotStyle) -> float:
-        return heading_height(1) + _HEIGHT + _AXIS
-
-    def marks(self, area: QRectF, style: PlotStyle) -> list[Mark]:
-        """Return a strip for each moment of the first curve, with all that was measured there."""
-        if not self._curves:
-            return []
-        frame = self._frame(area)
-        xs = [frame.left() + x * frame.width() for x, _ in self._curves[0].points]
-        edges = [frame.left(), *((one + other) / 2 for one, other in pairwise(xs)), frame.right()]
-        return [
-            Mark(QRectF(left, frame.top(), max(right - left, 1.0), frame.height()), self._words_at(x))
-            for (left, right), (x, _) in zip(pairwise(edges), self._curves[0].points, strict=True)
-        ]
-
-    def paint(self, painter: QPainter, area: QRectF, style: PlotStyle) -> None:
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        paint_heading(painter, area, style, self._title, [self._line])
-        frame = self._frame(area)
-        self._paint_axes(painter, frame, style)
-        for place, curve in enumerate(self._curves):
-            ink = QColor(style.plot.faster)
-            ink.setAlpha(max(255 - 55 * place, _FAINTEST))
-            painter.setPen(QPen(ink, 2.2 if place == 0 else 1.4))
-            dots = [self._dot(point, frame) for point in curve.points]
-            if len(dots) > 1:
-                painter.drawPolyline(QPolygonF(dots))
-            painter.setBrush(ink)
-            painter.drawEllipse(dots[-1], 2.5, 2.5)
-            painter.setBrush(Qt.BrushStyle.NoBrush)
-        if len(self._curves) > 1:
-            self._paint_names(painter, frame, style)
-
-    def _paint_axes(self, painter: QPainter, frame: QRectF, style: PlotStyle) -> None:
+    def _draw_axes(self, drawing: Drawing, frame: Box, top: float) -> None:
         for number in range(_TICKS + 1):
-            value = self._top * number / _TICKS
-            y = frame.bottom() - frame.height() * number / _TICKS
-            painter.setPen(QPen(style.colors.border, 1))
-            painter.drawLine(QLineF(frame.left(), y, frame.right(), y))
-            place = QRectF(frame.left() - _LEFT, y - 9, _LEFT - 8, 18)
-            right = Qt.AlignmentFlag.AlignRight
-            paint_text(painter, place, style, self._value(value), color="muted", more=-2, align=right)
-        for share, words, align in (
-            (0.0, "start", Qt.AlignmentFlag.AlignLeft),
-            (1.0, "end", Qt.AlignmentFlag.AlignRight),
-        ):
-            x = frame.left() + share * (frame.width() - 60)
-            place = QRectF(x, frame.bottom() + 3, 60, _AXIS - 4)
-            paint_text(painter, place, style, words, color="muted", more=-2, align=align)
-
-    def _paint_names(self, painter: QPainter, frame: QRectF, style: PlotStyle) -> None:
-        """Write the name of each curve beside its end, as far as they do not touch."""
-        taken: list[float] = []
-        for curve in self._curves:
-            end = self._dot(curve.points[-1], frame)
-            if any(abs(end.y() - y) < _NAME_HEIGHT for y in taken):
-                continue
-            taken.append(end.y())
-            after = end.x() + _NAME_WIDTH <= frame.right()
-            left = end.x() + 8 if after else end.x() - _NAME_WIDTH
-            align = Qt.AlignmentFlag.AlignLeft if after else Qt.AlignmentFlag.AlignRight
-            area = QRectF(left, end.y() - (8 if after else 20), _NAME_WIDTH - 8, 16)
-            paint_text(painter, area, style, curve.name, color="muted", more=-2, align=align)
-
-    def _frame(self, area: QRectF) -> QRectF:
-        return area.adjusted(_LEFT, heading_height(1) + 4, -4, -_AXIS)
-
-    def _dot(self, point: tuple[float, float], frame: QRectF) -> QPointF:
-        x, y = point
-        return QPointF(frame.left() + x * frame.width(), frame.bottom() - y / self._top * frame.height())
-
-    def _words_at(self, x: float) -> str:
-        here = [(curve.name, value) for curve in self._curves for at, value in curve.points if at == x]
-        values = ", ".join(f"{name} {self._value(value)}" for name, value in here)
-        return f"{percent(x)} of the training: {values}."
+            y = frame.y + frame.height * (1 - number / _TICKS)
+            drawing.line([(frame.x, y), (frame.right, y)])
+            place = Box(0, y - 9, _LEFT - 8, 18)
+            drawing.text(place, self._value(top * number / _TICKS), "muted", more=-2, align="right")
+        for at, words in self.ticks:
+            share = at / self.end
+            align = "left" if share == 0 else "right" if share == 1 else "center"
+            x = frame.x + share * frame.width - {"left": 0, "right": 60, "center": 30}[align]
+            drawing.text(Box(x, frame.y + frame.height + 3, 60, _AXIS - 4), words, "muted", more=-2, align=align)
 
     def _value(self, value: float) -> str:
-        return percent(value) if self._shares else f"{value:.1f}"
+        return percent(value) if self.shares else f"{value:.1f}"
+
+    def _top(self, highest: float) -> float:
+        """Return the end of the vertical axis: a round value above all."""
+        return min(max(ceil(highest * 5) / 5, 0.2), 1.0) if self.shares else float(max(ceil(highest), 1))
 
 
-def _top(highest: float, shares: bool) -> float:
-    """Return the end of the axis: a round value above all."""
-    if shares:
-        return min(max(ceil(highest * 5) / 5, 0.2), 1.0)
-    return float(max(ceil(highest), 1))
+def _dot(point: tuple[float, float], frame: Box, end: float, top: float) -> tuple[float, float]:
+    x, y = point
+    return frame.x + x / end * frame.width, frame.y + frame.height * (1 - y / top)
+
+
+def _draw_names(drawing: Drawing, frame: Box, ends: Sequence[tuple[str, tuple[float, float]]]) -> None:
+    """Write the name of each curve beside its end, as far as they do not touch."""
+    taken: list[float] = []
+    for name, (x, y) in ends:
+        if any(abs(y - other) < _NAME_HEIGHT for other in taken):
+            continue
+        taken.append(y)
+        after = x + _NAME_WIDTH <= frame.right
+        place = Box(x + 8 if after else x - _NAME_WIDTH, y - (8 if after else 20), _NAME_WIDTH - 8, 16)
+        drawing.text(place, name, "muted", more=-2, align="left" if after else "right")

@@ -1,10 +1,13 @@
 """The clock of a replay, and its controls: play or pause, again, speed, skip to the end."""
 
 from PySide6.QtCore import QElapsedTimer, Qt, QTimer, Signal
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QWidget
+from PySide6.QtWidgets import QComboBox, QWidget
 
+from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.theme import SMALL, Theme
+from rdchat.ui.look.layouts import row
+from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.theme import Theme
 
 _FRAME_MS = 33
 _SPEEDS = (1, 2, 4)
@@ -23,21 +26,16 @@ class Playback(QWidget):
         self._since_frame = QElapsedTimer()
         self._frames = QTimer(self, interval=_FRAME_MS, timerType=Qt.TimerType.PreciseTimer)
         self._frames.timeout.connect(self._on_frame)
-        self.play = _button("Play", "Play or pause the replay")
-        self.again = _button("Again", "Play the same replies from the beginning")
-        self.skip = _button("Skip to end", "Show both replies whole")
+        self.play = push_button("Play", "Play or pause the replay")
+        self.again = push_button("Again", "Play the same replies from the beginning")
+        self.skip = push_button("Skip to end", "Show both replies whole")
         self.speed = QComboBox()
         for speed in _SPEEDS:
             self.speed.addItem(f"{speed}x", speed)
         self.speed.setAccessibleName("Replay speed")
-        self.speed.setToolTip("Replay speed: 1x is as the replies were written")
+        set_tip(self.speed, "Replay speed: 1x is as the replies were written")
         self.clock = ThemedLabel(theme, "", "muted", tabular=True)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(SMALL)
-        for part in (self.play, self.again, self.speed, self.skip, self.clock):
-            row.addWidget(part)
-        row.addStretch(1)
+        row(self.play, self.again, self.speed, self.skip, self.clock, None, within=self)
         self.play.clicked.connect(self.toggle)
         self.again.clicked.connect(self.restart)
         self.skip.clicked.connect(self.skip_to_end)
@@ -101,10 +99,3 @@ class Playback(QWidget):
         seconds = f"{self._clock_ms / 1000:.1f} of {self._duration_ms / 1000:.1f} s"
         self.clock.setText(seconds if self._duration_ms else "")
         self.skip.setEnabled(self._duration_ms > 0 and not self.at_end)
-
-
-def _button(text: str, tip: str) -> QPushButton:
-    button = QPushButton(text)
-    button.setAutoDefault(False)
-    button.setToolTip(tip)
-    return button

@@ -1,12 +1,13 @@
 """One reply of a race: who runs, how fast, for how long, and what is written so far."""
 
 from PySide6.QtGui import QTextCursor
-from PySide6.QtWidgets import QGridLayout, QPlainTextEdit, QProgressBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QPlainTextEdit, QProgressBar, QWidget
 
 from rdchat.services.engine.race import Replay, ReplayState
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
-from rdchat.ui.look.theme import SMALL, TIGHT, Theme
+from rdchat.ui.look.layouts import column
+from rdchat.ui.look.theme import TIGHT, Theme
 
 
 class ReplayView(QWidget):
@@ -41,12 +42,7 @@ class ReplayView(QWidget):
         head.addWidget(self.state, 2, 1)
         head.setColumnStretch(1, 1)
         head.setColumnMinimumWidth(0, self.fontMetrics().horizontalAdvance("000.0") * 2)  # figures keep their place
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(SMALL)
-        layout.addLayout(head)
-        layout.addWidget(self.progress)
-        layout.addWidget(self.text, 1)
+        column(head, self.progress, (self.text, 1), within=self)
 
     def show_name(self, name: str) -> None:
         self.name.setText(name)

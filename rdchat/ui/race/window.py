@@ -1,4 +1,4 @@
-"""The race window: prompt and way of drafting above, the two replies, and what came of it below."""
+"""The race window: prompt and drafting mode above, the two replies, and the outcome below."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +8,9 @@ from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QComboBox,
     QDialog,
-    QHBoxLayout,
-    QLabel,
     QPlainTextEdit,
     QPushButton,
     QSpinBox,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -27,7 +24,9 @@ from rdchat.services.engine.race import Race, RaceResult
 from rdchat.ui.benchmark.obstacles import Obstacles
 from rdchat.ui.look import formatting
 from rdchat.ui.look.focus import show_in_front
-from rdchat.ui.look.labels import Separator, ThemedLabel, wrapped
+from rdchat.ui.look.labels import Separator, ThemedLabel
+from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.plain_text import PlainLabel, set_tip, tip_text
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 from rdchat.ui.race.playback import Playback
 from rdchat.ui.race.replay_view import ReplayView
@@ -93,7 +92,7 @@ class RaceWindow(QDialog):
         self.prompt = QPlainTextEdit(tabChangesFocus=True)
         self.prompt.setAccessibleName("Prompt")
         self.prompt.setPlaceholderText("What both are asked")
-        self.prompt.setToolTip("Asked by itself, without the chat before it, at the chat's temperature")
+        set_tip(self.prompt, "Asked by itself, without the chat before it, at the chat's temperature")
         self.prompt.setFixedHeight(self.prompt.fontMetrics().lineSpacing() * 3 + 14)
         self.mode = QComboBox()
         self.mode.setAccessibleName("Drafting")
@@ -101,7 +100,7 @@ class RaceWindow(QDialog):
             self.mode.addItem(mode.words, mode)
         self.most_tokens = QSpinBox(minimum=16, maximum=2048, singleStep=32, value=128, suffix=" tokens")
         self.most_tokens.setAccessibleName("Tokens at most")
-        self.most_tokens.setToolTip("Where a reply ends at the latest")
+        set_tip(self.most_tokens, "Where a reply ends at the latest")
         self.start = QPushButton("Start race")
         self.start.setDefault(True)
         self.status = ThemedLabel(self._theme, "", "muted")
@@ -110,30 +109,13 @@ class RaceWindow(QDialog):
         self.problem.setWordWrap(True)
 
     def _lay_out(self) -> None:
-        choices = QHBoxLayout()
-        choices.setSpacing(SMALL)
-        choices.addWidget(QLabel("Drafting"))
-        choices.addWidget(self.mode)
-        choices.addSpacing(SMALL)
-        choices.addWidget(QLabel("At most"))
-        choices.addWidget(self.most_tokens)
-        choices.addWidget(self.status, 1)
-        choices.addWidget(self.start)
-        replies = QHBoxLayout()
-        replies.setSpacing(LARGE)
-        replies.addWidget(self.plain, 1)
-        replies.addWidget(self.drafted, 1)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(LARGE, LARGE - 4, LARGE, LARGE - 4)
-        column.setSpacing(MEDIUM)
-        column.addWidget(self.prompt)
-        column.addLayout(choices)
-        column.addWidget(self.problem)
-        column.addWidget(Separator(self._theme))
-        column.addLayout(replies, 1)
-        column.addWidget(self.playback)
-        column.addWidget(self.speed_up)
-        column.addWidget(self.verdict)
+        drafting, most = PlainLabel("Drafting"), PlainLabel("At most")
+        choices = row(drafting, self.mode, SMALL, most, self.most_tokens, (self.status, 1), self.start)
+        question = column(self.prompt, choices, self.problem, Separator(self._theme), spacing=MEDIUM)
+        replies = row((self.plain, 1), (self.drafted, 1), spacing=LARGE)
+        outcome = column(self.playback, self.speed_up, self.verdict, spacing=MEDIUM)
+        margins = LARGE, LARGE - 4, LARGE, LARGE - 4
+        column(question, (replies, 1), outcome, within=self, spacing=MEDIUM, margins=margins)
 
     def _connect(self) -> None:
         race = self._race
@@ -176,7 +158,7 @@ class RaceWindow(QDialog):
         self._result = result
         self._show_state()
         self.drafted.show_name(result.name)
-        self.drafted.name.setToolTip(wrapped(f"{result.name}. {_LETTERS}"))
+        set_tip(self.drafted.name, f"{result.name}. {_LETTERS}")
         self.plain.load(result.plain)
         self.drafted.load(result.drafted)
         self.speed_up.setText("")
@@ -206,7 +188,7 @@ class RaceWindow(QDialog):
         draft = replace(self._tried or self._drafting.settings, mode=mode)
         self._forget()
         try:
-            self._race.start(
+            self._race.begin(
                 self.prompt.toPlainText().strip(),
                 draft,
                 sampling.temperature,
@@ -225,7 +207,7 @@ class RaceWindow(QDialog):
         for replay in (self.plain, self.drafted):
             replay.load(None)
         self.drafted.show_name(Mode(self.mode.currentData()).words)
-        self.drafted.name.setToolTip("")
+        set_tip(self.drafted.name, "")
 
     def _show_outcome(self) -> None:
         if self._result is not None:
@@ -278,6 +260,7 @@ class RaceWindow(QDialog):
     def _show_modes(self) -> None:
         """Tell of each mode whether the loaded model can have it; one that cannot is named with its reason."""
         for place, mode in enumerate(_MODES):
-            tip = self._problem(mode) or formatting.MODE_EXPLANATIONS[mode]
-            self.mode.setItemData(place, wrapped(tip), Qt.ItemDataRole.ToolTipRole)
-        self.mode.setToolTip(self.mode.itemData(self.mode.currentIndex(), Qt.ItemDataRole.ToolTipRole) or "")
+            words = self._problem(mode) or formatting.MODE_EXPLANATIONS[mode]
+            self.mode.setItemData(place, tip_text(words), Qt.ItemDataRole.ToolTipRole)
+            if place == self.mode.currentIndex():
+                set_tip(self.mode, words)

@@ -8,6 +8,7 @@ from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.settings.sampling_form import SamplingForm
 
@@ -33,11 +34,11 @@ class ChatOptions(QWidget):
         self.prompt.setFixedHeight(self.prompt.fontMetrics().lineSpacing() * 4 + 12)
         self.prompt.setPlaceholderText("None. For example: You answer briefly, in plain words.")
         self.prompt.setAccessibleName("System prompt of this chat")
-        self.prompt.setToolTip("Instructions the model reads before the conversation.")
+        set_tip(self.prompt, "Instructions the model reads before the conversation.")
         self.prompt.setTabChangesFocus(True)
         self.thinking = QComboBox()
         self.thinking.setAccessibleName("Thinking in this chat")
-        self.thinking.setToolTip("Whether, or how much, the model thinks before it answers.")
+        set_tip(self.thinking, "Whether, or how much, the model thinks before it answers.")
         self._thinking_row = QWidget()
         row = QHBoxLayout(self._thinking_row)
         row.setContentsMargins(0, SMALL, 0, 0)
@@ -46,7 +47,7 @@ class ChatOptions(QWidget):
         self.form = SamplingForm(theme)
         self.source = ThemedLabel(theme, "", "muted", -1)
         self.defaults = QPushButton("Use defaults")
-        self.defaults.setToolTip("Take system prompt and sampling from the preferences again")
+        set_tip(self.defaults, "Take system prompt and sampling from the preferences again")
         self.defaults.setAutoDefault(False)
         foot = QHBoxLayout()
         foot.addWidget(self.source, 1)

@@ -30,6 +30,7 @@ from rdchat.ui.look import formatting
 from rdchat.ui.look.formatting import DEFAULT_MODEL
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
 from rdchat.ui.look.opening import SHOW_FOLDER, show_folder
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, LARGEST_TEXT, MEDIUM, SMALL, SMALLEST_TEXT, TIGHT, Theme
 from rdchat.ui.settings.sampling_form import SamplingForm
 
@@ -184,7 +185,7 @@ class Preferences(QDialog):
         row.addWidget(self.downloads_at_once)
         row.addStretch(1)
         self.downloads_at_once.setAccessibleName("Models at once")
-        self.downloads_at_once.setToolTip("How many models are downloaded at the same time; the others wait.")
+        set_tip(self.downloads_at_once, "How many models are downloaded at the same time; the others wait.")
         form.addRow("Models at once", row)
         form.addRow("Access", _left(self.token))
         form.addRow("", ThemedLabel(self._theme, "Gated and private models need a token; most need none.", "muted", -1))
@@ -250,7 +251,7 @@ def _page() -> tuple[QWidget, QFormLayout]:
 def _add(form: QFormLayout, name: str, field: QWidget, explanation: str) -> None:
     if not isinstance(field, QLabel):  # a label's name is its text
         field.setAccessibleName(name)
-    field.setToolTip(explanation)
+    set_tip(field, explanation)
     form.addRow(name, field)
 
 

@@ -8,7 +8,6 @@ from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QDoubleSpinBox,
     QFormLayout,
-    QLabel,
     QPlainTextEdit,
     QVBoxLayout,
     QWidget,
@@ -16,7 +15,8 @@ from PySide6.QtWidgets import (
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.ui.look.labels import ThemedLabel, wrapped
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.plain_text import PlainLabel, set_tip
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 
 _WIDEST = 9_999_999.0
@@ -135,10 +135,10 @@ class SamplingForm(QWidget):
         return field
 
     def _add_row(self, name: str, field: QWidget, explanation: str) -> None:
-        label = QLabel(name)
+        label = PlainLabel(name)
         label.setBuddy(field)
         for part in (label, field):
-            part.setToolTip(wrapped(explanation))
+            set_tip(part, explanation)
         field.setAccessibleName(name)
         field.setAccessibleDescription(explanation)
         self._form.addRow(label, field)

@@ -11,6 +11,7 @@ from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.labels import ElidedLabel
 from rdchat.ui.look.open_menu import refill
+from rdchat.ui.look.plain_text import button_text
 from rdchat.ui.look.theme import MEDIUM, TIGHT, Theme
 
 
@@ -68,7 +69,7 @@ class FilterButton(IconButton):
             menu.actions()[-1].setEnabled(False)
 
     def _add(self, words: str, query: SearchQuery) -> None:
-        action = QAction(words.replace("&", "&&"), self._menu, checkable=True, checked=query == self.chosen)
+        action = QAction(button_text(words), self._menu, checkable=True, checked=query == self.chosen)
         action.triggered.connect(lambda: self.choose(query))
         self._menu.addAction(action)
 

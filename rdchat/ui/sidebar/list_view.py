@@ -5,11 +5,11 @@ from PySide6.QtGui import QDragLeaveEvent, QDragMoveEvent, QDropEvent, QKeyEvent
 from PySide6.QtWidgets import QAbstractItemDelegate, QFrame, QListView, QWidget
 
 from rdchat.chat.conversation import Conversation, Folder
-from rdchat.chat.listing import ChatRow, FolderRow, Row, SectionRow
+from rdchat.chat.listing import ChatRow, FolderRow, Key, Listing, Row, SectionRow, key_of
 from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.sidebar.row_painter import RowPainter
-from rdchat.ui.sidebar.rows import Key, SidebarRows, key_of
+from rdchat.ui.sidebar.rows import SidebarRows
 
 _DELETE = (Qt.Key.Key_Delete, Qt.Key.Key_Backspace)
 _RETURN = (Qt.Key.Key_Return, Qt.Key.Key_Enter)
@@ -74,14 +74,14 @@ class SidebarListView(QListView):
         assert isinstance(row, ChatRow)
         return row.conversation
 
-    def show_rows(self, rows: list[Row], matcher: WordMatcher, in_bin: bool = False) -> None:
+    def show_rows(self, rows: Listing, matcher: WordMatcher, in_bin: bool = False) -> None:
         """Show other rows, and what is searched for in them; the place and the folder that is current stay."""
         bar, current, height = self.verticalScrollBar(), self.current_row, self.painter.row_height
         place = bar.value()
         self.painter.in_bin, self.painter.matcher = in_bin, matcher
         self.selectionModel().blockSignals(True)  # the first row of a new list becomes nobody's choice
         if self.painter.row_height != height:
-            self.rows.set_rows([])
+            self.rows.set_rows(Listing())
         if self.rows.set_rows(rows, in_bin):
             self.doItemsLayout()
             bar.setValue(place)

@@ -9,6 +9,7 @@ from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.icons import line_icon
 from rdchat.ui.look.labels import ElidedLabel, Separator
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 
 _NAMES = {Place.CHATS: "Chats", Place.ARCHIVE: "Archive", Place.BIN: "Bin"}
@@ -91,7 +92,7 @@ class PlaceBar(QWidget):
         button.setText(name)
         button.setFont(control_font(-1))
         button.setAccessibleName(name)
-        button.setToolTip("Chats put aside" if place is Place.ARCHIVE else "Deleted chats, kept for 30 days")
+        set_tip(button, "Chats put aside" if place is Place.ARCHIVE else "Deleted chats, kept for 30 days")
         button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         button.setIconSize(QSize(16, 16))
         button.setProperty("icon_name", icon)
@@ -125,7 +126,7 @@ class BinBar(QWidget):
             ("Empty…", "Delete everything in the bin for good", self.empty_requested),
         ):
             button = QPushButton(words)
-            button.setToolTip(tip)
+            set_tip(button, tip)
             button.setMinimumWidth(0)
             button.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
             button.clicked.connect(asked)

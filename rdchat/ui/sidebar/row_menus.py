@@ -7,10 +7,10 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import Conversation, Folder
-from rdchat.chat.listing import ChatRow, FolderRow, Row
+from rdchat.chat.listing import ChatRow, FolderRow, Key, Row
 from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.services.order.chat_order import Place
-from rdchat.ui.sidebar.rows import Key
+from rdchat.ui.look.plain_text import button_text
 
 
 class RowMenus:
@@ -113,7 +113,7 @@ def _in_order(folders: tuple[Folder, ...]) -> list[Folder]:
 
 
 def _add(menu: QMenu, words: str, act: Callable[[], object]) -> QAction:
-    action = QAction(words.replace("&", "&&")[:200], menu)
+    action = QAction(button_text(words), menu)
     action.triggered.connect(lambda _checked=False: act())
     menu.addAction(action)
     return action

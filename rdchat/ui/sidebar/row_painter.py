@@ -7,8 +7,8 @@ from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPalette, QText
 from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from rdchat.chat.listing import ChatRow, FolderRow, SectionRow
-from rdchat.chat.organiser import KEPT_DAYS
 from rdchat.chat.search_words import WordMatcher
+from rdchat.chat.storage.bin_dates import KEPT_DAYS
 from rdchat.ui.look.formatting import counted, day_words
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.row_ground import RADIUS, paint_row_ground

@@ -3,21 +3,21 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
-from PySide6.QtCore import QAbstractListModel, QByteArray, QMimeData, QModelIndex, QPersistentModelIndex, Qt, Signal
+from PySide6.QtCore import QByteArray, QMimeData, QModelIndex, QPersistentModelIndex, QStringListModel, Qt, Signal
 from PySide6.QtWidgets import QWidget
 
-from rdchat.chat.listing import FOLDERS, PINNED, ChatRow, FolderRow, Row, SectionRow
+from rdchat.chat.listing import FOLDERS, PINNED, ChatRow, FolderRow, Key, Listing, Row, SectionRow, key_of
+from rdchat.errors import StorageError
 from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.plain_text import tip_text
 
 _Index = QModelIndex | QPersistentModelIndex
-_ROOT = QModelIndex()
 _MIME = "application/x-rdchat-row"
 _LONG = 24  # characters
+_SEARCHED = 1000  # rows: the search field is for more
 ROW = Qt.ItemDataRole.UserRole
-
-type Key = tuple[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +28,11 @@ class DropTarget:
     folder_id: int | None = None
 
 
-def key_of(row: Row) -> Key:
-    """Return what a row is known by."""
-    if isinstance(row, ChatRow):
-        return "chat", row.conversation.id
-    return ("folder", row.folder.id) if isinstance(row, FolderRow) else ("section", row.words)
+class SidebarRows(QStringListModel):
+    """Sections, folders and conversations, one below the other; those that are in view are read.
 
-
-class SidebarRows(QAbstractListModel):
-    """Sections, folders and conversations, one below the other.
+    The strings are empty and only counted: Qt asks for the number of rows with each row that it lays out, and a
+    `rowCount` of Python's would take 100,000 of them half a second.
 
     An edited title changes nothing here: `rename_submitted` and `folder_renamed` carry it, and the store's list
     follows.
@@ -48,23 +44,22 @@ class SidebarRows(QAbstractListModel):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._rows: list[Row] = []
-        self._shapes: list[tuple[Key, int]] = []
+        self._rows = Listing()
         self._in_bin = False
 
-    def set_rows(self, rows: Sequence[Row], in_bin: bool = False) -> bool:
-        """Show these rows; False where they are those of before, so that a view keeps its place."""
-        new, self._in_bin = list(rows), in_bin
-        before, self._shapes = self._shapes, list(map(_shape, new))
-        if self._shapes == before:
-            self._rows = new
-            if new:
-                self.dataChanged.emit(self.index(0), self.index(len(new) - 1))
-            return False
-        self.beginResetModel()
-        self._rows = new
-        self.endResetModel()
-        return True
+    def set_rows(self, rows: Listing, in_bin: bool = False) -> bool:
+        """Show these rows; False where as many stand at each place as before, so that a view keeps its place."""
+        before, self._rows, self._in_bin = self._rows, rows, in_bin
+        if len(rows) != len(before):
+            self.setStringList([""] * len(rows))
+            return True
+        if rows.shape != before.shape:
+            self.beginResetModel()
+            self.endResetModel()
+            return True
+        if rows:
+            self.dataChanged.emit(self.index(0), self.index(len(rows) - 1))
+        return False
 
     @property
     def in_bin(self) -> bool:
@@ -73,16 +68,21 @@ class SidebarRows(QAbstractListModel):
 
     def place_of(self, key: Key) -> int | None:
         """Return where a row stands; a conversation or folder that is not shown stands nowhere."""
-        return next((place for place, row in enumerate(self._rows) if key_of(row) == key), None)
+        try:
+            return self._rows.place_of(key)
+        except StorageError:  # whoever asked for it to be shown is told why it is not
+            return None
 
     def row_of(self, conversation_id: int) -> int | None:
         return self.place_of(("chat", conversation_id))
 
     def row_at(self, index: _Index) -> Row | None:
-        return self._rows[index.row()] if index.isValid() and index.row() < len(self._rows) else None
-
-    def rowCount(self, parent: _Index = _ROOT) -> int:
-        return 0 if parent.isValid() else len(self._rows)
+        if not index.isValid() or index.row() >= len(self._rows):
+            return None
+        try:
+            return self._rows[index.row()]
+        except StorageError:  # the row stays empty until the list is read again
+            return None
 
     def flags(self, index: _Index) -> Qt.ItemFlag:
         row, flag = self.row_at(index), Qt.ItemFlag
@@ -102,8 +102,18 @@ class SidebarRows(QAbstractListModel):
         if role == Qt.ItemDataRole.AccessibleTextRole:
             return _spoken(row)
         if role == Qt.ItemDataRole.ToolTipRole:
-            return wrapped(_title(row)) if len(_title(row)) > _LONG else None
+            return tip_text(_title(row)) if len(_title(row)) > _LONG else None
         return row if role == ROW else None
+
+    def match(
+        self, start: _Index, role: int, value: object, hits: int = 1, flags: Qt.MatchFlag = Qt.MatchFlag.MatchStartsWith
+    ) -> list[QModelIndex]:
+        """Find the row that a person goes to by typing: the first whose title begins so, not far below `start`."""
+        typed = str(value).casefold()
+        near = range(start.row(), start.row() + min(len(self._rows), _SEARCHED))
+        indexes = (self.index(place % len(self._rows)) for place in near)
+        found = (index for index in indexes if str(self.data(index, role) or "").casefold().startswith(typed))
+        return list(islice(found, 1))
 
     def setData(self, index: _Index, value: object, role: int = Qt.ItemDataRole.EditRole) -> bool:
         title, row = str(value).strip(), self.row_at(index)
@@ -162,7 +172,7 @@ class SidebarRows(QAbstractListModel):
         """Folders are nested once: one that holds others goes to the top only."""
         if target is None or target.kind == "pinned":
             return None
-        folders = {row.folder.id: row.folder for row in self._rows if isinstance(row, FolderRow)}
+        folders = {folder.id: folder for folder in self._rows.folders}
         into = folders.get(target.folder_id) if target.folder_id is not None else None
         if into is None:
             return DropTarget("outside")
@@ -170,21 +180,15 @@ class SidebarRows(QAbstractListModel):
         return None if into.id == key[1] or into.parent_id is not None or holds else target
 
     def _target(self, place: int) -> DropTarget | None:
-        row = self._rows[place]
+        row = self.row_at(self.index(place))
         if isinstance(row, FolderRow):
             return DropTarget("folder", row.folder.id)
         if isinstance(row, ChatRow) and row.depth:
             return DropTarget("folder", row.conversation.folder_id)
-        above = (each for each in self._rows[place::-1] if isinstance(each, SectionRow))
-        section = next(above, None)
+        section = self._rows.section_of(place)
         if section is None:
             return None  # what a search found, the archive
         return DropTarget("pinned") if section.words == PINNED else DropTarget("outside")
-
-
-def _shape(row: Row) -> tuple[Key, int]:
-    """Return what decides a row's place."""
-    return key_of(row), row.depth if not isinstance(row, SectionRow) else 0
 
 
 def _title(row: Row) -> str:

@@ -8,7 +8,7 @@ from PySide6.QtGui import QAction, QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import Conversation, Folder
-from rdchat.chat.listing import ChatRow, FolderRow
+from rdchat.chat.listing import ChatRow, FolderRow, Key
 from rdchat.chat.search_words import WordMatcher
 from rdchat.chat.storage.search_reader import SearchQuery
 from rdchat.services.chat.conversation_desk import ConversationDesk
@@ -16,13 +16,14 @@ from rdchat.services.order.chat_order import Place, named
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.icons import line_icon
 from rdchat.ui.look.labels import Ground, ThemedLabel
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.questions import ask
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.sidebar.filters import FilterButton, FilterLine
 from rdchat.ui.sidebar.list_view import SidebarListView
 from rdchat.ui.sidebar.places import BinBar, PlaceBar, PlaceHeader
 from rdchat.ui.sidebar.row_menus import RowMenus
-from rdchat.ui.sidebar.rows import DropTarget, Key
+from rdchat.ui.sidebar.rows import DropTarget
 
 _SEARCH_DELAY_MS = 120  # typing does not query the store for every letter
 _EMPTY = {
@@ -81,7 +82,7 @@ class Sidebar(Ground):
             return
         listing = self._desk.listing
         searching, in_bin = bool(listing.query), listing.place is Place.BIN and not listing.query
-        matcher, rows = self.list.painter.matcher, listing.rows()
+        matcher, rows = self.list.painter.matcher, listing.rows
         if matcher.search != (words := " ".join(listing.query.words.split())):
             matcher = WordMatcher(words)
         self.list.show_rows(rows, matcher, in_bin)
@@ -146,7 +147,7 @@ class Sidebar(Ground):
         search = QLineEdit()
         search.setPlaceholderText("Search")
         search.setAccessibleName("Search conversations")
-        search.setToolTip("Search titles and messages")
+        set_tip(search, "Search titles and messages")
         search.setClearButtonEnabled(True)
         search.installEventFilter(self)
         return search
@@ -219,7 +220,7 @@ class Sidebar(Ground):
 
     def _drop(self, key: Key, target: DropTarget) -> None:
         kind, number = key
-        chat = next((chat for chat in self._desk.listing.all if kind == "chat" and chat.id == number), None)
+        chat = self._desk.find(number) if kind == "chat" and isinstance(number, int) else None
         folder = self._order.folder(number) if kind == "folder" and isinstance(number, int) else None
         if chat is not None and target.kind == "pinned":
             self._order.set_pinned(chat, pinned=True)
@@ -236,7 +237,7 @@ class Sidebar(Ground):
     def _show_everything(self, conversation_id: int) -> None:
         """Leave whatever hides a conversation: a search, the archive, a folder that is shut."""
         self.show_place(Place.CHATS)
-        chat = next((chat for chat in self._desk.listing.all if chat.id == conversation_id), None)
+        chat = self._desk.find(conversation_id)
         if chat is None:
             return
         if chat.archived:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetricsF, QHelpEvent, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.plain_text import set_tip, show_tip
 from rdchat.ui.look.theme import Theme, control_font
 
 _HEIGHT, _WIDEST, _GAP = 72, 48.0, 16.0
@@ -46,7 +46,7 @@ class BarChart(QWidget):
         self.bars: tuple[Bar, ...] = ()
         self.setFont(control_font(-2, tabular=True))
         self.setAccessibleName(name)
-        self.setToolTip(wrapped(definition))
+        set_tip(self, definition)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         theme.changed.connect(self.update)
 
@@ -64,7 +64,7 @@ class BarChart(QWidget):
             step = self._step()
             place = int(event.pos().x() / step) if step else len(self.bars)
             if place < len(self.bars):
-                QToolTip.showText(event.globalPos(), wrapped(f"{self.bars[place].words}. {self._definition}"), self)
+                show_tip(event.globalPos(), f"{self.bars[place].words}. {self._definition}", self)
                 return True
         return super().event(event)
 

@@ -13,7 +13,8 @@ from rdchat.inference.api.reply_statistics import AutoChoice
 from rdchat.inference.api.requests import MOST_BEAM_ROWS, MOST_DRAFT_TOKENS, DraftSettings, Mode
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.look import formatting
-from rdchat.ui.look.labels import ThemedLabel, wrapped
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.plain_text import PlainLabel, set_tip
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.speed.fields import CalmComboBox, CalmSpinBox, FolderPicker
 from rdchat.ui.speed.section import Section
@@ -49,7 +50,7 @@ class DraftControls(Section):
     def _build_mode(self) -> None:
         self.mode = self.add(CalmComboBox())
         self.mode.setAccessibleName("Draft mode")
-        self.mode.setToolTip(wrapped(_WHO))
+        set_tip(self.mode, _WHO)
         for mode in Mode:
             self.mode.addItem(mode.words, mode)
         self.explanation = self._add_words("muted")
@@ -57,8 +58,9 @@ class DraftControls(Section):
         self.choice.setAlignment(Qt.AlignmentFlag.AlignTop)
         room = self.choice.fontMetrics().lineSpacing() * _CHOICE_LINES
         self.choice.setMinimumHeight(room)  # it changes many times in a reply, and what stands below keeps its place
-        self.choice.setToolTip(
-            wrapped("What the automatic mode does at this moment, and why. 4 x 5 is beam width 4 and beam length 5.")
+        set_tip(
+            self.choice,
+            "What the automatic mode does at this moment, and why. 4 x 5 is beam width 4 and beam length 5.",
         )
         self.problem = self._add_words("warning")
         self.copy = self.add(QPushButton(_COPY))
@@ -105,7 +107,7 @@ class DraftControls(Section):
         return grid
 
     def _add_field(self, grid: QGridLayout, label: str, field: QWidget, row: int) -> None:
-        words = self._labels[field] = QLabel(label)
+        words = self._labels[field] = PlainLabel(label)
         words.setBuddy(field)
         field.setAccessibleName(label)
         grid.addWidget(words, row, 0)
@@ -131,9 +133,12 @@ class DraftControls(Section):
             (self.lookup_branch, "Also propose what followed the same words earlier in the chat."),
         ):
             modes = " and ".join(mode.words for mode in self._used_in[field])
+            explanation = f"{words} Used by: {modes}."
             for part in (field, self._labels.get(field)):
-                if part is not None:
-                    part.setToolTip(wrapped(f"{words} Used by: {modes}."))
+                if isinstance(part, FolderPicker):
+                    part.explain(explanation)
+                elif part is not None:
+                    set_tip(part, explanation)
             field.setAccessibleDescription(words)
 
     def _connect(self) -> None:
@@ -202,7 +207,7 @@ class DraftControls(Section):
         self.problem.set_color("warning" if serious else "muted")
         self.problem.setVisible(bool(problem))
         self.copy.setVisible(option is not None and bool(option.command))
-        self.copy.setToolTip(wrapped(option.command) if option else "")
+        set_tip(self.copy, option.command if option else "")
         applies = self._drafting.applies
         self.applies.setText(f"Applies {applies}." if applies else "")
         self.applies.setVisible(bool(applies))
@@ -226,8 +231,8 @@ class DraftControls(Section):
             return "Looking whether it can run…", False
         if option is not None and not option.available:
             return f"{option.reason} Until then, replies are decoded plainly.", True
-        if self._drafting.plain_reason:
-            return f"The last reply was decoded plainly. {self._drafting.plain_reason}", True
+        if self._drafting.last_problem:
+            return self._drafting.last_problem, True
         return (option.reason if option else ""), False
 
     def _change(self, **values: object) -> None:

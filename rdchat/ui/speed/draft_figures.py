@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.ui.look import definitions, formatting
-from rdchat.ui.look.labels import ThemedLabel, wrapped
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.bars import Bar, BarChart
 from rdchat.ui.speed.section import Section
@@ -23,7 +24,7 @@ class DraftFigures(Section):
 
     def _add_chart(self, name: str, definition: str) -> BarChart:
         heading = self.add(ThemedLabel(self.theme, name, "muted"))
-        heading.setToolTip(wrapped(definition))
+        set_tip(heading, definition)
         heading.setContentsMargins(0, TIGHT, 0, 0)
         return self.add(BarChart(self.theme, name, definition))
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QHelpEvent, QResizeEvent, QWheelEvent
-from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QSizePolicy, QSpinBox, QToolTip
+from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QSizePolicy, QSpinBox
 
-from rdchat.inference.api.drafter_facts import InstalledDrafter
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.labels import wrapped
 from rdchat.ui.look.open_menu import refill
+from rdchat.ui.look.plain_text import button_text, set_tip, show_tip
 
 _MOST_REASONS = 20  # in a tip
 _MENU_ROOM = 36  # pixels of a button's frame and its menu arrow
@@ -64,11 +64,12 @@ class FolderPicker(QPushButton):
         self,
         none: str,
         recent: Callable[[], Iterable[str]],
-        installed: Callable[[], Sequence[InstalledDrafter]] = tuple,
+        installed: Callable[[], Sequence[ModelCard]] = tuple,
     ) -> None:
         super().__init__()
         self._none, self._recent, self._installed = none, recent, installed
         self._chosen: str | None = None
+        self._explanation = ""
         self._shown: tuple[object, ...] = ()  # in the menu
         self._menu = QMenu(self)
         self._menu.setToolTipsVisible(True)
@@ -83,6 +84,11 @@ class FolderPicker(QPushButton):
     def minimumSizeHint(self) -> QSize:
         return self.sizeHint()
 
+    def explain(self, words: str) -> None:
+        """Say in the tooltip what is chosen here, below the name of what is chosen."""
+        self._explanation = words
+        set_tip(self, words)
+
     def show_chosen(self, name: str | None) -> None:
         self._chosen = name
         self.setAccessibleDescription(name or self._none)
@@ -90,7 +96,7 @@ class FolderPicker(QPushButton):
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() is QEvent.Type.ToolTip and self._chosen is not None:
-            QToolTip.showText(event.globalPos(), f"{wrapped(self._chosen)}{self.toolTip()}", self)
+            show_tip(event.globalPos(), f"{self._chosen}\n\n{self._explanation}".strip(), self)
             return True
         return super().event(event)
 
@@ -101,7 +107,7 @@ class FolderPicker(QPushButton):
     def _elide(self) -> None:
         words = self._none if self._chosen is None else Path(self._chosen).name
         room = self.width() - _MENU_ROOM
-        self.setText(self.fontMetrics().elidedText(words, Qt.TextElideMode.ElideMiddle, room))
+        self.setText(button_text(self.fontMetrics().elidedText(words, Qt.TextElideMode.ElideMiddle, room)))
 
     def refresh(self) -> None:
         """Show in an open menu what has been found since."""
@@ -131,21 +137,21 @@ class FolderPicker(QPushButton):
         """List what was found by place, and in one line what does not fit, whose tip has the reasons."""
         found = self._installed()
         for place in dict.fromkeys(each.place for each in found):
-            here = [each for each in found if each.place == place and each.drafter not in listed]
+            here = [each for each in found if each.place == place and each.model not in listed]
             fit = [each for each in here if not each.problem]
             unfit = [f"{each.name}: {each.problem}" for each in here if each.problem]
             if here:
-                self._menu.addSection(place)
+                self._menu.addSection(button_text(place))
             for each in fit:
-                self._add(f"{each.name}  ·  {each.kind.words}" if each.kind else each.name, each.drafter)
+                self._add(f"{each.name}  ·  {each.kind.words}" if each.kind else each.name, each.model)
             if unfit:
                 more = len(unfit) - _MOST_REASONS
                 left_out = self._menu.addAction(f"{counted(len(unfit), 'drafter')} that cannot be used here")
-                left_out.setToolTip("\n".join([*unfit[:_MOST_REASONS], *([f"and {more} more"] if more > 0 else [])]))
+                set_tip(left_out, "\n".join([*unfit[:_MOST_REASONS], *([f"and {more} more"] if more > 0 else [])]))
                 left_out.setEnabled(False)
 
     def _add(self, words: str, name: str | None) -> None:
-        action = QAction(words, self._menu, checkable=True, checked=self._chosen == name)
-        action.setToolTip(name or words)
+        action = QAction(button_text(words), self._menu, checkable=True, checked=self._chosen == name)
+        set_tip(action, name or words)
         action.triggered.connect(lambda: self.picked.emit(name))
         self._menu.addAction(action)

@@ -7,7 +7,8 @@ from PySide6.QtWidgets import QAbstractButton, QHBoxLayout, QSizePolicy, QVBoxLa
 from rdchat.ui.look import formatting
 from rdchat.ui.look.focus import paint_focus
 from rdchat.ui.look.icons import line_pixmap
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, wrapped
+from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
 
 _CHEVRON = 12
@@ -29,7 +30,7 @@ class FigureRow(QWidget):
         self.show_value(formatting.NONE)
 
     def define(self, definition: str) -> None:
-        self.setToolTip(wrapped(definition))
+        set_tip(self, definition)
 
     def show_value(self, words: str) -> None:
         if words != self.value.text():
@@ -60,7 +61,7 @@ class SectionHead(QAbstractButton):
 
     def _describe(self, unfolded: bool) -> None:
         self.setAccessibleName(f"{self.text()}, {'unfolded' if unfolded else 'folded'}")
-        self.setToolTip(f"{'Fold' if unfolded else 'Unfold'} {self.text()}")
+        set_tip(self, f"{'Fold' if unfolded else 'Unfold'} {self.text()}")
 
     def paintEvent(self, event: QPaintEvent) -> None:
         colors = self._theme.colors

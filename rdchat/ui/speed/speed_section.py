@@ -5,7 +5,8 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.ui.look import definitions, formatting
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, wrapped
+from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.speed.section import FigureRow
 from rdchat.ui.speed.sparkline import Sparkline
@@ -26,9 +27,7 @@ class SpeedSection(QWidget):
         self.acceptance = Tile(theme, "Acceptance rate", definitions.ACCEPTANCE)
         self.per_call = Tile(theme, "Tokens per call", definitions.TOKENS_PER_CALL)
         self.sparkline = Sparkline(theme)
-        self.sparkline.setToolTip(
-            wrapped("Decode speed during this reply, from zero up; each point is a quarter of a second.")
-        )
+        set_tip(self.sparkline, "Decode speed during this reply, from zero up; each point is a quarter of a second.")
         tiles = QHBoxLayout()
         tiles.setSpacing(SMALL)
         tiles.addWidget(self.acceptance, 1)
@@ -55,9 +54,8 @@ class SpeedSection(QWidget):
         row.addWidget(self.ratio, 0, bottom)
         unit.setContentsMargins(0, 0, 0, 4)
         self.ratio.setContentsMargins(0, 0, 0, 2)
-        definition = wrapped(definitions.SPEED)
-        self.decode.setToolTip(definition)
-        unit.setToolTip(definition)
+        set_tip(self.decode, definitions.SPEED)
+        set_tip(unit, definitions.SPEED)
         return head
 
     def show_statistics(self, statistics: Statistics) -> None:
@@ -78,7 +76,7 @@ class SpeedSection(QWidget):
         self.ratio.setText(formatting.ratio(ratio))
         told = " Its colour tells a gain or a loss that is larger than that." if error else ""
         within = f" It may be {formatting.percent(error)} off, since its baseline is older.{told}" if error else ""
-        self.ratio.setToolTip(wrapped(f"{definitions.RATIO}{within}"))
+        set_tip(self.ratio, f"{definitions.RATIO}{within}")
         self.ratio.setAccessibleName(f"{ratio:.2f} times as fast as plain decoding")
         sure = 1 + max(error, _ALIKE)
         self.ratio.set_color("success" if ratio > sure + _ROUNDING else "warning" if ratio < 1 / sure else "text")
@@ -96,7 +94,7 @@ class Tile(QWidget):
         column.setSpacing(0)
         column.addWidget(self.value)
         column.addWidget(ElidedLabel(theme, name, "muted", -1))
-        self.setToolTip(wrapped(definition))
+        set_tip(self, definition)
         self.show_value(formatting.NONE)
 
     def show_value(self, words: str) -> None:

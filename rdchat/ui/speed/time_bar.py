@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize
 from PySide6.QtGui import QColor, QHelpEvent, QPainter, QPainterPath, QPaintEvent
-from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.inference.api.shown_ledger import Spent
-from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.plain_text import show_tip
 from rdchat.ui.look.stage_words import stage_words
 from rdchat.ui.look.theme import Theme
 
@@ -45,7 +45,7 @@ class TimeBar(QWidget):
             for spent, area in self._areas().items():
                 if area.left() <= event.pos().x() < area.right():
                     words = f"{spent}, {self.shares[spent]:.0%}: {stage_words(spent)}"
-                    QToolTip.showText(event.globalPos(), wrapped(words), self)
+                    show_tip(event.globalPos(), words, self)
                     return True
         return super().event(event)
 

@@ -9,7 +9,8 @@ from PySide6.QtWidgets import QHBoxLayout, QPushButton, QSizePolicy, QWidget
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.shown_ledger import Spent, spent_ms
 from rdchat.ui.look import formatting
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, wrapped
+from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.stage_words import stage_words
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.speed.section import Section
@@ -33,7 +34,7 @@ class TimeSection(Section):
         }
         self.whole = self.add(TimeRow(theme, "Whole reply", _WHOLE))
         self.ledger = self.add(QPushButton("Time ledger…"))
-        self.ledger.setToolTip("Show all stages, of all replies since the app was started")
+        set_tip(self.ledger, "Show all stages, of all replies since the app was started")
         self.ledger.setAutoDefault(False)
         self.ledger.clicked.connect(self.ledger_requested)
         self._show({})
@@ -77,7 +78,7 @@ class TimeRow(QWidget):
         row.addWidget(ElidedLabel(theme, name, "text" if swatch else "muted"), 1)
         row.addWidget(self.time)
         row.addWidget(self.share)
-        self.setToolTip(wrapped(definition))
+        set_tip(self, definition)
         self.show_time(0.0, None)
 
     def show_time(self, milliseconds: float, share: float | None) -> None:

@@ -11,6 +11,7 @@ from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
@@ -43,7 +44,7 @@ class CutMark(QWidget):
         self.label.setWordWrap(True)
         self.label.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.button = TextButton("Tell it all again", theme, self)
-        self.button.setToolTip("Gives the model the whole chat again; nothing was deleted")
+        set_tip(self.button, "Gives the model the whole chat again; nothing was deleted")
         self.button.clicked.connect(self.undo_requested)
         self.title: ThemedLabel | None = None
         self.summary: TextBody | None = None

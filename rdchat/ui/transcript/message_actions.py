@@ -2,11 +2,12 @@
 
 from PySide6.QtCore import QObject, QPoint, Qt, Signal
 from PySide6.QtGui import QPalette
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.requests import Role
 from rdchat.ui.look.buttons import CopyButton, IconButton
+from rdchat.ui.look.plain_text import PlainLabel, set_tip
 from rdchat.ui.look.theme import Theme, control_font
 from rdchat.ui.transcript.reply_details import FactsLine, ReplyDetails
 from rdchat.ui.transcript.reply_facts import facts
@@ -149,7 +150,7 @@ class _Stepper(QObject):
         self.previous.clicked.connect(lambda: self.step_requested.emit(-1))
         self.next = IconButton("next", self.tr("Next alternative"), theme, parent)
         self.next.clicked.connect(lambda: self.step_requested.emit(1))
-        self.place = QLabel(parent)
+        self.place = PlainLabel(parent=parent)
         self.place.setFont(control_font(-1, tabular=True))
         self.place.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.restyle()
@@ -162,7 +163,7 @@ class _Stepper(QObject):
         place = self.tr("%d of %d") % (message.sibling + 1, message.siblings) if several else ""
         edited = self.tr("edited") if several else self.tr("Edited")
         self.place.setText(", ".join(part for part in (place, edited if message.edited else "") if part))
-        self.place.setToolTip(self.tr("You changed the text of this reply") if message.edited else "")
+        set_tip(self.place, self.tr("You changed the text of this reply") if message.edited else "")
         self.previous.setEnabled(message.sibling > 0)
         self.next.setEnabled(message.sibling + 1 < message.siblings)
 

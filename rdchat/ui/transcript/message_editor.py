@@ -4,6 +4,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QInputMethodEvent, QKeyEvent, QKeySequence, QPainter, QPaintEvent, QTextCursor
 from PySide6.QtWidgets import QDialogButtonBox, QFrame, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import RADIUS, SMALL, Theme
 
 _LEAST_LINES, _MOST_LINES = 3, 16
@@ -43,9 +44,9 @@ class MessageEditor(QWidget):
         self._save.setDefault(True)
         if of_reply:
             keys = QKeySequence("Ctrl+Return").toString(QKeySequence.SequenceFormat.NativeText)
-            self._save.setToolTip(self.tr("Keeps your version beside the model's own (%s)") % keys)
+            set_tip(self._save, self.tr("Keeps your version beside the model's own (%s)") % keys)
         else:
-            self._save.setToolTip(self.tr("Keeps this version beside the old one and asks for a new reply"))
+            set_tip(self._save, self.tr("Keeps this version beside the old one and asks for a new reply"))
         cancel = QPushButton(self.tr("Cancel"), self)
         buttons = QDialogButtonBox(self)
         buttons.addButton(cancel, QDialogButtonBox.ButtonRole.RejectRole)

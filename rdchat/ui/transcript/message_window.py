@@ -1,12 +1,13 @@
 """Which messages have widgets: a window that slides over a conversation of any length."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 FIRST = 2  # messages shown at once when a conversation opens; the view asks for more where they leave it empty
 AROUND = 16  # and where it opens in its midst: more than a screen of them on either side
 OPENED = 60  # and as soon as those are drawn
 _GROWTH = 2
-STEP = 30
+STEP = 10
 MOST = 150
 
 
@@ -35,14 +36,19 @@ class MessageWindow:
         self.start = max(0, self.start - _GROWTH, self.end - OPENED)
         return True
 
-    def keep(self, total: int) -> None:
-        """Take a new number of messages, and stay at the end if that was shown."""
-        if self.at_end or self.end > total:
-            size = max(FIRST, self.end - self.start)
-            self.total = self.end = total
-            self.start = max(0, total - size)
+    def keep(self, total: int, kept: Sequence[int], *, at_end: bool) -> None:
+        """Take a new number of messages, and show few that were not shown before: each takes milliseconds to make.
+
+        Args:
+            total: The new number.
+            kept: Places, in the new conversation, of messages that are shown already; one at least.
+            at_end: The end is to be shown; otherwise those messages stay.
+        """
+        self.total, last = total, max(kept) + 1
+        if at_end and total - last > AROUND:
+            self.show_latest(total)
         else:
-            self.total = total
+            self.start, self.end = min(kept), total if at_end else min(total, last + STEP)
 
     @property
     def at_end(self) -> bool:

@@ -8,7 +8,8 @@ from PySide6.QtWidgets import QFrame, QSizePolicy, QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import Message
 from rdchat.ui.look.buttons import TextButton
-from rdchat.ui.look.labels import ThemedLabel, wrapped
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 from rdchat.ui.speed.section import FigureRow
 from rdchat.ui.transcript.reply_facts import facts, summary
@@ -37,7 +38,7 @@ class FactsLine(QWidget):
     def show_message(self, message: Message) -> None:
         self._parts = summary(message)
         self.setAccessibleDescription(", ".join(self._parts))
-        self.setToolTip(wrapped(_BETWEEN.join(self._parts)) if self._parts else "")
+        set_tip(self, _BETWEEN.join(self._parts) if self._parts else "")
         self.update()
 
     def set_concealed(self, concealed: bool) -> None:

@@ -169,6 +169,8 @@ def _rounds(statistics: Statistics) -> list[Fact]:
     if statistics.verified_nodes:
         nodes = formatting.decimal(statistics.verified_nodes / rounds)
         found.append(Fact("Verified nodes per round", nodes, definitions.NODES))
+    if statistics.dropped_drafts:
+        found.append(Fact("Dropped drafts", formatting.count(statistics.dropped_drafts), definitions.DROPPED_DRAFTS))
     if statistics.host_syncs and calls:
         syncs = formatting.decimal(statistics.host_syncs / calls)
         found.append(Fact("Host syncs per round", syncs, definitions.HOST_SYNCS))

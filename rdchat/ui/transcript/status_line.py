@@ -2,9 +2,10 @@
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QColor, QPalette
-from PySide6.QtWidgets import QLabel, QWidget
+from PySide6.QtWidgets import QWidget
 
 from rdchat.ui.look.buttons import TextButton
+from rdchat.ui.look.plain_text import PlainLabel
 from rdchat.ui.look.theme import SMALL, Theme, control_font
 
 
@@ -17,8 +18,7 @@ class StatusLine(QWidget):
         super().__init__(parent)
         self._theme = theme
         self._failed = False
-        self._label = QLabel(self)
-        self._label.setTextFormat(Qt.TextFormat.PlainText)
+        self._label = PlainLabel(parent=self)
         self._label.setFont(control_font())
         self._label.setWordWrap(True)
         self._label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)

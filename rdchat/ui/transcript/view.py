@@ -25,7 +25,7 @@ from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.text_body import Work
 from rdchat.ui.transcript.message_column import MessageColumn
 from rdchat.ui.transcript.message_widget import MessageWidget
-from rdchat.ui.transcript.message_window import MessageWindow
+from rdchat.ui.transcript.message_window import MOST, STEP, MessageWindow
 from rdchat.ui.transcript.person_message import PersonMessage
 from rdchat.ui.transcript.reply_message import ReplyMessage
 
@@ -63,6 +63,7 @@ class TranscriptView(QWidget):
         QTimer.singleShot(_PRELOAD_MS, self, self._library.preload)
         self._messages = MessagePath()
         self._window = MessageWindow()
+        self._slides = False
         self._drawn_at, self._pause = 0.0, _FRAME_S
         self._cut: Message | None = None  # the last message that the model is not told
         self._column = MessageColumn(self._make_widget, unsent or UnsentMemory(), theme, self)
@@ -90,8 +91,10 @@ class TranscriptView(QWidget):
         self._tell_place()
         before, self._messages = self._messages, MessagePath.of(messages)
         known = self._messages.has_any(before)
-        if known:
-            self._window.keep(len(messages))
+        shown = (self._messages.place_of(widget.message.id) for widget in self._column.widgets())
+        kept = [each for each in shown if each is not None]
+        if known and kept:
+            self._window.keep(len(messages), kept, at_end=self._column.follows)
         else:
             self._window.show_latest(len(messages))
         self._show_window()
@@ -276,22 +279,34 @@ class TranscriptView(QWidget):
         return widget
 
     def _on_scrolled(self) -> None:
+        if not self._slides:  # showing other messages scrolls as well
+            self._slides = True
+            for _ in range(MOST // STEP):
+                if not self._slide():
+                    break
+            self._slides = False
         bar = self._column.verticalScrollBar()
         page = self._column.viewport().height()
-        slid = False
-        if bar.value() < page // 2 and not self._column.follows:
-            slid = self._window.slide_up()
-        elif bar.maximum() - bar.value() < page // 2 and not self._window.at_end:
-            slid = self._window.slide_down()
-            self._column.unfollow()
-        if slid:
-            self._show_window()
         away = bar.maximum() - bar.value() > page // 8 or not self._window.at_end
         self._jump.setVisible(away and not self._column.follows)
         if not self._jump.isVisibleTo(self):
             self._jump.show_more(False)
         if not self._reader_timer.isActive():
             self._reader_timer.start()
+
+    def _slide(self) -> bool:
+        """Show other messages where the reader is near the first or last of those shown; whether that was so."""
+        bar, before = self._column.verticalScrollBar(), replace(self._window)
+        near = self._column.viewport().height() // 2
+        slid = False
+        if bar.value() < near and not self._column.follows:
+            slid = self._window.slide_up()
+        elif bar.maximum() - bar.value() < near and not self._window.at_end:
+            slid = self._window.slide_down()
+            self._column.unfollow()
+        if slid and not self._show_window():
+            self._window, slid = before, False  # they cannot be read
+        return slid
 
     # --- drawing
 

@@ -5,12 +5,13 @@ from datetime import datetime
 from html import escape
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QCheckBox, QGridLayout, QRadioButton, QTextBrowser, QWidget
+from PySide6.QtWidgets import QCheckBox, QGridLayout, QRadioButton, QWidget
 
 from rdchat.chat.backup.backup_file import BackupFacts
 from rdchat.chat.transfer.reports import ImportReport
 from rdchat.ui.look.formatting import counted, file_size
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.plain_text import OfflineBrowser
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.transfer.sheet import Page
 
@@ -105,7 +106,7 @@ class ReportPage(Page):
             self.add_button("Undo import", undo, left=True)
         self.add_button("Done", done, default=True)
 
-    def _list(self, report: ImportReport) -> QTextBrowser:
+    def _list(self, report: ImportReport) -> OfflineBrowser:
         lines = [(each.title, each.reason) for each in report.not_taken]
         lines += [(each.title, f"Without {each.parts}") for each in report.without]
         muted = self._theme.colors.muted.name()
@@ -116,7 +117,7 @@ class ReportPage(Page):
         ]
         if len(lines) > _MOST_LISTED:
             parts.append(f"<p>and {len(lines) - _MOST_LISTED:,} more</p>")
-        listed = QTextBrowser()
+        listed = OfflineBrowser()
         listed.setAccessibleName("What was not taken")
         listed.setOpenLinks(False)
         listed.setTabChangesFocus(True)

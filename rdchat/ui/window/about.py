@@ -1,6 +1,7 @@
 """The About box: what this is, its versions and its licence."""
 
 import platform
+from html import escape
 from importlib import metadata
 
 from PySide6.QtCore import Qt, qVersion
@@ -8,6 +9,7 @@ from PySide6.QtWidgets import QMessageBox, QWidget
 
 import rdchat
 from rdchat.ui.look.icons import app_pixmap
+from rdchat.ui.look.plain_text import message_box
 
 _WORDS = (
     "<p>Chat with language models that run on your own machine.</p>"
@@ -19,17 +21,17 @@ _WORDS = (
 
 def about_box(parent: QWidget) -> QMessageBox:
     """Return the box; it deletes itself when closed. Versions are read from metadata: MLX is not imported for it."""
-    box = QMessageBox(parent)
+    box = message_box(QMessageBox.Icon.NoIcon, "", title="About rdchat", parent=parent)
+    box.setTextFormat(Qt.TextFormat.RichText)  # our own markup
     box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-    box.setWindowTitle("About rdchat")
     box.setIconPixmap(app_pixmap(72, 2))
     box.setText(f"<b>rdchat {rdchat.__version__}</b>")
     box.setInformativeText(
         _WORDS.format(
-            python=platform.python_version(),
+            python=escape(platform.python_version()),
             qt=qVersion(),
-            mlx=metadata.version("mlx"),
-            mlx_lm=metadata.version("mlx-lm"),
+            mlx=escape(metadata.version("mlx")),
+            mlx_lm=escape(metadata.version("mlx-lm")),
         )
     )
     return box

@@ -1,16 +1,16 @@
 """Downloads as the main window shows them: a small ring in the toolbar, and notices of what began, came or failed."""
 
-import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QObject, QRectF, QSize, Qt
 from PySide6.QtGui import QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QToolBar, QToolButton
 
 from rdchat import paths
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.look.icons import line_pixmap
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.window.side_windows import Windows
@@ -18,8 +18,8 @@ from rdchat.ui.window.side_windows import Windows
 if TYPE_CHECKING:
     from PySide6.QtGui import QAction
 
-    from rdchat.hub.downloads.download_progress import DownloadProgress
-    from rdchat.services.models.downloading.downloads import Downloads
+    from rdchat.hub.downloads.download import Download
+    from rdchat.services.models.downloads.downloads import Downloads
     from rdchat.services.models.models_desk import ModelsDesk
 
 _SIDE, _RING, _ARROW = 30, 20, 12  # pixels
@@ -45,7 +45,7 @@ class RingButton(QToolButton):
     def show_downloads(self, going: bool, fraction: float, said: str) -> None:
         """Show how much is here while something goes on, else the warning; say it in the tooltip."""
         self._going, self._fraction = going, fraction
-        self.setToolTip(said)
+        set_tip(self, said)
         self.setAccessibleName("Downloads")
         self.setAccessibleDescription(said)
         self.update()
@@ -82,8 +82,6 @@ class DownloadSign(QObject):
         theme: The appearance to follow.
     """
 
-    _prepared = Signal()
-
     def __init__(self, windows: Windows, bar: QToolBar, before: "QAction", banners: BannerArea, theme: Theme) -> None:
         super().__init__(bar)
         self._windows, self._banners, self._theme = windows, banners, theme
@@ -96,19 +94,12 @@ class DownloadSign(QObject):
         self._throttle = Throttle(self)
         self._throttle.due.connect(self._show)
         windows.on_models_desk = self._follow
-        self._prepared.connect(self._begin, Qt.ConnectionType.QueuedConnection)
+        self._work = BackgroundWork("downloads", self)
 
     def go_on(self) -> None:
         """Go on with what was downloaded when the app ended; where nothing was, nothing is imported or begun."""
         if paths.downloads_path().exists():
-            threading.Thread(target=self._prepare, name="downloads", daemon=True).start()
-
-    def _prepare(self) -> None:
-        """Import what downloads need, off the main thread: that takes a tenth of a second."""
-        import rdchat.services.models.models_desk  # noqa: F401, PLC0415
-
-        with suppress(RuntimeError):  # the app has ended meanwhile
-            self._prepared.emit()
+            self._work.do(_import_downloads, lambda _: self._begin())
 
     def _begin(self) -> None:
         assert self._windows.models_desk, "asking for it builds it"
@@ -127,7 +118,7 @@ class DownloadSign(QObject):
 
         assert self._downloads is not None
         totals = self._downloads.totals()
-        states = {progress.id: progress.state for progress in self._downloads.progress()}
+        states = {progress.id: progress.state for progress in self._downloads.all()}
         self._unseen_failures &= {download for download, state in states.items() if state == "failed"}
         if self._is_seen:
             self._unseen_failures.clear()
@@ -144,7 +135,7 @@ class DownloadSign(QObject):
         self._windows.models.show_page(self._windows.models.downloads)
         self._throttle.note()
 
-    def _tell_went_on(self, downloads: "tuple[DownloadProgress, ...]") -> None:
+    def _tell_went_on(self, downloads: "tuple[Download, ...]") -> None:
         names = ", ".join(progress.repository for progress in downloads)
         what = "a download" if len(downloads) == 1 else f"{len(downloads)} downloads"
         banner = Banner(
@@ -153,21 +144,20 @@ class DownloadSign(QObject):
         banner.add_action("Show", self._show_page)
         self._banners.show_banner(banner, "downloads went on", UNDO_MS)
 
-    def _tell_finished(self, progress: "DownloadProgress") -> None:
-        from rdchat.services.models.downloading.download_totals import model_name  # noqa: PLC0415  once something is downloaded
+    def _tell_finished(self, progress: "Download") -> None:
 
         assert self._downloads is not None
         if self._is_seen:
             return
         name = progress.repository
         banner = Banner(self._theme, f"{name} is downloaded", "", "check", "success")
-        if self._downloads.is_model(progress.id):
-            banner.add_action("Load", lambda: self._slot.load(model_name(progress)))
+        if progress.is_model:
+            banner.add_action("Load", lambda: self._slot.load(progress.model_name))
         else:
             banner.add_action("Show", self._show_page)
         self._banners.show_banner(banner, f"download {progress.id}")
 
-    def _tell_failed(self, progress: "DownloadProgress") -> None:
+    def _tell_failed(self, progress: "Download") -> None:
         if self._is_seen:
             return
         self._unseen_failures.add(progress.id)
@@ -176,3 +166,8 @@ class DownloadSign(QObject):
         banner = Banner(self._theme, f"The download of {name} stopped", progress.problem, "warning", "danger")
         banner.add_action("Show", self._show_page)
         self._banners.show_banner(banner, f"download {progress.id}")
+
+
+def _import_downloads() -> None:
+    """Import what downloads need, off the main thread: that takes a tenth of a second."""
+    import rdchat.services.models.models_desk  # noqa: F401, PLC0415

@@ -8,7 +8,7 @@ from PySide6.QtGui import QAction, QActionGroup
 from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QToolBar, QWidget
 
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.installed_model import InstalledModel
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import Dtype
 from rdchat.services.app.installed_models import InstalledModels
 from rdchat.services.chat.settings_control import SettingsControl
@@ -16,6 +16,7 @@ from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look import formatting
 from rdchat.ui.look.icons import line_icon
 from rdchat.ui.look.open_menu import refill
+from rdchat.ui.look.plain_text import button_text, set_tip
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.window.menus import WindowActions
@@ -78,8 +79,8 @@ class ModelButton(QPushButton):
             self._show(words, f"{model.path}\nClick to choose another model.")
 
     def _show(self, words: str, tip: str) -> None:
-        self.setText(words)
-        self.setToolTip(tip)
+        self.setText(button_text(words))
+        set_tip(self, tip)
         self.setAccessibleDescription(words)
 
     def _show_load(self, progress: LoadProgress) -> None:
@@ -113,24 +114,24 @@ class ModelButton(QPushButton):
         self._menu.addAction("Models…", self.models_requested.emit)
         self._menu.addAction("Open folder…", self.folder_requested.emit)
 
-    def _add_installed(self, models: Sequence[InstalledModel], listed: Set[str | None]) -> None:
+    def _add_installed(self, models: Sequence[ModelCard], listed: Set[str | None]) -> None:
         """List what is not in the menu yet, by place; what cannot be loaded in one line, whose tip has the reasons."""
         for place in dict.fromkeys(model.place for model in models):
             here = [model for model in models if model.place == place and model.model not in listed]
             fit = [model for model in here if not model.problem]
             unfit = [f"{model.name}: {model.problem}" for model in here if model.problem]
             if here:
-                self._menu.addSection(f"From {place}" if place != "rdchat" else "Converted")
+                self._menu.addSection(f"From {button_text(place)}" if place != "rdchat" else "Converted")
             for model in fit:
                 self._menu.addAction(self._model_action(model.name, model.model))
             if unfit:
                 left_out = self._menu.addAction(f"{formatting.counted(len(unfit), 'model')} that cannot be loaded")
-                left_out.setToolTip("\n".join(unfit[:_MOST_REASONS]))
+                set_tip(left_out, "\n".join(unfit[:_MOST_REASONS]))
                 left_out.setEnabled(False)
 
     def _model_action(self, name: str, model: str | None) -> QAction:
-        action = QAction(name, self._menu, checkable=True, checked=self._slot.chosen == model)
-        action.setToolTip(model or "")
+        action = QAction(button_text(name), self._menu, checkable=True, checked=self._slot.chosen == model)
+        set_tip(action, model or "")
         action.triggered.connect(lambda: self._slot.load(model))
         return action
 
@@ -170,7 +171,7 @@ class Header(QToolBar):
         self.model, self.popover = model, popover
         popover.setParent(self, popover.windowFlags())
         self.options = QAction("Chat options", self)
-        self.options.setToolTip("System prompt and sampling of this chat")
+        set_tip(self.options, "System prompt and sampling of this chat")
         self.options.triggered.connect(self._open_options)
         self._icons[self.options] = "options"
         self.addActions([actions.sidebar, actions.new_chat])

@@ -7,6 +7,7 @@ from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QApplication, QMenuBar
 
 from rdchat.inference.api.requests import Mode
+from rdchat.ui.look.plain_text import set_tip
 
 _Keys = str | QKeySequence.StandardKey
 _Standard = QKeySequence.StandardKey
@@ -93,7 +94,7 @@ class WindowActions(QObject):
         action.setMenuRole(role)
         action.setIconVisibleInMenu(False)
         shown = action.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
-        action.setToolTip(f"{tip or text.rstrip('…')} ({shown})" if shown else tip or text)
+        set_tip(action, f"{tip or text.rstrip('…')} ({shown})" if shown else tip or text)
         return action
 
     def _edit_actions(self) -> list[QAction | None]:

@@ -6,7 +6,7 @@ from PySide6.QtCore import QEvent, QMimeData, QObject, Qt, Signal, Slot
 from PySide6.QtGui import QDragEnterEvent, QDragLeaveEvent, QDragMoveEvent, QDropEvent
 from PySide6.QtWidgets import QWidget
 
-from rdchat.services.background.latest_task import LatestTask
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.files.dragged_things import Dragged, DraggedThings, Landing, is_model
 from rdchat.services.models.installed.dropped_model import DroppedModel
 from rdchat.ui.look.theme import Theme
@@ -41,8 +41,7 @@ class ModelDrops(QObject):
         self._over: tuple[str, ...] = ()  # what is dragged over the window now
         self._dragged = DraggedThings(model.problem, takes_files=takes_files, parent=self)
         self._dragged.seen.connect(self._on_seen)
-        self._look = LatestTask("dropped files", self)
-        self._look.done.connect(self._sort)
+        self._look = BackgroundWork("dropped files", self)
         model.refused.connect(self.refused)
         window.setAcceptDrops(True)
         window.installEventFilter(self)
@@ -101,7 +100,7 @@ class ModelDrops(QObject):
         if not self._takes_files:
             self._take_model(paths)
         else:  # a disk that sleeps may take its time to say what is a folder
-            self._look.start(lambda _tell: (paths, any(is_model(Path(path)) for path in paths)))
+            self._look.replace(lambda _job: (paths, any(is_model(Path(path)) for path in paths)), self._sort)
 
     @Slot(object)
     def _sort(self, found: tuple[list[str], bool]) -> None:

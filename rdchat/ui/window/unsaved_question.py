@@ -9,6 +9,7 @@ from rdchat.chat.conversation import Notice
 from rdchat.errors import StorageError
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, UnsavedReply
 from rdchat.ui.look.formatting import counted
+from rdchat.ui.look.plain_text import message_box
 
 _LOOK_MS = 500  # a reply may still be written, and the store may take it meanwhile
 _MOST_NAMED = 5
@@ -51,9 +52,8 @@ class UnsavedQuestion(QObject):
             self._limit.start(limit_ms)
 
     def _ask(self, trouble: Notice | None) -> None:
-        box = QMessageBox(QMessageBox.Icon.Question, "rdchat", "", parent=self._window)
+        box = message_box(QMessageBox.Icon.Question, "", parent=self._window)
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        box.setTextFormat(Qt.TextFormat.PlainText)
         box.setObjectName("unsaved")
         again = box.addButton("Try again", QMessageBox.ButtonRole.AcceptRole)
         elsewhere = box.addButton("Save text…", QMessageBox.ButtonRole.ActionRole)

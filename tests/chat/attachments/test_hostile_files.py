@@ -1,7 +1,10 @@
 """Files that are made to do harm do none: they are refused, and the next one is read."""
 
+import io
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -64,6 +67,61 @@ def test_a_bomb_is_refused_and_the_next_file_is_read(
     assert reader.read(tmp_path / "a.txt").parts == ("Hi",)
 
 
+DTD = '<!DOCTYPE x [<!ENTITY a "expanded">]>'
+
+
+def member_of(data: bytes, name: str) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return archive.read(name)
+
+
+def document_of(data: bytes) -> bytes:
+    return member_of(data, "word/document.xml")
+
+
+def in_utf_16(document: bytes) -> bytes:
+    text = document.decode().replace('<?xml version="1.0"?>', '<?xml version="1.0" encoding="UTF-16"?>')
+    return text.encode("utf-16")
+
+
+WITH_DTD = {
+    "in UTF-16": lambda: in_utf_16(document_of(docx(paragraph("&a;"), head=DTD))),
+    "after a long comment": lambda: document_of(docx(paragraph("&a;"), head=f"<!-- {'x' * 200_000} -->{DTD}")),
+}
+
+
+@pytest.mark.parametrize("name", WITH_DTD)
+def test_a_document_with_a_dtd_is_refused(reader: FileReader, tmp_path: Path, name: str) -> None:
+    """One in UTF-16 passed a search for the bytes of `<!DOCTYPE`."""
+    (tmp_path / "a.docx").write_bytes(docx("", more={"word/document.xml": WITH_DTD[name]()}))
+    with pytest.raises(FileRefusedError, match="damaged"):
+        reader.read(tmp_path / "a.docx")
+
+
+def test_a_document_with_a_dtd_in_a_part_of_another_name_is_not_read(reader: FileReader, tmp_path: Path) -> None:
+    relations = member_of(docx(""), "_rels/.rels").replace(b"document.xml", b"picture.png")
+    more = {"_rels/.rels": relations, "word/picture.png": document_of(docx(paragraph("&a;"), head=DTD))}
+    (tmp_path / "a.docx").write_bytes(docx(paragraph("Hi"), more=more))
+    assert reader.read(tmp_path / "a.docx").parts == ("Hi",)
+
+
+def test_a_picture_with_a_dtd_and_a_damaged_one_do_no_harm(reader: FileReader, tmp_path: Path) -> None:
+    """Many SVGs have one; neither picture is read."""
+    more = {"word/media/a.svg": f"{DTD}<svg/>".encode(), "word/media/b.png": b"x" * 1000}
+    data = docx(paragraph("Hi"), more=more)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        member = archive.getinfo("word/media/b.png")
+    content = member.header_offset + 30 + len(member.filename)
+    (tmp_path / "a.docx").write_bytes(data[:content] + b"\xff\xff" + data[content + 2 :])
+    assert reader.read(tmp_path / "a.docx").parts == ("Hi",)
+
+
+def test_a_docx_in_utf_16_is_read(reader: FileReader, tmp_path: Path) -> None:
+    document = in_utf_16(document_of(docx(paragraph("Grüße"))))
+    (tmp_path / "a.docx").write_bytes(docx("", more={"word/document.xml": document}))
+    assert reader.read(tmp_path / "a.docx").parts == ("Grüße",)
+
+
 @pytest.mark.slow
 def test_a_page_that_inflates_is_refused(reader: FileReader, tmp_path: Path) -> None:
     (tmp_path / "bomb.pdf").write_bytes(inflating_pdf())
@@ -71,9 +129,10 @@ def test_a_page_that_inflates_is_refused(reader: FileReader, tmp_path: Path) -> 
         reader.read(tmp_path / "bomb.pdf")
 
 
-def test_html_may_be_nested_as_deep_as_it_likes(reader: FileReader, tmp_path: Path) -> None:
+def test_html_may_be_nested_as_deep_as_it_likes(tmp_path: Path) -> None:
     (tmp_path / "deep.html").write_bytes(nested_html())
-    assert reader.read(tmp_path / "deep.html").parts[0].endswith("- deep")
+    with closing(FileReader()) as reader:
+        assert reader.read(tmp_path / "deep.html").parts[0].endswith("- deep")
 
 
 def test_one_that_takes_for_ever_is_ended(tmp_path: Path) -> None:

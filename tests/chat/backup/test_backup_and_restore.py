@@ -201,6 +201,7 @@ def execute(sql: str) -> Callable[[Path], object]:
         (execute("PRAGMA application_id = 5"), "not a backup"),
         (execute("CREATE TRIGGER evil AFTER INSERT ON messages BEGIN DELETE FROM messages; END"), "is damaged"),
         (lambda path: path.write_bytes(path.read_bytes()[:5000]), "is damaged"),
+        (lambda path: path.write_bytes(path.read_bytes().replace(b"CREATE INDEX", b"CREAT\xc5 INDEX")), "is damaged"),
         (lambda path: path.write_bytes(b""), "not a backup"),
         (lambda path: path.write_bytes(b"text" * 4000), "is damaged"),
     ],

@@ -1,6 +1,5 @@
 """The process that draws formulas: its limits, its end, and what happens where it crashes."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,17 +10,15 @@ import pytest
 
 from rdchat import host
 from rdchat.chat.formulas.formula_drawer import FormulaDrawer
-from rdchat.inference.prompts.frames import framed, read_frame
+from rdchat.work.frames import packed, read_message
 
 # answers a formula's own length as its width, and misbehaves where the formula says so
 _CHILD = """
-import json, os, sys, time
+import os, sys, time
 from pathlib import Path
-from rdchat.inference.prompts.frames import read_frame, write_frame
-output = sys.stdout.buffer
-write_frame(output, b'{"ready": true}')
-while (frame := read_frame(sys.stdin.buffer)) is not None:
-    tex = json.loads(frame)["tex"]
+from rdchat.work.served import serve
+
+def draw(job, tex, display):
     seen = Path(sys.argv[1])
     seen.write_text(seen.read_text() + tex + "\\n")
     if tex == "hang":
@@ -32,7 +29,9 @@ while (frame := read_frame(sys.stdin.buffer)) is not None:
         time.sleep(60)
     if tex == "crash" or (tex == "crash once" and seen.read_text().count(tex) == 1):
         os.abort()
-    write_frame(output, json.dumps({"formula": {"svg": "", "width": len(tex), "ascent": 1, "depth": 0}}).encode())
+    return {"svg": "", "width": len(tex), "ascent": 1, "depth": 0}
+
+serve({"draw": draw})
 """
 
 
@@ -43,6 +42,10 @@ def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[s
     record.touch()
     monkeypatch.setattr(host, "child_command", lambda _name: [sys.executable, "-c", _CHILD, str(record)])
     return lambda: record.read_text().split("\n")[:-1]
+
+
+def request(number: int, tex: str) -> bytes:
+    return packed({"id": number, "do": "draw", "arguments": {"tex": tex, "display": True}, "seconds": 30})
 
 
 def test_one_that_takes_too_long_is_given_up_and_the_next_is_drawn(seen: Callable[[], list[str]]) -> None:
@@ -80,16 +83,16 @@ def test_the_apps_own_process_draws_and_ends_with_its_input_in_the_midst_of_a_fo
     process = subprocess.Popen(host.child_command("formulas"), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
-    assert read_frame(process.stdout) == b'{"ready": true}'
-    for tex in ("x^2", r"\nosuchthing"):
-        process.stdin.write(framed(json.dumps({"tex": tex, "display": True, "seconds": 30}).encode()))
+    assert read_message(process.stdout) == {"ready": True}
+    for number, tex in enumerate(("x^2", r"\nosuchthing")):
+        process.stdin.write(request(number, tex))
     process.stdin.flush()
-    first, second = read_frame(process.stdout), read_frame(process.stdout)
-    assert json.loads(first or b"")["formula"]["width"] > 10
-    assert json.loads(second or b"") == {"formula": None}
+    first, second = read_message(process.stdout), read_message(process.stdout)
+    assert (first or {})["result"]["width"] > 10
+    assert second == {"id": 1, "result": None}
     slow = r"\begin{pmatrix}" + r"\frac{a}{b} & " * 140 + r"\end{pmatrix}"
-    for _ in range(300):  # minutes of work
-        process.stdin.write(framed(json.dumps({"tex": slow, "display": True, "seconds": 30}).encode()))
+    for number in range(2, 302):  # minutes of work
+        process.stdin.write(request(number, slow))
     process.stdin.close()
     assert process.wait(20) == 0
     process.stdout.close()

@@ -142,6 +142,17 @@ def test_after_30_days_they_are_erased_in_slices(database: Path) -> None:
     timed.close()
 
 
+def test_messages_that_a_wrong_clock_deleted_are_kept_another_day(database: Path) -> None:
+    clock = ManualClock()
+    timed = ConversationStore(Database(database), clock)
+    tree = Tree(timed)
+    timed.message_bin.delete(tree.replies[1].id)
+    clock.now += 20 * 365 * 86_400
+    assert list(timed.message_bin.erasing()) == []
+    assert timed.message_bin.restore_last(tree.chat.id) == tree.replies[1].id
+    timed.close()
+
+
 def test_a_reply_written_anew_differs_from_one_that_was_deleted(tree: Tree) -> None:
     tree.store.message_bin.delete(tree.replies[2].id)
     assert tree.store.count_replies(tree.question.id) == 3  # its seed is mixed with this number

@@ -12,6 +12,7 @@ import pytest
 from rdchat.chat.asked_questions import asked_questions
 from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, migrate
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.connections import reading
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
 
@@ -96,6 +97,25 @@ def test_statements_that_are_no_sql_are_set_aside(filled: Path) -> None:
         "PRAGMA writable_schema = ON",
         "UPDATE sqlite_schema SET sql = 'CREATE TABLE messages (' WHERE name = 'messages'",
     )
+    assert_damaged(filled)
+
+
+def spoil_a_statement(database: Path) -> None:
+    """Flip bits in a statement of the schema: SQLite quotes it in its error, which then is no UTF-8."""
+    change(database, "PRAGMA wal_checkpoint(TRUNCATE)")
+    content = database.read_bytes()
+    spoilt = content.replace(b"CREATE INDEX messages_by_model", b"CREAT\xc5 INDEX messages_by_model")
+    assert spoilt != content
+    database.write_bytes(spoilt)
+
+
+def test_a_statement_that_is_no_text_is_set_aside(filled: Path) -> None:
+    """One flipped bit kept the window from starting, "something unexpected"."""
+    spoil_a_statement(filled)
+    with pytest.raises(StorageError, match="are damaged, or of a newer version"):
+        asked_questions(filled)
+    with pytest.raises(StorageError, match="are damaged, or of another version"), reading(filled):
+        pass
     assert_damaged(filled)
 
 

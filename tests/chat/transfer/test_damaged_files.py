@@ -26,10 +26,10 @@ GOOD = chatgpt_chat(chatgpt_node("q", None, "user", "Fine"), title="Good")
     [
         (b"", "is empty"),
         (json.dumps([GOOD]).encode()[:-40], "damaged or cut off"),
-        (b"[" * 200_000, "nested too deeply"),
+        (b"[" * 200_000, "damaged or cut off"),
         (b'{"a":' * 200_000, "nested too deeply"),
         (b"\x80abc", "no text"),
-        (b"1" * 5000, "damaged"),
+        (b"1" * 5000, "has a number that is too long"),
         (b'{"chats": 3}', "none of the files that rdchat imports"),
         (b"[]", "holds no chats"),
         (b'{"format": "rdchat chats", "version": 2, "chats": []}', "newer version of rdchat"),

@@ -19,11 +19,24 @@ def _is_ours(command: Any) -> bool:
     return words[0] == _PYTHON and any("rdchat" in word for word in words[1:])
 
 
+def _is_this_machine(host: str | bytes | None) -> bool:
+    name = os.fsdecode(host or "localhost")
+    return name == "localhost" or name.endswith(".localhost")
+
+
+def _is_the_hub(address: Any) -> bool:
+    """Tell whether an address is of the corpus's own hub, whose ports `HOSTILE_HUB` names."""
+    ports = os.environ.get("HOSTILE_HUB", "").split()
+    return isinstance(address, tuple) and address[0] in {"127.0.0.1", "::1"} and str(address[1]) in ports
+
+
 def _watch(event: str, arguments: tuple[Any, ...]) -> None:
     said = None
+    if event == "socket.connect" and _is_the_hub(arguments[-1]):
+        return
     if event in {"socket.connect", "socket.sendto"} and not isinstance(arguments[-1], str | bytes):
         said = f"connected to {arguments[-1]!r}"
-    elif event in {"socket.getaddrinfo", "socket.gethostbyname"} and arguments[0] not in {None, "localhost"}:
+    elif event in {"socket.getaddrinfo", "socket.gethostbyname"} and not _is_this_machine(arguments[0]):
         said = f"asked for the address of {arguments[0]!r}"
     elif event == "os.system" or (event == "subprocess.Popen" and not _is_ours(arguments[1])):
         said = f"ran {arguments[-1] if event == 'os.system' else arguments[1]!r}"

@@ -11,7 +11,7 @@ from rdchat.chat.settings import Settings
 from rdchat.cli import main
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.benchmark.csv_format import read_csv
-from tests.inference.benchmark.csv_samples import record, written
+from tests.inference.benchmark.csv_samples import result, written
 
 
 def test_a_mode_is_read_by_its_former_name_and_written_by_its_own() -> None:
@@ -29,7 +29,7 @@ def test_settings_by_the_former_name() -> None:
 
 
 def test_a_benchmark_by_the_former_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = written(tmp_path / "runs.csv", record())
+    path = written(tmp_path / "runs.csv", result())
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     former = [row | {"mode": row["mode"].replace("drafter", "recurrent")} for row in rows]
@@ -38,7 +38,7 @@ def test_a_benchmark_by_the_former_name(tmp_path: Path, capsys: pytest.CaptureFi
         writer.writeheader()
         writer.writerows(former)
     assert former != rows
-    assert read_csv([path]).plan.cells == record().plan.cells
+    assert read_csv([path]).plan.cells == result().plan.cells
     assert main(["bench", "--json", "--from", str(path)]) == 0
     assert [mode["mode"] for mode in json.loads(capsys.readouterr().out)["modes"]] == ["off", "drafter", "lookup"]
 

@@ -9,7 +9,8 @@ import pytest
 
 from rdchat.inference.auto.estimates.acceptance_estimates import DraftValues, NodeRates
 from rdchat.inference.auto.estimates.draft_comparison import DraftComparison
-from rdchat.inference.drafting.node_pool import HostPool, NodePool
+from rdchat.inference.drafting.beam_search import DevicePool
+from rdchat.inference.drafting.node_pool import HostPool
 
 PROMPT = [1, 2, 3]
 CHAIN = [10, 11, 12]  # tokens of the drafts
@@ -28,9 +29,9 @@ class Noted(NodeRates):
         super().learn(drawn, text)
 
 
-def pool(tokens: list[int]) -> NodePool[mx.array]:
+def pool(tokens: list[int]) -> DevicePool:
     scores = -0.1 * np.arange(1 + len(tokens))
-    return NodePool(mx.array([0, *tokens]), mx.arange(-1, len(tokens)), mx.array(scores), levels=len(tokens), width=1)
+    return DevicePool(mx.array([0, *tokens]), mx.arange(-1, len(tokens)), mx.array(scores), levels=len(tokens), width=1)
 
 
 def looks(text: list[int], offered: bool, drafts: tuple[list[int], ...] = (CHAIN,)) -> list[int]:

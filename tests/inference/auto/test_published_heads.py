@@ -9,7 +9,7 @@ from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.costs.cost_curve import FAR, NEAR
 from rdchat.inference.auto.costs.measuring import deep_beams_differ, measure_beams, measure_waits
 from rdchat.inference.auto.costs.other_programs import OtherPrograms
-from rdchat.inference.drafting.folders.drafter_folder import load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.target.target import LoadedModel
 from tests.grids import grid

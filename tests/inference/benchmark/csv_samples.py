@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from rdchat.inference.api.bench_results import MLX_LM, BenchRecord, Difference
+from rdchat.inference.api.bench_results import MLX_LM, Difference
 from rdchat.inference.benchmark.csv_format import write_csv
+from rdchat.inference.benchmark.result import BenchResult
 from tests.inference.benchmark.runs import LOOKUP, OFF, beam, plan, run
 
 APPLE_PLAIN = """\
@@ -21,7 +22,7 @@ run,beam_width,beam_length,dtype,nmax_length,greedy,steps,prompt_length,prompt_a
 """
 
 
-def record() -> BenchRecord:
+def result() -> BenchResult:
     """Return a benchmark of each mode, mlx-lm and a mode that could not run: two prompts, two trials."""
     asked = plan(OFF, beam(2, 3), LOOKUP, groups=("qa", "rag"), trials=2)
     runs = []
@@ -36,10 +37,10 @@ def record() -> BenchRecord:
                 run(asked, MLX_LM, 9, **where),
             ]
     environment = {"rdchat": "1", "mlx": "2", "mlx_lm": "3", "device": "CPU", "model": "m", "cores": 2, "system": "x"}
-    return BenchRecord(asked, tuple(runs), environment | {"dtype": "float32"})
+    return BenchResult(asked, tuple(runs), environment | {"dtype": "float32"})
 
 
-def written(path: Path, of: BenchRecord) -> Path:
+def written(path: Path, of: BenchResult) -> Path:
     """Write a record as our CSV; return the path."""
     with path.open("w", newline="") as file:
         write_csv(file, of)

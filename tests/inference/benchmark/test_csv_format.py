@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.bench_results import BenchRecord, BenchRun, Difference
+from rdchat.inference.api.bench_results import BenchRun, Difference
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.benchmark.apple_csv import PLAIN_COLUMNS, RECURRENT_COLUMNS
+from rdchat.inference.benchmark.charts import Charts
 from rdchat.inference.benchmark.csv_format import COLUMNS, read_csv
-from rdchat.inference.benchmark.picture_data import picture_data
-from rdchat.inference.benchmark.report import as_json, summarise
-from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN, record, written
+from rdchat.inference.benchmark.result import BenchResult
+from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN, result, written
 from tests.inference.benchmark.runs import LOOKUP, plan, run
 
 
 def test_what_is_read_back_comes_to_the_same_figures(tmp_path: Path) -> None:
-    before = record()
+    before = result()
     after = read_csv([written(tmp_path / "runs.csv", before)])
-    reports = [as_json(r) for r in (before, after)]
+    reports = [each.as_json() for each in (before, after)]
     for report in reports:
         report["settings"] = None  # the texts and the number of prompts that were not reached are not in the file
     assert reports[0] == reports[1]
@@ -36,7 +36,7 @@ def test_texts_that_a_spreadsheet_would_take_for_formulas_are_guarded_and_come_b
         run(asked, 1 + cell, 9, difference=Difference(0, 1, text, text[::-1], None), chosen=text)
         for cell, text in enumerate(texts)
     ] + [run(asked, 0, 10, prompt=1, mode_reason="@once")]
-    path = written(tmp_path / "runs.csv", BenchRecord(asked, tuple(runs), {"model": "=m", "cores": 2}))
+    path = written(tmp_path / "runs.csv", BenchResult(asked, tuple(runs), {"model": "=m", "cores": 2}))
     with path.open(newline="") as file:
         cells = [cell for row in csv.reader(file) for cell in row]
     assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
@@ -51,7 +51,7 @@ def test_a_mode_that_could_not_run_has_no_figures(tmp_path: Path) -> None:
     """Zeros in Apple's columns would go into Apple's averages."""
     asked = plan(LOOKUP)
     missing = BenchRun(1, 0, "", 0, (), (), (), Statistics(), "It cannot.", dtype="float32")
-    path = written(tmp_path / "runs.csv", BenchRecord(asked, (run(asked, 0, 10), missing), {"cores": 2}))
+    path = written(tmp_path / "runs.csv", BenchResult(asked, (run(asked, 0, 10), missing), {"cores": 2}))
     with path.open(newline="") as file:
         plain, row = csv.DictReader(file)
     names = ("steps", "prompt_length", "prompt_and_generated_length", "comprehension_and_generation_time", "decode_ms")
@@ -59,25 +59,25 @@ def test_a_mode_that_could_not_run_has_no_figures(tmp_path: Path) -> None:
     assert all(plain[name] for name in names)
     found = read_csv([path])
     assert found.runs[1] == missing
-    assert [report.mode_reason for report in summarise(found.plan, found.runs)] == ["It cannot."]
+    assert [report.mode_reason for report in found.reports] == ["It cannot."]
 
 
 def test_a_reply_as_long_as_a_context_can_be_read_back(tmp_path: Path) -> None:
     asked = plan(LOOKUP)
     times = tuple(float(10_000 + n) for n in range(20_000))
     long = replace(run(asked, 1, 10), times_ms=times)
-    path = written(tmp_path / "runs.csv", BenchRecord(asked, (run(asked, 0, 10), long), {"cores": 2}))
+    path = written(tmp_path / "runs.csv", BenchResult(asked, (run(asked, 0, 10), long), {"cores": 2}))
     assert read_csv([path]).runs[1].times_ms == times
 
 
 def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
-    path = written(tmp_path / "runs.csv", record())
+    path = written(tmp_path / "runs.csv", result())
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert len(read_csv([path]).runs) == len(record().runs)
+    assert len(read_csv([path]).runs) == len(result().runs)
 
 
 def test_apples_columns_mean_what_theirs_do(tmp_path: Path) -> None:
-    with written(tmp_path / "runs.csv", record()).open(newline="") as file:
+    with written(tmp_path / "runs.csv", result()).open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert set(RECURRENT_COLUMNS) | set(PLAIN_COLUMNS) <= set(COLUMNS) == set(rows[0])
     drafted = rows[2]
@@ -97,12 +97,12 @@ def test_apples_two_files_give_apples_speed_ups(tmp_path: Path) -> None:
     plain.write_text(APPLE_PLAIN)
     drafted.write_text(APPLE_DRAFTED)
     found = read_csv([drafted, plain])
-    greedy, sampled = picture_data(found.plan, found.runs).maps
+    greedy, sampled = Charts.of(found).maps
     # mean comprehension is 100 ms; W2 L3: 4100 / 2050 and 3900 / 1950
     assert greedy.values == pytest.approx({(1, 2): 4100 / 4100, (2, 3): 2.0})
     assert (greedy.dtype, greedy.best, sampled.best) == ("float16, greedy", (2, 3), (2, 3))
     assert sampled.values == pytest.approx({(1, 2): 0.5, (2, 3): 1.0})
-    best = summarise(found.plan, found.runs)[1]
+    best = found.reports[1]
     figure = best.figures["tokens_per_target_call"]
     assert figure is not None
     assert figure.median == pytest.approx(1.99)
@@ -112,13 +112,13 @@ def test_apples_two_files_give_apples_speed_ups(tmp_path: Path) -> None:
 def test_apples_file_of_plain_decoding_alone_compares_with_mlx_lm(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(APPLE_PLAIN)
     found = read_csv([tmp_path / "a.csv"])
-    (report,) = summarise(found.plan, found.runs)
+    (report,) = found.reports
     assert report.cell.draft.mode is Mode.OFF
     ratio = report.figures["ratio_to_mlx_lm"]
     assert ratio is not None
     assert (ratio.low, ratio.high) == pytest.approx((0.75 * 4 / 4.1 + 0.25 * 4 / 3.9, 0.25 * 4 / 4.1 + 0.75 * 4 / 3.9))
     assert report.figures["ratio_to_plain"] is None
-    ((name, ((label, _),)),) = picture_data(found.plan, found.runs).bars.groups
+    ((name, ((label, _),)),) = Charts.of(found).bars
     assert (name, label) == ("float16", "mlx-lm")
 
 
@@ -126,12 +126,12 @@ def test_apples_file_of_drafting_finds_the_plain_one_beside_it_or_is_drawn_by_it
     drafted = tmp_path / "recurrent_drafting.csv"
     drafted.write_text(APPLE_DRAFTED)
     alone = read_csv([drafted])
-    heat_map = picture_data(alone.plan, alone.runs).maps[0]
+    heat_map = Charts.of(alone).maps[0]
     assert heat_map.reference == "W 1, L 2"
     assert heat_map.values == pytest.approx({(1, 2): 1.0, (2, 3): 4200 / 2098.8}, abs=0.01)
     (tmp_path / "autoregression.csv").write_text(APPLE_PLAIN)
     together = read_csv([drafted])
-    assert picture_data(together.plan, together.runs).maps[0].values[2, 3] == pytest.approx(2.0)
+    assert Charts.of(together).maps[0].values[2, 3] == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_what_is_wrong_with_a_file_is_named(text: str, words: str, tmp_path: Pat
     ],
 )
 def test_a_broken_line_of_ours_is_named(column: str, value: str, words: str, tmp_path: Path) -> None:
-    path = written(tmp_path / "runs.csv", record())
+    path = written(tmp_path / "runs.csv", result())
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     rows[1][column] = value
@@ -187,7 +187,7 @@ def test_a_broken_line_of_ours_is_named(column: str, value: str, words: str, tmp
 
 
 def test_files_that_do_not_go_together_or_cannot_be_read(tmp_path: Path) -> None:
-    path = written(tmp_path / "runs.csv", record())
+    path = written(tmp_path / "runs.csv", result())
     with pytest.raises(RdchatError, match="Only one benchmark"):
         read_csv([path, path])
     with pytest.raises(RdchatError, match="cannot be read: No such file"):

@@ -10,7 +10,7 @@ from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
 from rdchat.inference.benchmark.draft_counts import DraftCounts, Result, report
 from rdchat.inference.benchmark.evaluation import Evaluation, repeated_runs
-from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter, save_drafter
+from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter, save_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.session import ChatSession

@@ -83,6 +83,7 @@ def test_prompt_lookup_waits_once_a_round(sampling: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize(("sampling", "branch"), grid(SAMPLINGS, [False, True]), ids=str)
+@pytest.mark.across_rows
 def test_the_next_recurrent_draft_is_queued_behind_the_call_before_the_host_waits(
     sampling: dict[str, float], branch: bool
 ) -> None:
@@ -128,6 +129,7 @@ def test_drafts_that_were_begun_ahead_are_those_of_a_round_that_begins_with_its_
             assert len(trees[0]) > 5
 
 
+@pytest.mark.across_rows
 def test_a_draft_begun_below_another_token_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a quick choice turns out wrong, the draft was begun below a token that the reply does not have."""
     model, rng, quickly = shared_llama(), np.random.default_rng(0), TokenChooser.choose_quickly
@@ -197,6 +199,7 @@ def queued_steps(keeps: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[ReplyEnd
     return last, order(device.events[begun:]), lengths
 
 
+@pytest.mark.across_rows
 def test_a_draft_models_next_step_is_queued_before_the_last_margin_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The device waited for the host behind each step; with a step ahead it has always one more to do."""
     _, ahead, lengths = queued_steps(keeps=True, monkeypatch=monkeypatch)

@@ -37,6 +37,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+@pytest.mark.skipif("config.getoption('round_by_rows')", reason="on that device a product is many operations")
 def test_a_choice_on_a_gpu_takes_half_the_launches_of_before(sampling: SamplingParams) -> None:
     chooser = TokenChooser(sampling, 1, LOGITS.shape[1])
     mx.eval(chooser._token_ids, LOGITS)
@@ -67,3 +68,16 @@ def test_the_keys_of_the_host_give_the_noise_of_the_device() -> None:
     seed, positions, tokens = 2**63 + 12345, [0, 7, 2**31, 2**32 - 1], mx.arange(50)
     of_device = gumbel_noise(seed, mx.array(np.array(positions, dtype=np.uint32)), tokens)
     assert (np.array(noise_of(noise_keys(seed, positions), tokens)) == np.array(of_device)).all()
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("columns", [101, 1001, 4101])
+def test_every_candidate_is_a_column_also_where_few_are_finite(
+    columns: int, on_gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What blocks are filled up with was given as a token beyond the vocabulary."""
+    monkeypatch.setattr(reductions, "on_gpu", lambda: on_gpu)
+    logits = mx.where(mx.arange(columns) == 7, 1.0, -mx.inf)[None]
+    ids = np.array(reductions.top_k(logits, 5)[0])
+    assert ids[0, 0] == 7
+    assert ids.max() < columns

@@ -7,7 +7,7 @@ from pathlib import Path
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter, save_drafter
+from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter, save_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.target import LoadedModel

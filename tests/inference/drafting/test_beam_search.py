@@ -9,11 +9,10 @@ import pytest
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import BeamShape, SamplingParams
 from rdchat.inference.decoding.noise import gumbel_noise
-from rdchat.inference.drafting.beam_search import PathScorer, search
+from rdchat.inference.drafting.beam_search import DevicePool, PathScorer, search
 from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
 from rdchat.inference.drafting.heads.head import Head, Root
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.node_selection import best_nodes
 from rdchat.inference.drafting.repetition import Repetition, RepetitionTracker
 from rdchat.inference.target.embeddings import TargetEmbeddings
@@ -34,7 +33,7 @@ def random_head(loudness: float = 3.0) -> BoundRecurrentHead:
     )
 
 
-def searched(head: Head, scorer: PathScorer, root: Root, shape: BeamShape, kept: int) -> NodePool:
+def searched(head: Head, scorer: PathScorer, root: Root, shape: BeamShape, kept: int) -> DevicePool:
     return search(head, head.memory(), scorer, root, shape=shape, kept=kept)
 
 
@@ -145,9 +144,9 @@ def test_scores_fall_along_every_path_even_where_the_head_is_certain() -> None:
     assert (tree.parents[1:] >= 0).all()
 
 
-def pool_of(scores: list[float], parents: list[int], tokens: list[int], level_size: int) -> NodePool[mx.array]:
+def pool_of(scores: list[float], parents: list[int], tokens: list[int], level_size: int) -> DevicePool:
     levels = (len(tokens) - 1) // level_size
-    return NodePool(mx.array(tokens), mx.array(parents), mx.array(scores), levels, level_size)
+    return DevicePool(mx.array(tokens), mx.array(parents), mx.array(scores), levels, level_size)
 
 
 SMALL = pool_of(  # two levels of four nodes

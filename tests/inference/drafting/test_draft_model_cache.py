@@ -87,11 +87,11 @@ def test_the_draft_cache_is_empty_after_an_error(failing_call: int, monkeypatch:
 
     def fail(self: object, *arguments: object, **options: object) -> object:
         if self is pair.draft.model.network and next(calls) == failing_call:
-            raise RuntimeError("out of luck")
+            raise LookupError("out of luck")
         return whole(self, *arguments, **options)
 
     monkeypatch.setattr(type(pair.draft.model.network), "__call__", fail)
-    with pytest.raises(RuntimeError, match="out of luck"):
+    with pytest.raises(LookupError, match="out of luck"):
         pair.reply(ask())
     assert (pair.draft.cache.tokens, positions(pair.draft.cache)) == ([], 0)
     assert pair.reply(ask()).token_ids == plain(target, ask()).token_ids

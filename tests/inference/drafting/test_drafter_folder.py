@@ -10,8 +10,9 @@ import pytest
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference.drafting.folders.drafter_folder import load_drafter, save_drafter, target_named_in
-from rdchat.inference.drafting.folders.drafter_search import find_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter, target_named_in
+from rdchat.inference.drafting.checkpoints.drafter_search import find_drafter
+from rdchat.inference.drafting.checkpoints.recurrent_layout import save_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output, quantize
 from rdchat.inference.models.fingerprint import TargetBinding, target_hash
 from rdchat.inference.target.target import LoadedModel

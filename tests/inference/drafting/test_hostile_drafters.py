@@ -17,8 +17,9 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.auto.costs.cost_file import CostFile
 from rdchat.inference.auto.estimates.acceptance_file import read_acceptance
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.drafting.folders.drafter_folder import check_drafter, load_drafter, save_drafter
-from rdchat.inference.drafting.folders.drafter_search import search_drafters
+from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_search import search_drafters
+from rdchat.inference.drafting.checkpoints.recurrent_layout import save_drafter
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.models.fingerprint import TargetBinding, target_hash
 from rdchat.inference.target.target import LoadedModel

@@ -10,11 +10,12 @@ import pytest
 
 from rdchat import paths
 from rdchat.errors import ModelError
-from rdchat.inference.api.drafter_facts import HeadKind, InstalledDrafter
+from rdchat.inference.api.drafter_facts import HeadKind
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.drafting.folders.drafter_search import resolve_drafter
-from rdchat.inference.drafting.folders.installed_drafters import (
+from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter
+from rdchat.inference.drafting.checkpoints.installed_drafters import (
     BESIDE,
     SHIPPED,
     drafters_made_for,
@@ -53,9 +54,9 @@ def in_hub(tmp_path: Path, name: str) -> Path:
     return repository / "snapshots" / COMMIT
 
 
-def found(target: LoadedModel) -> dict[str, InstalledDrafter]:
+def found(target: LoadedModel) -> dict[str, ModelCard]:
     every = installed_drafters(target.info.path)
-    assert len({each.drafter for each in every}) == len(every)
+    assert len({each.model for each in every}) == len(every)
     return {each.name: each for each in every if each.place != SHIPPED}
 
 
@@ -83,7 +84,7 @@ def test_they_are_found_wherever_they_may_lie(target: LoadedModel, tmp_path: Pat
     studio.mkdir(parents=True)
     apple_checkpoint(studio / "apples", 32, 64, 1, True, 31)
     told = found(target)
-    assert {name: (each.drafter, each.place) for name, each in told.items()} == {
+    assert {name: (each.model, each.place) for name, each in told.items()} == {
         "mine": (str(own), TRAINED),
         "inside": (str(target.info.path / "inside"), BESIDE),
         "next to it": (str(target.info.path.parent / "next to it"), BESIDE),
@@ -100,7 +101,7 @@ def test_published_drafters_are_found_with_their_kind(target: LoadedModel) -> No
     told = found(target)
     assert len(told) >= 5
     assert {(each.kind, each.problem) for each in told.values()} == {(HeadKind.EAGLE3, "")}
-    fits = ChatSession(target).draft_options(OTHER, [each.drafter for each in told.values()]).drafters
+    fits = ChatSession(target).draft_options(OTHER, [each.model for each in told.values()]).drafters
     assert all(" it is for a model with " in fit.problem or fit.match for fit in fits)
 
 

@@ -13,7 +13,7 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.folders.drafter_folder import load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadSettings
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.embeddings import TargetEmbeddings
@@ -64,6 +64,7 @@ def test_rows_of_the_tables_are_those_of_the_network(mode: str, bits: int, group
         2,
     ),
 )
+@pytest.mark.across_rows
 def test_a_drafter_is_bound_drafts_and_is_verified(mode: str, bits: int, group: int, tied: bool) -> None:
     """mxfp4, mxfp8 and nvfp4 have no biases, which raised a TypeError."""
     model = quantised(mode, bits, group, tied)

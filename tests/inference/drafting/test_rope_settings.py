@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rdchat.inference.drafting.folders.checkpoint import Checkpoint
-from rdchat.inference.drafting.folders.settings import Settings
+from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint
+from rdchat.inference.drafting.checkpoints.settings import Settings
 from rdchat.inference.drafting.heads.rope_config import RopeConfig
 
 YARN = {"factor": 4.0, "original_max_position_embeddings": 512}

@@ -4,7 +4,6 @@ import json
 import struct
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import gguf
 import numpy as np
@@ -119,10 +118,9 @@ def test_safetensors(tmp_path: Path, bits: int | None, floats: str) -> None:
     told = {
         "id": f"org/model-{bits}bit" if bits else "org/model",
         "config": {"model_type": "llama"},
-        "safetensors": SimpleNamespace(parameters=counts),
+        "safetensors": {"parameters": counts},
     }
-    unknown = dict.fromkeys(("tags", "downloads", "likes", "last_modified", "gated"))
-    found = found_model(SimpleNamespace(**told, **unknown))
+    found = found_model(told["id"], told)
     here = read_facts(tmp_path / "model")
     assert not here.problem
     agree(sizes_found(found), here.sizes)
@@ -135,8 +133,7 @@ def test_gguf(tmp_path: Path, kind: GgmlType) -> None:
     path = write_gguf(tmp_path / f"model-{kind.name}.gguf", kind)
     here = read_facts(path)
     assert not here.problem
-    unknown = dict.fromkeys(("tags", "downloads", "likes", "last_modified", "gated", "config", "safetensors"))
-    found = found_model(SimpleNamespace(id="org/model-GGUF", **unknown))
+    found = found_model("org/model-GGUF", {})
     assert sizes_found(found) is None
     files = (HubFile(path.name, path.stat().st_size, "a" * 64),)
     agree(sizes_of_files(found, RepositoryFiles("org/model-GGUF", "main", "c" * 40, files, ())), here.sizes)

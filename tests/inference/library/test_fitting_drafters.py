@@ -30,8 +30,8 @@ def target(tmp_path: Path) -> LoadedModel:
 
 
 def names(folder: Path) -> dict[str, tuple[HeadKind | None, bool]]:
-    found = [each for each in fitting_drafters(folder) if each.drafter.place != "Shipped"]
-    return {each.drafter.name: (each.drafter.kind, each.match.sure) for each in found}
+    found = [each for each in fitting_drafters(folder) if each.place != "Shipped"]
+    return {each.name: (each.kind, each.match.sure) for each in found}
 
 
 def test_heads_are_told_by_hash_or_by_sizes(target: LoadedModel, tmp_path: Path, hub_cache: Path) -> None:
@@ -47,7 +47,7 @@ def test_heads_are_told_by_hash_or_by_sizes(target: LoadedModel, tmp_path: Path,
         "apples": (HeadKind.RECURRENT, False),
         "some-org/eagle": (HeadKind.EAGLE3, False),
     }
-    eagle = next(each for each in fitting_drafters(target.info.path) if each.drafter.name == "some-org/eagle")
+    eagle = next(each for each in fitting_drafters(target.info.path) if each.name == "some-org/eagle")
     assert eagle.weights_bytes == (tmp_path / "eagle" / "model.safetensors").stat().st_size
     assert "shows when it is loaded" in eagle.match.words
 

@@ -12,15 +12,17 @@ from rdchat import paths
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download_record import DownloadRecord
 from rdchat.hub.known_files import HubFile, RepositoryFiles
-from rdchat.inference.api.library_model import TriedOut, Verifies
-from rdchat.inference.library.facts_child import facts_reader
+from rdchat.inference.api.model_card import TriedOut, Verifies
+from rdchat.inference.library.facts_child import FactsReader, facts_reader
 from rdchat.inference.library.folder_facts import FolderFacts, read_facts
 from rdchat.inference.library.model_library import installed_models, library_models, problem_of
 from rdchat.inference.library.tried_models import remember_tried, tried_out
 from rdchat.inference.models.gguf_import import convert_gguf
 from rdchat.inference.models.model_files import check_model_folder
+from rdchat.work.child_process import Limits
 from tests.inference.gguf_samples import write_gguf
 from tests.inference.library.conftest import into_hub_cache
+from tests.processes import kill_while_asked
 
 NEWER = "f" * 40
 
@@ -37,7 +39,7 @@ def test_models_of_all_places_are_listed_with_their_figures(small_model: Path, h
     shutil.copytree(small_model, paths.models_dir() / "converted-12345678")
     found = {model.name: model for model in library_models(str(own))}
     assert {name: (model.place, model.model, model.problem) for name, model in found.items()} == {
-        "smollm2-135m-instruct": ("rdchat", None, ""),
+        "smollm2-135m-instruct": ("rdchat", "", ""),
         "converted-12345678": ("rdchat", str(paths.models_dir() / "converted-12345678"), ""),
         "some-org/small-4bit": ("Hugging Face", "some-org/small-4bit", ""),
         "mlx-community/Small": ("LM Studio", str(home / ".lmstudio/models/mlx-community/Small"), ""),
@@ -228,11 +230,17 @@ def test_a_child_reads_as_this_process_does_and_a_crash_of_it_costs_one_folder(
     small_model: Path, tmp_path: Path
 ) -> None:
     odd = Path(shutil.copytree(small_model, tmp_path / "ünusual\nname"))
+    told: list[str] = []
     with facts_reader() as reader:
         for path in (small_model, odd, tmp_path, tmp_path / "nothing"):
             assert reader.read(path) == read_facts(path)
-        assert reader._child is not None
-        reader._child.kill()
-        reader._child.wait()
-        assert "could not be looked at" in reader.read(small_model).problem
+        kill_while_asked(reader.child, lambda: told.append(reader.read(small_model).problem))
+        assert "could not be looked at" in told[0]
         assert reader.read(small_model) == read_facts(small_model)
+
+
+def test_a_header_that_takes_too_much_memory_is_the_models_problem(small_model: Path):
+    reader = FactsReader(Limits(memory_bytes=-(1 << 40)))  # any memory is too much
+    facts = reader.read(small_model)
+    reader.child.close()
+    assert "of memory, so it was ended" in facts.problem

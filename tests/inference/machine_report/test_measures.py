@@ -39,6 +39,7 @@ def test_primitives_are_counted_without_views() -> None:
     assert not primitives(values)
 
 
+@pytest.mark.skipif("config.getoption('round_by_rows')", reason="on that device a product is many operations")
 def test_a_call_queues_more_than_a_plain_step_and_the_session_answers_afterwards(session: ChatSession) -> None:
     counts = graph_sizes(session)
     assert counts["a call of 5 rows"]["primitives"] > counts["a plain step"]["primitives"] > 20
@@ -58,7 +59,7 @@ def test_plain_decoding_is_compared_with_mlx_lm_at_a_depth(session: ChatSession)
     assert 80 <= found["prompt_tokens"] <= 120
     assert found["pairs"] == 3
     assert set(found["peak_memory_bytes"]) == {"rdchat", "mlx-lm"}
-    assert compare_plain(session, 100, lambda: True)["pairs"] == 0
+    assert compare_plain(session, 100, lambda: True) == {}
 
 
 def test_in_float32_on_a_cpu_drafts_change_no_token(session: ChatSession) -> None:

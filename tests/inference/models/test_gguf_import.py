@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import gguf
@@ -12,9 +13,11 @@ from gguf import GGMLQuantizationType as GgmlType
 from mlx.utils import tree_flatten
 from mlx_lm import utils as mlx_lm_utils
 
+from rdchat import host
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.models.gguf_import import convert_gguf
+from rdchat.inference.models.model_files import check_model_folder, resolve_model
 from tests.inference import gguf_samples
 from tests.inference.gguf_samples import HEADS, KV_HEADS, float_weights, mlx_name, permute, write_gguf
 
@@ -58,6 +61,7 @@ def test_packing_equals_that_of_mlx_itself(tmp_path: Path, kind: GgmlType) -> No
             assert mx.array_equal(ours[f"{mlx_name(name)}.{part}"], theirs[f"{name}.{part}"]), (name, part)
 
 
+@pytest.mark.across_rows
 def test_reordered_heads_with_plain_rope_equal_interleaved_ones_with_traditional_rope(tmp_path: Path) -> None:
     source = write_gguf(tmp_path / "model.gguf", GgmlType.Q8_0)
     folder = converted(source)
@@ -74,6 +78,16 @@ def test_logits_are_near_those_of_the_weights_before_quantisation(tmp_path: Path
     exact = logits(converted(write_gguf(tmp_path / "exact.gguf", GgmlType.F32)))
     rounded = logits(converted(write_gguf(tmp_path / "rounded.gguf", GgmlType.Q8_0)))
     assert np.corrcoef(exact.ravel(), rounded.ravel())[0, 1] > 0.999
+
+
+@pytest.mark.skipif(host.MACOS, reason="names of files are text there")
+def test_a_file_whose_name_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The converted folder took over its name, and MLX could not read it there."""
+    monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
+    source = write_gguf(tmp_path / "model.gguf").rename(tmp_path / os.fsdecode(b"odd\xff.gguf"))
+    folder = resolve_model(str(source))
+    assert folder.name.startswith("odd?-")
+    check_model_folder(folder)
 
 
 def test_config_says_what_the_metadata_says(tmp_path: Path) -> None:

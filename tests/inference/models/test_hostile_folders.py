@@ -16,6 +16,7 @@ import mlx.nn as nn
 import pytest
 from mlx.utils import tree_flatten
 
+from rdchat import host
 from rdchat.errors import ModelError
 from rdchat.files import foreign_files
 from rdchat.inference.models.model_files import check_model_folder, resolve_model
@@ -342,3 +343,12 @@ def test_the_most_that_a_config_may_hold_takes_little_memory(folder: Path) -> No
     command = [sys.executable, "-c", LOOK, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=limit, check=False)
     assert "names no model type" in done.stdout, done.stderr
+
+
+@pytest.mark.skipif(host.MACOS, reason="names of files are text there")
+def test_a_path_that_is_no_text_is_said(folder: Path) -> None:
+    """MLX said `std::bad_cast`, of which the model was to be fetched again."""
+    odd = folder.rename(folder.parent / os.fsdecode(b"odd\xff"))
+    error = refusal(odd)
+    assert "its path is not UTF-8 text" in error.message
+    assert error.hint == "Rename the file or its folders."

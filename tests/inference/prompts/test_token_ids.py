@@ -97,7 +97,7 @@ def test_a_search_pattern_without_end_is_ended_as_a_template_is(
     folder = changed(small_model, tmp_path / "slow", "tokenizer.json", lambda tok: tok.update(pre_tokenizer=split))
     prompts = prompts_of(folder, process)
     monkeypatch.setattr("rdchat.inference.prompts.model_prompts._ENCODE_S", 0.5)
-    with pytest.raises(ModelError, match=r"slow (took longer|crashed|cannot be used)"):
+    with pytest.raises(ModelError, match=r"slow (took longer|could not be done|cannot be used)"):
         prompts.encode([ChatMessage(Role.USER, "x" * 5000)], None, 512)
 
 

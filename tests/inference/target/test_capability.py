@@ -36,6 +36,7 @@ def test_families_that_take_trees(name: str, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("name", "options"), CHAINS.values(), ids=CHAINS.keys())
+@pytest.mark.across_rows
 def test_families_whose_trees_come_out_wrong_take_chains_and_say_why(name: str, options: dict[str, Any]) -> None:
     network = network_of(name, options)
     capability = check_capability(network, ModelHooks(network), VOCABULARY)
@@ -52,6 +53,7 @@ def test_hooks_change_nothing_outside_a_round(name: str, options: dict[str, Any]
 
 
 @pytest.mark.parametrize(("name", "period"), grid(["ministral3", "mistral4", "llama4"], [2**13, 2**14, 2**15]))
+@pytest.mark.across_rows
 def test_attention_that_is_scaled_far_into_a_text_is_found_out(name: str, period: int) -> None:
     """With the period of a real model the scale is one and the same all over a short prompt."""
     _, options = CHAINS[name]
@@ -145,20 +147,32 @@ def test_what_a_family_takes_is_the_same_where_rounding_depends_on_rows(name: st
 
 
 def test_so_it_is_where_a_router_picks_other_experts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One row of the first tree is a third of the logits' spread off, ten times as far as the others."""
+    """In the last layer one row of the first tree comes to other experts, as rounding does where two nearly tie."""
     trials: list[list[float]] = []
+    rows: list[int] = []  # that come to other experts, in the next call of the router
     try_tree = capability_module._Trial.try_tree
 
     def noted(self: Any, found: Any) -> None:
+        rows.extend([4] if not trials else [])
         try_tree(self, found)
         trials.append(list(found.second))
+
+    def route(gate: Any, x: mx.array) -> tuple[mx.array, mx.array]:
+        experts, weights = router.__call__(gate, x)
+        while rows and x.shape[1] == 6:
+            row = rows.pop()
+            experts[:, row] = (experts[:, row] + 1) % gate.n_routed_experts
+        return experts, weights
 
     monkeypatch.setattr(capability_module._Trial, "try_tree", noted)
     with rounding_by_rows():
         network = network_of(*TREES["deepseek_v3"], "4bit")
+        gate = network.model.layers[-1].mlp.gate
+        router = type(gate)
+        gate.__class__ = type("Rerouting", (router,), {"__call__": route})
         capability = check_capability(network, ModelHooks(network), VOCABULARY)
     assert capability.kind is DraftKind.TREE, capability.reason
-    assert max(trials[0]) > 10 * min(trials[0])
+    assert max(trials[0]) > 5 * min(trials[0])
     assert len(trials) > 1, "so it was looked at again"
 
 

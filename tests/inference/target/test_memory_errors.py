@@ -5,8 +5,8 @@ import gc
 import mlx.core as mx
 import pytest
 
-from rdchat.errors import OutOfMemoryError
-from rdchat.inference.target.memory_errors import memory_errors
+from rdchat.errors import DeviceError, OutOfMemoryError
+from rdchat.inference.target.memory_errors import device_errors, memory_errors
 
 METAL = (
     "[METAL] Command buffer execution failed: Insufficient Memory "
@@ -54,3 +54,20 @@ def test_what_the_broken_work_held_is_free_at_once() -> None:
         work()
     assert caught.value.__cause__ is not None
     assert mx.get_active_memory() == before
+
+
+def test_what_else_fails_on_the_device_is_said_plainly() -> None:
+    error = RuntimeError("[read] Unable to read from file.")
+    words = r"The device failed for this reply: \[read\] Unable to read from file\. Try again"
+    with pytest.raises(DeviceError, match=words) as caught, device_errors("for this reply"):
+        raise error
+    assert caught.value.__cause__ is error
+    with pytest.raises(OutOfMemoryError), device_errors("for this reply"):
+        raise RuntimeError(METAL)
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), NotImplementedError("a subclass of it"), KeyboardInterrupt()])
+def test_what_is_no_error_of_the_device_passes(error: BaseException) -> None:
+    with pytest.raises(type(error)) as caught, device_errors("for this reply"):
+        raise error
+    assert caught.value is error

@@ -1,5 +1,6 @@
 """The training process: it ends where its input does, whoever killed the app."""
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -22,10 +23,10 @@ def test_it_ends_by_itself_when_the_app_has_gone_and_keeps_what_it_made(small_mo
         process.stdin.write(task.to_json().encode() + b"\n")
         process.stdin.flush()
         for line in process.stdout:
-            if TrainingNews.from_json(line).kind is News.PROGRESS:
+            if TrainingNews.from_dict(json.loads(line)).kind is News.PROGRESS:
                 break
         process.stdin.close()
-        last = [TrainingNews.from_json(line) for line in process.stdout][-1]
+        last = [TrainingNews.from_dict(json.loads(line)) for line in process.stdout][-1]
         assert process.wait(60) == 0
     assert last.kind is News.PAUSED
     assert list(tmp_path.glob("cache/training/*/*/wave.safetensors"))

@@ -3,16 +3,16 @@ import threading
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.installed_model import InstalledModel
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.app.installed_models import InstalledModels
 
-MODEL = InstalledModel("small", "/models/small", "LM Studio")
+MODEL = ModelCard("small", "/models/small", "LM Studio")
 
 
 def test_they_are_looked_for_on_another_thread_and_told_once(qtbot: QtBot) -> None:
     threads: list[int] = []
 
-    def find() -> tuple[InstalledModel, ...]:
+    def find() -> tuple[ModelCard, ...]:
         threads.append(threading.get_ident())
         return (MODEL,)
 
@@ -30,7 +30,7 @@ def test_they_are_looked_for_on_another_thread_and_told_once(qtbot: QtBot) -> No
 def test_one_search_at_a_time(qtbot: QtBot) -> None:
     go_on, began = threading.Event(), []
 
-    def find() -> tuple[InstalledModel, ...]:
+    def find() -> tuple[ModelCard, ...]:
         began.append(True)
         go_on.wait(5)
         return ()

@@ -10,7 +10,8 @@ from PySide6.QtNetwork import QLocalSocket
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import StorageLockedError
-from rdchat.services.app.instance_channel import InstanceRequest, ask_open_app, socket_name
+from rdchat.services.app.instance_channel import InstanceRequest, ask_open_app
+from rdchat.services.app.instance_socket import connect
 from rdchat.services.app.single_instance import SingleInstance
 
 
@@ -25,8 +26,7 @@ def instance(qtbot: QtBot, tmp_path: Path) -> Iterator[SingleInstance]:
 @pytest.fixture
 def socket(instance: SingleInstance, tmp_path: Path) -> Iterator[QLocalSocket]:
     socket = QLocalSocket()
-    socket.connectToServer(socket_name(tmp_path / "data"))
-    assert socket.waitForConnected(5000)
+    assert connect(socket, tmp_path / "data", 5000)
     yield socket
     socket.abort()
 

@@ -8,9 +8,9 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError, RdchatError
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.background.folder_search import FolderSearch
-from rdchat.services.background.latest_task import LatestTask, Tell
-from rdchat.services.background.work_queue import WorkQueue
+from rdchat.work.job import Job
 
 MAIN = threading.get_ident()
 
@@ -19,8 +19,8 @@ def fail() -> None:
     raise ModelError("It is damaged.", "Mend it.")
 
 
-def test_a_queue_works_in_order_and_hands_over_on_the_main_thread(qtbot: QtBot) -> None:
-    queue, threads, told = WorkQueue("test"), set[int](), list[tuple[int, int]]()
+def test_work_works_in_order_and_hands_over_on_the_main_thread(qtbot: QtBot) -> None:
+    queue, threads, told = BackgroundWork("test"), set[int](), list[tuple[int, int]]()
 
     def work(number: int) -> int:
         threads.add(threading.get_ident())
@@ -35,8 +35,8 @@ def test_a_queue_works_in_order_and_hands_over_on_the_main_thread(qtbot: QtBot) 
     queue.close()
 
 
-def test_a_queue_hands_errors_over_and_goes_on(qtbot: QtBot, caplog: pytest.LogCaptureFixture) -> None:
-    queue, told = WorkQueue("test"), list[object]()
+def test_work_hands_errors_over_and_goes_on(qtbot: QtBot, caplog: pytest.LogCaptureFixture) -> None:
+    queue, told = BackgroundWork("test"), list[object]()
     queue.do(fail, told.append)
     queue.do(lambda: open("/nowhere/at-all"), told.append)  # noqa: PTH123, SIM115
     assert "unexpectedly" not in caplog.text
@@ -54,8 +54,8 @@ def test_a_queue_hands_errors_over_and_goes_on(qtbot: QtBot, caplog: pytest.LogC
     queue.close()
 
 
-def test_a_queue_that_closes_finishes_what_was_given_and_tells_nothing(qtbot: QtBot) -> None:
-    queue, done, told = WorkQueue("test"), list[int](), list[object]()
+def test_work_that_closes_finishes_what_was_given_and_tells_nothing(qtbot: QtBot) -> None:
+    queue, done, told = BackgroundWork("test"), list[int](), list[object]()
     for number in range(3):
         queue.do(lambda number=number: done.append(number), told.append)
     queue.close()
@@ -65,42 +65,37 @@ def test_a_queue_that_closes_finishes_what_was_given_and_tells_nothing(qtbot: Qt
     assert told == []
 
 
-def test_a_task_tells_in_between_and_its_end(qtbot: QtBot) -> None:
-    task, came = LatestTask("test"), list[object]()
-    task.told.connect(came.append)
-    task.done.connect(came.append)
+def test_replaceable_work_tells_in_between_and_its_end(qtbot: QtBot) -> None:
+    task, came = BackgroundWork("test"), list[object]()
 
-    def work(tell: Tell) -> str:
-        tell(1)
-        tell(2)
+    def work(job: Job[str]) -> str:
+        job.tell(1)
+        job.tell(2)
         return "end"
 
-    task.start(work)
-    assert task.running
+    task.replace(work, came.append, came.append, came.append)
+    assert task.busy
     qtbot.waitUntil(lambda: len(came) == 3)
     assert came == [1, 2, "end"]
-    assert not task.running
+    assert not task.busy
     task.close()
 
 
 def test_only_the_latest_task_counts(qtbot: QtBot) -> None:
-    task, came, go_on, ended = LatestTask("test"), list[object](), threading.Event(), list[object]()
-    task.told.connect(came.append)
-    task.done.connect(came.append)
-    task.failed.connect(came.append)
+    task, came, go_on, ended = BackgroundWork("test"), list[object](), threading.Event(), list[object]()
 
-    def waiting(tell: Tell) -> str:
+    def waiting(job: Job[str]) -> str:
         go_on.wait(5)
         try:
-            tell("too late")
+            job.tell("too late")
         except Exception:  # as work does that puts its own errors in words
             ended.append("caught")
         ended.append("went on")
         return "old"
 
-    task.start(waiting)
-    task.start(lambda _tell: go_on.wait(5) and fail())
-    task.start(lambda _tell: "new")
+    task.replace(waiting, came.append, came.append, came.append)
+    task.replace(lambda _job: go_on.wait(5) and fail(), came.append, came.append)
+    task.replace(lambda _job: "new", came.append)
     qtbot.waitUntil(lambda: bool(came))
     go_on.set()
     task.close()
@@ -110,35 +105,32 @@ def test_only_the_latest_task_counts(qtbot: QtBot) -> None:
 
 
 @pytest.mark.parametrize("close", [False, True])
-def test_nothing_is_told_of_a_task_that_was_stopped(qtbot: QtBot, close: bool) -> None:
-    task, came, told = LatestTask("test"), list[object](), threading.Event()
-    for signal in (task.told, task.done, task.failed):
-        signal.connect(came.append)
+def test_nothing_is_told_of_replaceable_work_that_was_stopped(qtbot: QtBot, close: bool) -> None:
+    task, came, told = BackgroundWork("test"), list[object](), threading.Event()
 
-    def work(tell: Tell) -> None:
-        tell(1)
+    def work(job: Job[str]) -> None:
+        job.tell(1)
         told.set()
 
-    task.start(work)
+    task.replace(work, came.append, came.append, came.append)
     assert told.wait(5)  # it waits for the main thread to take it
-    task.close() if close else task.stop()
-    assert not task.running
+    task.close() if close else task.forget()
+    assert not task.busy
     qtbot.wait(20)
     assert came == []
-    task.start(lambda _tell: "again")
+    task.replace(lambda _job: "again", came.append)
     qtbot.wait(20)
     assert came == ([] if close else ["again"])
     task.close()
 
 
-def test_a_task_that_fails_is_told(qtbot: QtBot, caplog: pytest.LogCaptureFixture) -> None:
-    task, errors = LatestTask("test"), list[RdchatError]()
-    task.failed.connect(errors.append)
-    task.start(lambda _tell: fail())
+def test_replaceable_work_that_fails_is_told(qtbot: QtBot, caplog: pytest.LogCaptureFixture) -> None:
+    task, errors = BackgroundWork("test"), list[RdchatError]()
+    task.replace(lambda _job: fail(), failed=errors.append)
     qtbot.waitUntil(lambda: len(errors) == 1)
     assert isinstance(errors[0], ModelError)
     assert "unexpectedly" not in caplog.text
-    task.start(lambda _tell: 1 // 0)
+    task.replace(lambda _job: 1 // 0, failed=errors.append)
     qtbot.waitUntil(lambda: len(errors) == 2)
     assert "test failed unexpectedly" in caplog.text
     task.close()
@@ -146,15 +138,15 @@ def test_a_task_that_fails_is_told(qtbot: QtBot, caplog: pytest.LogCaptureFixtur
 
 def test_what_hangs_does_not_keep_the_app_from_ending() -> None:
     never = threading.Event()
-    queue, task = WorkQueue("test"), LatestTask("test")
+    queue, task = BackgroundWork("test"), BackgroundWork("test")
     queue.do(never.wait)
     for _ in range(3):
-        task.start(lambda _tell: never.wait())
+        task.replace(lambda _job: never.wait())
     before = {thread.name for thread in threading.enumerate() if not thread.daemon}
     assert "test" not in before
     queue.close(0.01)
     task.close(0.01)
-    assert not task.running
+    assert not task.busy
     never.set()
 
 
@@ -181,9 +173,9 @@ def test_a_search_looks_once_more_with_what_was_asked_last(qtbot: QtBot) -> None
 def test_what_ends_late_tells_nothing_of_an_object_that_is_gone(qtbot: QtBot) -> None:
     """A thread that hung held the object: it was destroyed on that thread, or while it told, and took the app down."""
     go_on, ended = threading.Event(), threading.Barrier(3)
-    queue, task = WorkQueue("test"), LatestTask("test")
-    queue.do(lambda: go_on.wait(5) and ended.wait(5))
-    task.start(lambda _tell: go_on.wait(5) and ended.wait(5))
+    queue, task = BackgroundWork("test"), BackgroundWork("test")
+    queue.do(lambda: go_on.wait(60) and ended.wait(60))
+    task.replace(lambda _job: go_on.wait(60) and ended.wait(60))
     queue.close(0.01)
     task.close(0.01)
     left = [weakref.ref(queue), weakref.ref(task)]
@@ -191,5 +183,5 @@ def test_what_ends_late_tells_nothing_of_an_object_that_is_gone(qtbot: QtBot) ->
     gc.collect()
     assert [each() for each in left] == [None, None]
     go_on.set()
-    ended.wait(5)
+    ended.wait(60)
     qtbot.wait(20)

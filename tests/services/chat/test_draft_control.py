@@ -125,7 +125,7 @@ def test_a_drafter_that_was_trained_meanwhile_is_found_when_a_reply_ends(
     engine.replies = [Reply(mode_reason="There is no drafter.")]
     window.ask("One")
     window.qtbot.waitUntil(lambda: _to_be_had(drafting, Mode.DRAFTER), timeout=WAIT_MS)
-    assert drafting.plain_reason == "", "what it told of is mended"
+    assert drafting.last_problem == "", "what it told of is mended"
 
 
 def test_options_are_not_asked_for_while_a_reply_holds_the_answer_up(window: Window, engine: ScriptedEngine) -> None:
@@ -160,9 +160,9 @@ def test_it_is_told_why_a_reply_was_decoded_plainly_until_something_changes(
 ) -> None:
     engine.replies = [Reply(mode_reason="There is no drafter.")]
     window.ask("One")
-    assert window.controller.drafting.plain_reason == "There is no drafter."
+    assert window.controller.drafting.last_problem == "The last reply was decoded plainly. There is no drafter."
     window.controller.drafting.change(_LOOKUP)
-    assert window.controller.drafting.plain_reason == ""
+    assert window.controller.drafting.last_problem == ""
 
 
 def test_folders_chosen_before_are_offered_again(window: Window) -> None:
@@ -187,4 +187,4 @@ def test_why_a_reply_was_decoded_plainly_is_not_told_of_another_model(
     window.controller.load_model("other")
     window.wait_for(EngineState.IDLE)
     window.qtbot.waitUntil(lambda: not window.controller._recorder.live, timeout=WAIT_MS)
-    assert window.controller.drafting.plain_reason == ""
+    assert window.controller.drafting.last_problem == ""

@@ -19,7 +19,7 @@ def race(make_client: Callable[..., EngineClient]) -> Race:
 
 def result_of(qtbot: QtBot, race: Race) -> RaceResult:
     with qtbot.waitSignal(race.finished) as finished:
-        race.start("Say hello", LOOKUP, 0.7, 7, 32)
+        race.begin("Say hello", LOOKUP, 0.7, 7, 32)
     result = finished.args[0]
     assert isinstance(result, RaceResult)
     return result
@@ -118,7 +118,7 @@ def test_a_mode_that_is_not_to_be_had_fails_the_race_with_its_reason(
         bench_run(0, 20),
     )
     with qtbot.waitSignal(race.failed) as failed, qtbot.assertNotEmitted(race.finished):
-        race.start("Say hello", LOOKUP, 0.7, 7, 32)
+        race.begin("Say hello", LOOKUP, 0.7, 7, 32)
     assert failed.args[0].message == "There is no drafter for this model."
 
 
@@ -129,7 +129,7 @@ def test_a_race_ends_as_soon_as_its_mode_turns_out_not_to_be_had(
     missing = bench_run(1, 0, pieces=(), mode_reason="There is no drafter for this model.")
     engine.bench_events = (BenchProgress(0, 2, "Warming up"), missing, bench_run(0, 20))
     with qtbot.waitSignal(race.failed) as failed, qtbot.assertNotEmitted(race.stopped):
-        race.start("Say hello", LOOKUP, 0.7, 7, 32)
+        race.begin("Say hello", LOOKUP, 0.7, 7, 32)
         shut_gate.allow(2)
     assert failed.args[0].message == "There is no drafter for this model."
     assert not race.running
@@ -140,7 +140,7 @@ def test_a_race_that_is_stopped_has_no_result(
 ) -> None:
     engine.bench_events = (BenchProgress(0, 2, "Warming up"), bench_run(0, 20), bench_run(1, 10))
     assert race.words == ""
-    race.start("Say hello", LOOKUP, 0.7, 7, 32)
+    race.begin("Say hello", LOOKUP, 0.7, 7, 32)
     shut_gate.allow(1)
     qtbot.waitUntil(lambda: race.words == "Warming up (1 of 2)…")
     with qtbot.waitSignal(race.stopped), qtbot.assertNotEmitted(race.finished):

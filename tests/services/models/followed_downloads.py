@@ -6,9 +6,9 @@ from dataclasses import replace
 import psutil
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
+from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.tokens import Tokens
-from rdchat.services.models.downloading.downloads import Downloads
+from rdchat.services.models.downloads.downloads import Downloads
 from tests.hub.downloading import LIMITS
 
 WAIT_MS = 30_000
@@ -34,12 +34,12 @@ class FollowedDownloads:
         self.service.failed.connect(lambda progress: self.failed.append(progress.repository))
         self.service.went_on.connect(lambda went_on: self.went_on.extend(each.repository for each in went_on))
 
-    def now(self, download: str) -> DownloadProgress | None:
-        return {progress.id: progress for progress in self.service.progress()}.get(download)
+    def now(self, download: str) -> Download | None:
+        return {progress.id: progress for progress in self.service.all()}.get(download)
 
-    def wait(self, download: str, wanted: Callable[[DownloadProgress], bool]) -> DownloadProgress:
+    def wait(self, download: str, wanted: Callable[[Download], bool]) -> Download:
         """Return the progress of a download once it is as wanted."""
-        found: list[DownloadProgress] = []
+        found: list[Download] = []
 
         def look() -> bool:
             progress = self.now(download)
@@ -50,18 +50,18 @@ class FollowedDownloads:
         self._qtbot.waitUntil(look, timeout=WAIT_MS)
         return found[0]
 
-    def wait_for(self, download: str, state: DownloadState) -> DownloadProgress:
+    def wait_for(self, download: str, state: DownloadState) -> Download:
         return self.wait(download, lambda progress: progress.state is state)
 
     def go_on_for(self, seconds: float) -> None:
         """Let everything go on for some time, for what happens at any moment."""
         self._qtbot.wait(round(seconds * 1000))
 
-    def restored(self) -> tuple[DownloadProgress, ...]:
+    def restored(self) -> tuple[Download, ...]:
         """Read what earlier runs left; return what is listed then."""
         with self._qtbot.waitSignal(self.service.restored, timeout=WAIT_MS):
             self.service.restore()
-        return self.service.progress()
+        return self.service.all()
 
     def child(self) -> psutil.Process:
         """Return the process that downloads."""

@@ -12,9 +12,9 @@ from PySide6.QtCore import QCoreApplication, QTimer
 
 from rdchat import app as app_module
 from rdchat import paths
-from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
+from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.tokens import Tokens
-from rdchat.services.models.downloading.downloads import Downloads
+from rdchat.services.models.downloads.downloads import Downloads
 from tests.hub.downloading import LIMITS
 from tests.services.fakes import ScriptedEngine
 
@@ -29,16 +29,16 @@ def say(words: str) -> None:
 def follow(downloads: Downloads, end: Callable[[], object]) -> None:
     """Say what happens, begin where nothing was left, and end once the model is here."""
 
-    def on_progress(progress: DownloadProgress) -> None:
+    def on_progress(progress: Download) -> None:
         if progress.state is DownloadState.FAILED:
             sys.stderr.write(f"{progress.problem}\n")
 
     def on_restored() -> None:
-        if not downloads.progress():
+        if not downloads.all():
             say("started")
             downloads.start(NAME)
 
-    def on_finished(_progress: DownloadProgress) -> None:
+    def on_finished(_progress: Download) -> None:
         say("finished")
         end()
 

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from rdchat.inference.api.library_model import LibraryModel
 from rdchat.inference.api.memory_facts import MachineMemory, MemoryRoom, ModelSizes
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import Dtype
 
 GB = 2**30
 MEMORY = MachineMemory(True, 16 * GB, MemoryRoom(11 * GB, 10 * GB), GB)
 
 
-def library_model(name: str, parameters: int = 1_000_000_000, **changed: object) -> LibraryModel:
+def library_model(name: str, parameters: int = 1_000_000_000, **changed: object) -> ModelCard:
     """Return a 4-bit model of the hub's cache."""
     stored = parameters * 9 // 16
     fields: dict[str, object] = {
@@ -24,4 +24,4 @@ def library_model(name: str, parameters: int = 1_000_000_000, **changed: object)
         "repository": name,
         "tokens": "same",
     }
-    return LibraryModel(name, **{**fields, **changed})  # type: ignore[arg-type]
+    return ModelCard(name, **{**fields, **changed})  # type: ignore[arg-type]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub.downloads.download_progress import DownloadState
+from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.downloads.repository_lock import RepositoryLock
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_errors import Lack
 from rdchat.hub.tokens import Token, Tokens
-from rdchat.services.models.downloading.hub_account import HubAccount
+from rdchat.services.models.downloads.hub_account import HubAccount
 from tests.disks import small_disk
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
@@ -127,7 +127,7 @@ def test_a_killed_process_is_told_and_another_one_goes_on(hub: HubServer, downlo
     downloads.wait(one, lambda progress: progress.done_bytes > 50_000)
     os.kill(downloads.child().pid, signal.SIGKILL)
     failed = downloads.wait_for(one, DownloadState.FAILED)
-    assert failed.problem == "The downloading process ended unexpectedly (status -9)."
+    assert failed.problem == "The downloading process was killed. Perhaps memory is short."
     assert failed.hint == "Resume the download: it goes on from where it was."
     (part,) = cached().work.glob("*.part")
     here = part.stat().st_size

@@ -10,10 +10,9 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.errors import InvalidSettingError
-from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState, FileProgress
+from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_errors import HubError
 from rdchat.hub.tokens import Tokens
-from rdchat.services.models.downloading.download_totals import model_name
 from tests.hub.downloading import (
     NAME,
     cached,
@@ -46,23 +45,23 @@ def test_a_download_is_told_and_ends_whole(hub: HubServer, downloads: FollowedDo
     check_whole(Path(ended.folder), files)
     assert (downloads.finished, downloads.service.totals().going) == ([NAME], 0)
     downloads.service.clear_finished()
-    assert downloads.service.progress() == ()
+    assert downloads.service.all() == ()
     check_whole(Path(ended.folder), files)
     downloads.service.close()
     assert not paths.downloads_path().exists()
 
 
-def finished(revision: str, gguf: str, *names: str) -> DownloadProgress:
-    files = tuple(FileProgress(name, 1, 1) for name in names)
-    return DownloadProgress("", NAME, revision, DownloadState.FINISHED, files=files, folder="/hub/it", gguf=gguf)
+def finished(revision: str, gguf: str, *names: str) -> Download:
+    files = tuple(DownloadFile(name, 1, 1) for name in names)
+    return Download(NAME, revision, gguf, state=DownloadState.FINISHED, files=files, folder="/hub/it")
 
 
 def test_what_loads_it_is_named_as_elsewhere() -> None:
     """The hub id for the main revision, the folder for another one, the file for a GGUF."""
-    assert model_name(finished("main", "", "config.json", WEIGHTS)) == NAME
-    assert model_name(finished("v1", "", "config.json", WEIGHTS)) == "/hub/it"
-    assert model_name(finished("main", "", "README.md", "small.Q8_0.gguf")) == "/hub/it/small.Q8_0.gguf"
-    assert model_name(finished("main", "b.gguf", "a.gguf", "b.gguf")) == "/hub/it/b.gguf"
+    assert finished("main", "", "config.json", WEIGHTS).model_name == NAME
+    assert finished("v1", "", "config.json", WEIGHTS).model_name == "/hub/it"
+    assert finished("main", "", "README.md", "small.Q8_0.gguf").model_name == "/hub/it/small.Q8_0.gguf"
+    assert finished("main", "b.gguf", "a.gguf", "b.gguf").model_name == "/hub/it/b.gguf"
 
 
 def test_a_quitting_app_pauses_and_the_next_one_goes_on_by_itself(hub: HubServer, open_downloads: Opener) -> None:
@@ -98,7 +97,7 @@ def test_a_paused_one_waits_for_the_person_also_after_a_restart(hub: HubServer, 
     (listed,) = second.restored()
     assert (second.went_on, listed.state) == ([], DownloadState.PAUSED)
     assert listed.done_bytes >= paused.done_bytes
-    assert not second.service.is_model(listed.id)
+    assert not listed.is_model
     assert len(hub.requests) == asked
     here = max(part.stat().st_size for part in cached().work.glob("*.part"))  # a small file may be under way too
     second.service.resume(listed.id)
@@ -143,7 +142,7 @@ def test_a_discarded_one_leaves_nothing(hub: HubServer, qtbot: QtBot, downloads:
     downloads.wait(one, lambda progress: progress.done_bytes > 50_000)
     with qtbot.waitSignal(downloads.service.removed):
         downloads.service.discard(one)
-    assert downloads.service.progress() == ()
+    assert downloads.service.all() == ()
     assert not cached().folder.exists()
     downloads.service.close()
     assert not paths.downloads_path().exists()
@@ -165,7 +164,7 @@ def test_with_one_revision_what_is_here_of_the_others_stays(
         assert downloads.wait_for(ids[-1], DownloadState.PAUSED).done_bytes > 50_000
     with qtbot.waitSignal(downloads.service.removed):
         downloads.service.discard(ids[0])
-    (left,) = downloads.service.progress()
+    (left,) = downloads.service.all()
     assert (left.id, left.done_bytes > 50_000) == (ids[1], True)
     assert len(list(cached().work.glob("*.part"))) == 1
     with qtbot.waitSignal(downloads.service.removed):
@@ -194,7 +193,7 @@ def test_more_go_on_at_once_when_that_is_wanted(hub: HubServer, qtbot: QtBot, do
 
 
 def states(downloads: FollowedDownloads) -> list[str]:
-    return sorted(progress.state.value for progress in downloads.service.progress())
+    return sorted(progress.state.value for progress in downloads.service.all())
 
 
 def test_a_keychain_that_asks_the_person_holds_up_nothing(

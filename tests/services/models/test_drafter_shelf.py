@@ -2,21 +2,20 @@
 
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.drafter_facts import InstalledDrafter
-from rdchat.inference.api.installed_model import InstalledModel
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.background.folder_search import FolderSearch
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from tests.services.window import Window
 
-HEAD = InstalledDrafter("head", "/head", "Your own")
-OTHER = InstalledModel("org/other", "org/other", "Hugging Face")
+HEAD = ModelCard("head", "/head", "Your own")
+OTHER = ModelCard("org/other", "org/other", "Hugging Face")
 
 
 def test_what_nobody_could_tell_at_first_is_asked_again(qtbot: QtBot, window: Window) -> None:
     controller, asked = window.controller, list[str]()
     begun = [False]
 
-    def made_for(model: str) -> tuple[InstalledDrafter, ...] | None:
+    def made_for(model: str) -> tuple[ModelCard, ...] | None:
         asked.append(model)
         return (HEAD,) if begun[0] else None
 
@@ -25,10 +24,10 @@ def test_what_nobody_could_tell_at_first_is_asked_again(qtbot: QtBot, window: Wi
     shelf.offer(models, made_for)
     shelf.choose(OTHER)
     qtbot.waitUntil(lambda: bool(asked))
-    assert shelf.entries == ()
+    assert shelf.fitting == ()
     begun[0] = True
     controller.model_slot.load("/models/another")
-    qtbot.waitUntil(lambda: [each.found for each in shelf.entries] == [HEAD])
+    qtbot.waitUntil(lambda: [each.model for each in shelf.fitting] == [HEAD.model])
     assert set(asked) == {"org/other"}
     shelf.close()
     models.close()

@@ -18,7 +18,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.hub.cache_layout import snapshot_of
-from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
+from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_record import unfinished_downloads
 from tests.hub.downloading import (
     NAME,
@@ -157,7 +157,7 @@ def kill_the_process(hub: HubServer, downloads: FollowedDownloads, kills: int) -
             check_whole(Path(progress.folder), files)
             shutil.rmtree(cached().folder)
         else:
-            assert progress.problem == "The downloading process ended unexpectedly (status -9)."
+            assert progress.problem == "The downloading process was killed. Perhaps memory is short."
             check_not_half_installed(files)
         here, before = partial_sizes(), len(hub.requests)
         downloads.service.resume(one)
@@ -167,7 +167,7 @@ def kill_the_process(hub: HubServer, downloads: FollowedDownloads, kills: int) -
     check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files)
 
 
-def goes_on(progress: DownloadProgress) -> bool:
+def goes_on(progress: Download) -> bool:
     """Tell whether bytes have come since it was resumed, or all were here."""
     return bool(progress.fetched_bytes) or progress.state is DownloadState.FINISHED
 

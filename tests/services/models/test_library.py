@@ -8,8 +8,8 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.drafter_facts import InstalledDrafter, TargetMatch
-from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
+from rdchat.inference.api.drafter_facts import TargetMatch
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.installed import library as library_module
 from rdchat.services.models.installed.library import Library
 from rdchat.services.models.sources import ModelSources
@@ -23,13 +23,13 @@ class Disk:
     """Models that come when they are let through."""
 
     def __init__(self) -> None:
-        self.models: list[LibraryModel] = [library_model(f"org/model-{number}") for number in range(4)]
+        self.models: list[ModelCard] = [library_model(f"org/model-{number}") for number in range(4)]
         self.pass_on = threading.Semaphore(1000)
         self.threads: set[int] = set()
         self.looked = 0
         self.error: Exception | None = None
 
-    def find(self, _chosen: str) -> Iterator[LibraryModel]:
+    def find(self, _chosen: str) -> Iterator[ModelCard]:
         self.looked += 1
         self.threads.add(threading.get_ident())
         for model in self.models:
@@ -46,7 +46,7 @@ def disk() -> Disk:
 
 @pytest.fixture
 def library(disk: Disk, window: Window) -> Iterator[Library]:
-    heads = (FittingDrafter(InstalledDrafter("head", "/head", "Your own"), TargetMatch(True), 7),)
+    heads = (ModelCard("head", "/head", "Your own", match=TargetMatch(True), weights_bytes=7),)
     sources = ModelSources(disk.find, lambda: MEMORY, lambda _folder: heads)
     library = Library(sources, window.controller.model_slot, window.controller.preferences)
     yield library

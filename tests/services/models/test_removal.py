@@ -11,7 +11,7 @@ from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.repository_lock import RepositoryLock
 from rdchat.hub.hub_errors import HubError
-from rdchat.inference.api.library_model import LibraryModel
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.installed.removal import Removal, RemovalQuestion, reason_not_to_delete
 from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
@@ -29,14 +29,14 @@ def removal(qtbot: QtBot) -> Iterator[Removal]:
     removal.close()
 
 
-def asked(qtbot: QtBot, removal: Removal, model: LibraryModel) -> RemovalQuestion:
+def asked(qtbot: QtBot, removal: Removal, model: ModelCard) -> RemovalQuestion:
     with qtbot.waitSignal(removal.asked) as told:
         removal.ask(model)
     assert isinstance(told.args[0], RemovalQuestion)
     return told.args[0]
 
 
-def remove(qtbot: QtBot, removal: Removal, model: LibraryModel) -> None:
+def remove(qtbot: QtBot, removal: Removal, model: ModelCard) -> None:
     question = asked(qtbot, removal, model)
     with qtbot.waitSignal(removal.removed):
         removal.remove(question)

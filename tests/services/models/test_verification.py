@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.hub import checksums
 from rdchat.hub.tokens import Tokens
 from rdchat.hub.verifying import Verdict
-from rdchat.inference.api.library_model import LibraryModel
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.installed.verification import Verification, reason_not_to_verify
 from tests.hub.downloading import NAME, download, small_files
 from tests.hub.hub_server import HubServer
@@ -28,13 +28,13 @@ def verification(qtbot: QtBot) -> Iterator[Verification]:
 
 
 @pytest.fixture
-def model(hub: HubServer) -> LibraryModel:
+def model(hub: HubServer) -> ModelCard:
     """A downloaded model."""
     hub.add(NAME, small_files())
     return library_model(NAME, path=download()[0])
 
 
-def verified(qtbot: QtBot, verification: Verification, model: LibraryModel) -> Verdict:
+def verified(qtbot: QtBot, verification: Verification, model: ModelCard) -> Verdict:
     with qtbot.waitSignal(verification.finished) as told:
         verification.start(model)
         assert verification.model == model
@@ -44,7 +44,7 @@ def verified(qtbot: QtBot, verification: Verification, model: LibraryModel) -> V
     return verdict
 
 
-def test_a_whole_model_and_a_damaged_one(qtbot: QtBot, verification: Verification, model: LibraryModel) -> None:
+def test_a_whole_model_and_a_damaged_one(qtbot: QtBot, verification: Verification, model: ModelCard) -> None:
     assert verified(qtbot, verification, model).is_whole
     assert verification.done_bytes == sum(map(len, small_files().values()))
     (model.path / WEIGHTS).write_bytes(b"x" * len(small_files()[WEIGHTS]))
@@ -52,7 +52,7 @@ def test_a_whole_model_and_a_damaged_one(qtbot: QtBot, verification: Verificatio
 
 
 def test_it_can_be_stopped(
-    qtbot: QtBot, verification: Verification, model: LibraryModel, monkeypatch: pytest.MonkeyPatch
+    qtbot: QtBot, verification: Verification, model: ModelCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checksums, "_CHUNK", 100)
     with qtbot.waitSignal(verification.progressed):
@@ -87,7 +87,7 @@ def test_what_the_hub_refuses_is_told(qtbot: QtBot, verification: Verification, 
 
 
 def test_without_the_hub_the_cache_is_held_against_its_own_names(
-    qtbot: QtBot, verification: Verification, model: LibraryModel, hub: HubServer
+    qtbot: QtBot, verification: Verification, model: ModelCard, hub: HubServer
 ) -> None:
     del hub.repositories[NAME]
     verdict = verified(qtbot, verification, model)

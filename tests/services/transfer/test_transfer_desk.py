@@ -1,6 +1,8 @@
 """Imports, exports and restores that the window begins: done by a child process, while the store is used."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,9 @@ from rdchat.inference.api.requests import Role
 from rdchat.services.app.instance_channel import InstanceRequest
 from rdchat.services.transfer.remote_requests import RemoteRequests
 from rdchat.services.transfer.transfer_desk import TransferDesk
+from rdchat.work import frames
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
+from tests.garbage_children import KINDS, put_in_place
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window, pause_midway
 
@@ -149,7 +153,7 @@ def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
     store.delete_conversation(chats[0].id)
     store.message_bin.delete(store.messages(chats[2].id)[1].id)
     with store._database.writing() as connection:
-        connection.execute("UPDATE deleted_messages SET deleted_at = 0")
+        connection.execute("UPDATE deleted_messages SET deleted_at = deleted_at - 31 * 86400")
     with window.qtbot.waitSignal(desk.restore_prepared, timeout=WAIT_MS):
         desk.prepare_restore(tmp_path / "backup.zip")
     order.erase(order.deleted())
@@ -221,10 +225,7 @@ def test_a_second_task_is_refused_while_one_is_under_way(desk: TransferDesk, win
 def test_a_child_that_dies_is_told_of(desk: TransferDesk, window: Window, tmp_path: Path):
     with window.qtbot.waitSignal(desk.failed, timeout=WAIT_MS) as failed:
         desk.back_up(tmp_path / "backup.zip")
-        window.qtbot.waitUntil(lambda: desk._task is None or desk._task._process is not None)
-        assert desk._task is not None
-        assert desk._task._process is not None
-        desk._task._process.kill()
+        os.kill(desk._child.pid or 0, signal.SIGKILL)  # before it is ready, so the task is not given to another
     assert "ended unexpectedly" in failed.args[0].title
     assert not desk.busy
 
@@ -267,3 +268,17 @@ def test_an_app_that_ends_in_the_midst_of_an_import_shows_none_of_it(
     assert not desk.busy
     assert window.store.conversations() == []
     assert window.store._database.rows("SELECT count(*) FROM conversations WHERE deleted_at IS NULL")[0][0] == 0
+
+
+@pytest.mark.parametrize(("kind", "said"), [(kind, "") for kind in KINDS] + [("garbage", "[1]"), ("garbage", "{}")])
+def test_a_process_that_tells_garbage_is_ended_and_said(
+    desk: TransferDesk, window: Window, tmp_path: Path, kind: str, said: str, monkeypatch: pytest.MonkeyPatch
+):
+    """It went on unseen, while the window said that nothing of it was kept."""
+    put_in_place(monkeypatch, *(("garbage", said) if said else KINDS[kind]), frames=True)
+    monkeypatch.setattr(frames, "MOST_BYTES", 2**20)
+    with window.qtbot.waitSignal(desk.failed, timeout=60_000) as failed:
+        desk.import_files([rivers(tmp_path)])
+    (notice,) = failed.args
+    assert isinstance(notice, Notice)
+    assert not desk.busy

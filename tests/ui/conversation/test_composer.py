@@ -1,5 +1,5 @@
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QMimeData, Qt
 from PySide6.QtGui import QInputMethodEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -137,3 +137,44 @@ def test_pasted_rich_text_and_long_lines_stay_plain(composer: Composer) -> None:
     text = "<b>" + "x" * 100_000
     composer.set_text(text)
     assert composer.text == text
+
+
+def pasted(**formats: bytes) -> QMimeData:
+    """Return what a hostile program may have put on the clipboard; names of formats with `_` for `/`."""
+    data = QMimeData()
+    for name, content in formats.items():
+        data.setData(name.replace("_", "/"), content)
+    return data
+
+
+HTML = b"<b>bold</b><img src='file:///dev/zero'><script>alert(1)</script>"
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (pasted(text_html=HTML), ""),
+        (pasted(text_html=HTML, text_plain=b"bold"), "bold"),
+        (pasted(text_plain=b"a\0b\x1b[31mc"), "a\0b\x1b[31mc"),
+        (pasted(text_plain=b"a\xff\xed\xa0\x80b"), "a\ufffd\ufffd\ufffd\ufffdb"),
+        (pasted(text_plain="a\u2028b\u2029c\r\nd".encode()), "a\nb\nc\nd"),
+    ],
+    ids=["rich text", "rich and plain text", "a NUL and colours", "no UTF-8", "line ends"],
+)
+def test_only_plain_text_is_pasted(composer: Composer, data: QMimeData, text: str) -> None:
+    composer.field.insertFromMimeData(data)
+    assert composer.text == text
+
+
+def test_a_text_that_is_too_long_is_not_pasted_and_says_what_to_do(qtbot: QtBot, composer: Composer) -> None:
+    """Ten megabytes in one line held the window for sixteen seconds."""
+    qtbot.keyClicks(composer.field, "Before")
+    data = QMimeData()
+    data.setText("x" * 500_001)
+    composer.field.insertFromMimeData(data)
+    assert composer.text == "Before"
+    assert composer.note.text() == "This text is too long to be pasted. Save it as a file and attach that."
+    data.setText(" and after")
+    composer.field.insertFromMimeData(data)
+    assert composer.text == "Before and after"
+    assert not composer.note.isVisible()

@@ -138,7 +138,7 @@ def test_the_menus_follow_the_open_chat(qtbot: QtBot, window: MainWindow, chat: 
     actions.find.trigger()  # there is no chat to find in
     assert bar.isHidden()
     actions.show_archive.trigger()
-    assert [row.conversation.title for row in desk.listing.rows()] == ["Baking"]  # type: ignore[union-attr]
+    assert [row.conversation.title for row in desk.listing.rows] == ["Baking"]  # type: ignore[union-attr]
     window.sidebar.list.setCurrentIndex(window.sidebar.list.rows.index(0))
     assert actions.archive.text() == "Move chat out of archive"
     actions.archive.trigger()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
 from rdchat.inference.api.memory_facts import MachineMemory
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.installed.dropped_model import DroppedModel
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.sources import ModelSources
@@ -28,9 +28,9 @@ __all__ = ["hub", "no_keychain", "this_machine_only"]
 class Machine:
     """What lies on this machine, as the sources tell it."""
 
-    models: list[LibraryModel] = field(default_factory=list)
+    models: list[ModelCard] = field(default_factory=list)
     memory: MachineMemory | None = MEMORY
-    heads: tuple[FittingDrafter, ...] | None = ()
+    heads: tuple[ModelCard, ...] | None = ()
     problems: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -45,7 +45,7 @@ class Machine:
 
 @pytest.fixture
 def machine() -> Machine:
-    tiny = library_model("tiny", 135_000_000, path=Path("tiny"), model=None, place="rdchat", repository="")
+    tiny = library_model("tiny", 135_000_000, path=Path("tiny"), model="", place="rdchat", repository="")
     return Machine([library_model("org/Alpha-8B-4bit", 8_000_000_000), library_model("org/Beta-1B-4bit"), tiny])
 
 

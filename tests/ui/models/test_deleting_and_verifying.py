@@ -227,9 +227,7 @@ def test_an_unfinished_download_goes_on(
     qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, desk: ModelsDesk
 ) -> None:
     hub.add(NAME, small_files())
-    machine.models.append(
-        library_model(NAME, model=None, sizes=None, path=cached().folder, download_bytes=2_000_000_000)
-    )
+    machine.models.append(library_model(NAME, model="", sizes=None, path=cached().folder, download_bytes=2_000_000_000))
     refresh(qtbot, desk)
     pick(page, NAME)
     assert page.bar.load.text() == "Resume"

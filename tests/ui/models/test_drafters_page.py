@@ -14,8 +14,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.files.atomic_file import write_json
-from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, InstalledDrafter, TargetMatch
-from rdchat.inference.api.installed_model import InstalledModel
+from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, TargetMatch
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison, TrainingOrder
 from rdchat.services.background.folder_search import FolderSearch
@@ -37,12 +37,12 @@ WEIGHTS = {"config.json": b"{}", "model.safetensors": b"w" * 100}
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> InstalledDrafter:
+def own(tmp_path: Path) -> ModelCard:
     """A drafter of the person's own, with the figures of its evaluation."""
     folder = tmp_path / "data" / "drafters" / "tiny-recurrent"
     folder.mkdir(parents=True)
     (folder / "card.md").write_text("| W1 L5 | 12 | 1.62 | 50% |\n| W4 L5 | 12 | 1.94 | 60% |\n")
-    return InstalledDrafter(folder.name, str(folder), "Your own", HeadKind.RECURRENT)
+    return ModelCard(folder.name, str(folder), "Your own", folder, is_drafter=True, kind=HeadKind.RECURRENT)
 
 
 @pytest.fixture
@@ -64,13 +64,11 @@ def page(qtbot: QtBot, desk: ModelsDesk, theme: Theme) -> DraftersPage:
     return page
 
 
-def have(chat: Chat, desk: ModelsDesk, qtbot: QtBot, *drafters: InstalledDrafter) -> None:
+def have(chat: Chat, desk: ModelsDesk, qtbot: QtBot, *drafters: ModelCard) -> None:
     """Let these drafters be on the machine, and all but damaged ones fit the model, which is loaded."""
     there = list(drafters)
-    chat.engine.fits = {each.drafter: DrafterFit(each.drafter, TargetMatch(True)) for each in drafters}
-    search = FolderSearch(
-        lambda _: tuple(each for each in there if not each.place or Path(each.drafter).exists()), desk
-    )
+    chat.engine.fits = {each.model: DrafterFit(each.model, TargetMatch(True)) for each in drafters}
+    search = FolderSearch(lambda _: tuple(each for each in there if not each.place or Path(each.model).exists()), desk)
     chat.controller.drafting.offer(search)
     chat.start()
     qtbot.waitUntil(lambda: len(chat.controller.drafting.drafters) == len(drafters))
@@ -91,53 +89,53 @@ def answer(page: QWidget, words: str) -> str:
 
 
 def test_a_drafter_that_is_here_says_what_it_is_and_is_used_by_a_click(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: InstalledDrafter
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard
 ) -> None:
     have(chat, desk, qtbot, own)
-    row = page.installed.list.rows[own.drafter]
+    row = page.installed.list.rows[own.model]
     assert row.name.text() == "tiny-recurrent"
     assert row.facts.text() == "Recurrent  ·  made for this model  ·  Your own"
     qtbot.waitUntil(lambda: row.more.text().startswith("1.94 tokens a call"))
     assert row.badge.text() == ""
     click(qtbot, row.use)
-    assert chat.controller.drafting.settings.drafter == own.drafter
+    assert chat.controller.drafting.settings.drafter == own.model
     assert chat.controller.drafting.settings.mode is Mode.AUTO
     assert row.badge.text() == "In use"
     assert not row.use.isEnabled()
 
 
 def test_a_drafter_is_tried_in_a_race_without_being_used(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: InstalledDrafter
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard
 ) -> None:
     have(chat, desk, qtbot, own)
     with qtbot.waitSignal(page.race_requested) as requested:
-        click(qtbot, page.installed.list.rows[own.drafter].race)
-    assert requested.args == [DraftSettings(Mode.DRAFTER, drafter=own.drafter)]
+        click(qtbot, page.installed.list.rows[own.model].race)
+    assert requested.args == [DraftSettings(Mode.DRAFTER, drafter=own.model)]
     assert chat.controller.drafting.settings.drafter is None
 
 
 def test_ones_own_drafter_is_deleted_after_a_question_and_comes_back(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: InstalledDrafter, system_trash: Path
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard, system_trash: Path
 ) -> None:
     have(chat, desk, qtbot, own)
-    chat.controller.drafting.change(DraftSettings(Mode.DRAFTER, drafter=own.drafter))
-    row = page.installed.list.rows[own.drafter]
+    chat.controller.drafting.change(DraftSettings(Mode.DRAFTER, drafter=own.model))
+    row = page.installed.list.rows[own.model]
     with qtbot.waitSignal(desk.removal.asked):
         row.delete.trigger()
     answer(page.installed, "Cancel")
-    assert Path(own.drafter).exists()
+    assert Path(own.model).exists()
     qtbot.waitUntil(lambda: page.installed.findChild(QMessageBox) is None)
     with qtbot.waitSignal(desk.removal.asked):
         row.delete.trigger()
     assert "It is in use: replies are then drafted without it." in answer(page.installed, "Delete")
-    qtbot.waitUntil(lambda: not Path(own.drafter).exists())
+    qtbot.waitUntil(lambda: not Path(own.model).exists())
     assert (system_trash / "tiny-recurrent" / "card.md").exists()
     assert chat.controller.drafting.settings.drafter is None, "it would be missed by the next reply"
     qtbot.waitUntil(lambda: not page.installed.list.rows)
     assert page.installed.outcome.text() == "Deleted tiny-recurrent."
     click(qtbot, page.installed.undo)
-    qtbot.waitUntil(lambda: own.drafter in page.installed.list.rows)
-    assert (Path(own.drafter) / "card.md").exists()
+    qtbot.waitUntil(lambda: own.model in page.installed.list.rows)
+    assert (Path(own.model) / "card.md").exists()
     assert page.installed.outcome.text() == "tiny-recurrent is back."
     assert not page.installed.undo.isVisible()
 
@@ -148,12 +146,21 @@ def test_a_drafter_of_the_hubs_cache_is_deleted_and_can_be_downloaded_again(
     hub.add("a/tiny-eagle3", WEIGHTS)
     folder = download("a/tiny-eagle3")[0]
     have(chat, desk, qtbot)
-    found = InstalledDrafter("a/tiny-eagle3", "a/tiny-eagle3", "Hugging Face", HeadKind.EAGLE3, disk_bytes=102_000)
+    found = ModelCard(
+        "a/tiny-eagle3",
+        "a/tiny-eagle3",
+        "Hugging Face",
+        folder,
+        repository="a/tiny-eagle3",
+        is_drafter=True,
+        kind=HeadKind.EAGLE3,
+        disk_bytes=102_000,
+    )
     there = FolderSearch(lambda _: (found,) if folder.exists() else (), desk)
-    chat.engine.fits = {found.drafter: DrafterFit(found.drafter, TargetMatch(True))}
+    chat.engine.fits = {found.model: DrafterFit(found.model, TargetMatch(True))}
     chat.controller.drafting.offer(there)
-    qtbot.waitUntil(lambda: found.drafter in page.installed.list.rows)
-    row = page.installed.list.rows[found.drafter]
+    qtbot.waitUntil(lambda: found.model in page.installed.list.rows)
+    row = page.installed.list.rows[found.model]
     assert row.facts.text() == "EAGLE-3  ·  made for this model  ·  102 KB  ·  Hugging Face"
     with qtbot.waitSignal(desk.removal.asked):
         row.delete.trigger()
@@ -165,12 +172,12 @@ def test_a_drafter_of_the_hubs_cache_is_deleted_and_can_be_downloaded_again(
 
 
 def test_what_cannot_be_deleted_says_why(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: InstalledDrafter
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard
 ) -> None:
     have(chat, desk, qtbot, own)
     with qtbot.waitSignal(desk.removal.asked):
-        page.installed.list.rows[own.drafter].delete.trigger()
-    shutil.rmtree(own.drafter)
+        page.installed.list.rows[own.model].delete.trigger()
+    shutil.rmtree(own.model)
     answer(page.installed, "Delete")
     qtbot.waitUntil(lambda: "tiny-recurrent cannot be deleted" in page.installed.outcome.text())
 
@@ -179,17 +186,17 @@ def test_what_others_keep_cannot_be_deleted_here(
     qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, tmp_path: Path
 ) -> None:
     (tmp_path / "other").mkdir()
-    other = InstalledDrafter("org/eagle", str(tmp_path / "other"), "LM Studio", HeadKind.EAGLE3)
+    other = ModelCard("org/eagle", str(tmp_path / "other"), "LM Studio", tmp_path / "other", is_drafter=True)
     have(chat, desk, qtbot, other)
-    assert not page.installed.list.rows[other.drafter].delete.isVisible()
+    assert not page.installed.list.rows[other.model].delete.isVisible()
 
 
 def test_drafters_that_do_not_fit_say_why_when_asked(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: InstalledDrafter
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard
 ) -> None:
-    damaged = InstalledDrafter("cut", str(Path(own.drafter)) + "/..", "Your own", None, "It has no weights.")
+    damaged = ModelCard("cut", str(Path(own.model)) + "/..", "Your own", problem="It has no weights.")
     have(chat, desk, qtbot, own, damaged)
-    assert list(page.installed.list.rows) == [own.drafter]
+    assert list(page.installed.list.rows) == [own.model]
     assert page.installed.unfit.text() == "1 drafter here cannot be used with this model"
     assert not page.installed.reasons.isVisible()
     click(qtbot, page.installed.unfit)
@@ -197,25 +204,25 @@ def test_drafters_that_do_not_fit_say_why_when_asked(
 
 
 def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_loaded(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: InstalledDrafter
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard
 ) -> None:
     have(chat, desk, qtbot)
     asked: list[tuple[str, int]] = []
 
-    def made_for(model: str) -> tuple[InstalledDrafter, ...]:
+    def made_for(model: str) -> tuple[ModelCard, ...]:
         asked.append((model, threading.get_ident()))
         return (own,)
 
-    models = FolderSearch(lambda: (InstalledModel("org/big", "org/big", "Hugging Face"),))
+    models = FolderSearch(lambda: (ModelCard("org/big", "org/big", "Hugging Face"),))
     desk.shelf.offer(models, made_for)
     qtbot.waitUntil(lambda: page.model.count() == 2)
     assert page.model.currentText() == "tiny (loaded)"
     page.model.setCurrentIndex(1)
     page.model.activated.emit(1)
-    qtbot.waitUntil(lambda: own.drafter in page.installed.list.rows)
+    qtbot.waitUntil(lambda: own.model in page.installed.list.rows)
     assert asked[-1][0] == "org/big"
     assert asked[-1][1] != threading.get_ident()
-    row = page.installed.list.rows[own.drafter]
+    row = page.installed.list.rows[own.model]
     assert not row.use.isEnabled()
     assert row.use.toolTip() == "Load this model first."
     click(qtbot, page.load)
@@ -284,7 +291,7 @@ def test_a_training_begins_only_after_its_estimate(
 
 
 def test_everything_is_reached_by_tab_and_has_a_name(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: InstalledDrafter
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard
 ) -> None:
     have(chat, desk, qtbot, own)
     for show in (page.show_drafters, page.show_training):

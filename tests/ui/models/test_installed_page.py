@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QApplication, QMenu, QPushButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import DoesNotFitError
-from rdchat.inference.api.drafter_facts import HeadKind, InstalledDrafter, TargetMatch
-from rdchat.inference.api.library_model import FittingDrafter, TriedOut, Verifies
+from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
+from rdchat.inference.api.model_card import ModelCard, TriedOut, Verifies
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.opening import SHOW_FOLDER
@@ -134,11 +134,14 @@ def test_what_drafts_is_listed_and_counted(
     qtbot: QtBot, machine: Machine, page: InstalledPage, desk: ModelsDesk
 ) -> None:
     machine.heads = (
-        FittingDrafter(InstalledDrafter("mine", "/mine", "Your own", HeadKind.RECURRENT), TargetMatch(True), 2**30),
-        FittingDrafter(
-            InstalledDrafter("org/dflash", "org/dflash", "Hugging Face", HeadKind.BLOCK),
-            TargetMatch(False, "Who knows."),
-            7,
+        ModelCard("mine", "/mine", "Your own", kind=HeadKind.RECURRENT, match=TargetMatch(True), weights_bytes=2**30),
+        ModelCard(
+            "org/dflash",
+            "org/dflash",
+            "Hugging Face",
+            kind=HeadKind.BLOCK,
+            match=TargetMatch(False, "Who knows."),
+            weights_bytes=7,
         ),
     )
     machine.models[0] = replace(machine.models[0], tried=TriedOut(Verifies.CHAINS, "it keeps state"))

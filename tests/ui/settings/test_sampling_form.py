@@ -97,4 +97,4 @@ def test_typing_a_line_break_keeps_the_text(qtbot: QtBot, form: SamplingForm) ->
 def test_every_field_has_a_name_and_an_explanation(form: SamplingForm) -> None:
     for field in (*form.findChildren(SpinBox), form.stop):
         assert field.accessibleName()
-        assert field.toolTip().endswith(".</p>")
+        assert field.toolTip().removesuffix("</p>").endswith(".")

@@ -8,17 +8,18 @@ from PySide6.QtCore import QEvent, QObject
 from PySide6.QtGui import QAction
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, InstalledDrafter, TargetMatch
+from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, TargetMatch
 from rdchat.inference.api.events import DraftOptions, ModeOption
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.folder_search import FolderSearch
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.speed.draft_controls import DraftControls
 from tests.ui.conftest import Chat
 
-FITS = InstalledDrafter("org/eagle", "org/eagle", "Hugging Face", HeadKind.EAGLE3)
-OTHERS = tuple(InstalledDrafter(f"b{n}", f"/lm/b{n}", "LM Studio", HeadKind.BLOCK) for n in range(500))
-DAMAGED = InstalledDrafter("cut", "/own/cut", "Your own", None, "It has no weights.")
+FITS = ModelCard("org/eagle", "org/eagle", "Hugging Face", kind=HeadKind.EAGLE3)
+OTHERS = tuple(ModelCard(f"b{n}", f"/lm/b{n}", "LM Studio", kind=HeadKind.BLOCK) for n in range(500))
+DAMAGED = ModelCard("cut", "/own/cut", "Your own", problem="It has no weights.")
 
 
 @pytest.fixture
@@ -40,12 +41,12 @@ def test_drafters_that_fit_are_offered_and_the_others_say_why_not(
 ) -> None:
     looked: list[tuple[object, int]] = []
 
-    def find(model: Path) -> tuple[InstalledDrafter, ...]:
+    def find(model: Path) -> tuple[ModelCard, ...]:
         looked.append((model, threading.get_ident()))
         return (DAMAGED, FITS, *OTHERS)
 
     search = FolderSearch(find)
-    chat.engine.fits = {FITS.drafter: DrafterFit(FITS.drafter, TargetMatch(True))}
+    chat.engine.fits = {FITS.model: DrafterFit(FITS.model, TargetMatch(True))}
     chat.engine.fits_at_once = 100
     drafting = chat.controller.drafting
     drafting.offer(search)
@@ -130,7 +131,7 @@ def test_an_open_menu_is_never_empty_while_it_is_filled_again(
 ) -> None:
     """On X11 that closed it, as soon as the engine had answered."""
     search = FolderSearch(lambda _: (FITS,))
-    chat.engine.fits = {FITS.drafter: DrafterFit(FITS.drafter, TargetMatch(True))}
+    chat.engine.fits = {FITS.model: DrafterFit(FITS.model, TargetMatch(True))}
     drafting = chat.controller.drafting
     drafting.offer(search)
     chat.start()

@@ -148,7 +148,7 @@ def test_every_figure_has_its_definition(panel: SpeedPanel) -> None:
     rows = panel.findChildren(FigureRow)
     assert len(rows) >= 10
     for row in rows:
-        assert row.toolTip().endswith(".</p>")
+        assert row.toolTip().removesuffix("</p>").endswith(".")
         assert row.value.accessibleName().endswith(f": {formatting.NONE}")
 
 

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.transcript.copying.clipboard import CopyForm
+from rdchat.ui.transcript.copying.clipboard import CopyForm, copy_blocks
 from rdchat.ui.transcript.copying.excerpt import blocks_of
 from rdchat.ui.transcript.copying.markdown_text import as_markdown, as_plain
 from rdchat.ui.transcript.copying.rich_text import as_html
@@ -233,3 +233,30 @@ print(app.clipboard().mimeData().html())
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "<b>bold</b>" in ended.stdout
+
+
+ENDS_THE_PASTE = "ls\x1b[201~\nrm -rf ~\r\x00\x9b201~\x07"
+
+
+def test_no_control_character_is_copied(qtbot: QtBot, show: Show) -> None:
+    """A terminal that takes a paste as one text ends it at such a sequence, and runs what follows."""
+    view = show([person(1, ENDS_THE_PASTE), reply(2, f"```sh\n{ENDS_THE_PASTE}\n```")])
+    clipboard = QGuiApplication.clipboard()
+
+    def check() -> None:
+        texts = [clipboard.text(), clipboard.mimeData().html()]
+        assert "[201~" in texts[0]
+        assert not {letter for text in texts for letter in text if letter < " " or "\x7f" <= letter < "\xa0"} - {"\n"}
+
+    for number in (1, 2):
+        widget_of(view, number).copy()
+        qtbot.waitUntil(lambda: "[201~" in clipboard.text())
+        check()
+        clipboard.setText("")
+    body = widget_of(view, 2).body
+    body.selectAll()
+    body.copy()
+    check()
+    for form in CopyForm:
+        copy_blocks(blocks_of(f"```sh\n{ENDS_THE_PASTE}\n```", MarkdownParser()), form)
+        check()

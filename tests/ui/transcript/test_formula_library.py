@@ -1,4 +1,4 @@
-"""Formulas are drawn in the order in which they are needed, in a process that does not idle forever."""
+"""Formulas are drawn in the order in which they are needed."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def drawer() -> Drawer:
 
 @pytest.fixture
 def library(drawer: Drawer) -> Iterator[FormulaLibrary]:
-    library = FormulaLibrary(drawer, idle_s=0.05)
+    library = FormulaLibrary(drawer)
     yield library
     library.close()
 
@@ -61,14 +61,6 @@ def test_what_cannot_be_drawn_is_not_tried_again(qtbot: QtBot, drawer: Drawer, l
     assert library.find("good", True) is None
     qtbot.waitUntil(lambda: library.find("good", True) is not None)
     assert drawer.begun == ["bad", "good"]
-
-
-def test_the_process_ends_when_there_is_nothing_to_draw(qtbot: QtBot, drawer: Drawer, library: FormulaLibrary) -> None:
-    drawer.may_draw.release(2)
-    library.find("a", True)
-    qtbot.waitUntil(lambda: drawer.closed == 1)
-    library.find("b", True)
-    qtbot.waitUntil(lambda: library.is_known("b", True))
 
 
 def test_closing_ends_it_in_the_midst_of_a_formula(qtbot: QtBot, drawer: Drawer, library: FormulaLibrary) -> None:

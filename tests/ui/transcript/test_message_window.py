@@ -44,5 +44,16 @@ def test_messages_added_at_the_end_push_the_oldest_out() -> None:
 def test_a_shorter_path_after_an_edit_keeps_the_end_in_view() -> None:
     window = MessageWindow()
     window.show_latest(1000)
-    window.keep(500)
-    assert window.end == 500
+    window.keep(500, range(440, 499), at_end=True)
+    assert (window.start, window.end, window.total) == (440, 500, 500)
+
+
+def test_another_path_of_the_same_chat_makes_few_widgets_at_once() -> None:
+    window = MessageWindow()
+    window.show_latest(1000)
+    while window.grow():
+        pass
+    window.keep(90_000, range(940, 970), at_end=True)
+    assert (window.start, window.end) == (90_000 - FIRST, 90_000)
+    window.keep(1000, range(940, 970), at_end=False)
+    assert (window.start, window.end, window.total) == (940, 970 + STEP, 1000)

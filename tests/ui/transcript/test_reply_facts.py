@@ -91,6 +91,7 @@ def test_all_that_the_panel_showed_of_a_reply_is_kept_with_it() -> None:
         accepted_lengths=(15, 5, 5, 3, 1, 1),
         context_tokens=1101,
         peak_memory_bytes=812_000_000,
+        dropped_drafts=3,
     )
     told = {fact.name: fact for fact in facts(reply(2, "Hi", statistics=whole, drafting=Drafting(Mode.DRAFTER)))}
     assert told["Accepted by position, %"].value == "50, 33, 17, 7…"
@@ -99,9 +100,11 @@ def test_all_that_the_panel_showed_of_a_reply_is_kept_with_it() -> None:
     assert told["Accepted length"].definition.endswith("Rounds that accepted none, 1 and so on: 15, 5, 5, 3, 1, 1.")
     assert told["Verified nodes per round"] == Fact("Verified nodes per round", "16.0", definitions.NODES)
     assert told["Host syncs per round"].value == "1.10"
+    assert told["Dropped drafts"].value == "3"
     assert told["Context"].value == "1,101 tokens"
     assert told["Peak memory"].value == "812 MB"
     names = [fact.name for fact in facts(reply(2, "Hi", statistics=DRAFTED))]
+    assert "Dropped drafts" not in names
     assert "Host syncs per round" not in names, "what an older version did not keep is left out"
 
 

@@ -167,7 +167,8 @@ def test_escape_cancels_what_is_under_way(menu: Menu, chat: Chat, tmp_path: Path
     (tmp_path / "conversations.json").write_text(json.dumps(chats))
     menu.actions.import_chats.trigger()
     menu.click("Choose files…")
-    menu.choose(tmp_path / "conversations.json")
+    with menu.qtbot.waitSignal(menu.desk.progressed, timeout=WAIT_MS):  # it has begun
+        menu.choose(tmp_path / "conversations.json")
     menu.wait_for_page(ProgressPage)
     menu.qtbot.keyClick(menu.sheet, Qt.Key.Key_Escape)
     menu.wait_for_page(ReportPage)

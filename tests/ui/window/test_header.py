@@ -5,7 +5,7 @@ from pytestqt.qtbot import QtBot
 from rdchat import paths
 from rdchat.errors import OutOfMemoryError
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.installed_model import InstalledModel
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.model_files import display_name
 from rdchat.services.app.installed_models import InstalledModels
@@ -93,9 +93,9 @@ def test_no_model_is_said(qtbot: QtBot, chat: Chat) -> None:
 
 
 FOUND = (
-    InstalledModel("org/small", "org/small", "Hugging Face"),
-    InstalledModel("org/painter", "org/painter", "Hugging Face", "The architecture 'painter' is unknown."),
-    InstalledModel("Tiny", "/lm/Tiny.gguf", "LM Studio"),
+    ModelCard("org/small", "org/small", "Hugging Face"),
+    ModelCard("org/painter", "org/painter", "Hugging Face", problem="The architecture 'painter' is unknown."),
+    ModelCard("Tiny", "/lm/Tiny.gguf", "LM Studio"),
 )
 
 

@@ -7,17 +7,15 @@ below follow the last one that was kept.
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rdchat.chat.transfer.formats.fields import Json, date, items, mapping, name, thinking, words
+from rdchat.chat.transfer.formats.fields import Json, date, items, joined, mapping, name, thinking, words
 from rdchat.chat.transfer.portable import DamagedChatError, PortableChat, PortableMessage, parents_first
 from rdchat.chat.transfer.reports import counted_parts
 from rdchat.inference.api.requests import Role
 
 NAME = "ChatGPT"
-_LOOKED_AT = 100  # chats, of which some may be damaged
 _LEFT_OUT = {
     "code": "tool call",
     "execution_output": "tool result",
@@ -47,24 +45,22 @@ class _Turn:
 
 
 def is_ours(data: Any) -> bool:
-    """Tell whether this is a list of ChatGPT's chats, or one of them."""
-    some = data[:_LOOKED_AT] if isinstance(data, list) else [data]
-    return any(isinstance(each, dict) and isinstance(each.get("mapping"), dict) for each in some)
+    """Tell whether this is one of ChatGPT's chats."""
+    return isinstance(data, dict) and isinstance(data.get("mapping"), dict)
 
 
-def chats(data: Any) -> Iterator[tuple[str, Json]]:
-    """Yield title and JSON of each chat; `read` makes a chat of it."""
-    for place, each in enumerate(data if isinstance(data, list) else [data], start=1):
-        chat = each if isinstance(each, dict) else {"mapping": each}
-        yield name(chat.get("title")) or f"Chat {place}", chat
+def may_be_ours(beginning: bytes | bytearray) -> bool:
+    """Tell whether a chat may be ChatGPT's, by the beginning of its JSON."""
+    return b'"mapping"' in beginning
 
 
-def read(chat: Json) -> PortableChat:
+def read(data: Any) -> PortableChat:
     """Return one chat.
 
     Raises:
         DamagedChatError: If something of it is of the wrong kind, or its messages go in a circle.
     """
+    chat = mapping(data, "The chat")
     nodes = {each: mapping(node, "A message") for each, node in mapping(chat.get("mapping"), "Its list").items()}
     order = parents_first({each: _parent_of(node) for each, node in nodes.items()})
     without: Counter[str] = Counter()
@@ -102,7 +98,7 @@ def _chat(
         PortableMessage(
             parent=places[turn.parent] if turn.parent else None,
             role=turn.role,
-            text=_joined(turn.texts),
+            text=joined(text.strip("\n") for text in turn.texts),
             activated=len(turns) if each == shown else places[each],
             created_at=turn.created_at,
             model=turn.model if turn.role is Role.ASSISTANT else None,
@@ -147,7 +143,7 @@ def _content(message: Json, without: Counter[str]) -> tuple[Role | None, str]:
     parts = [_part(part, lost) for part in items(content.get("parts"), "A message's content")]
     lost |= _attachments(metadata)  # the more of both: an image may be among the parts as well
     without.update(lost)
-    text = _MARKS.sub("", "\n\n".join(part for part in parts if part) or words(content.get("text"), "A message"))
+    text = _MARKS.sub("", joined(part for part in parts if part) or words(content.get("text"), "A message"))
     if author == "user" and lost and not text.strip():
         text = f"[{counted_parts(lost)}]"  # what the reply is to
     return (None, "") if author == "system" and not text.strip() else (_ROLES[author], text)
@@ -180,8 +176,4 @@ def _part(part: Any, without: Counter[str]) -> str:
 def _thoughts(content: Json) -> str:
     thoughts = [mapping(each, "A thought") for each in items(content.get("thoughts"), "Its thoughts")]
     parts = [words(each.get(field), "A thought") for each in thoughts for field in ("summary", "content")]
-    return thinking("\n\n".join(part for part in parts if part.strip()))
-
-
-def _joined(texts: list[str]) -> str:
-    return "\n\n".join(text.strip("\n") for text in texts)
+    return thinking(joined(part for part in parts if part.strip()))

@@ -1,5 +1,9 @@
 """Fields of JSON that strangers wrote: of the right kind, or the chat is damaged. Missing ones are None or empty."""
 
+import json
+import re
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +16,8 @@ from rdchat.inference.api.requests import SamplingParams
 _LONGEST_TEXT = LONGEST_VALUE // 4  # characters: in UTF-8, one has up to four bytes
 _END_OF_DATES = 253_402_214_400  # 31 December 9999
 _MILLISECONDS_FROM = 1e11  # such a number of seconds is in the year 5138
+
+_TITLE = re.compile(rb'"title"\s*:\s*("(?:[^"\\]|\\.){0,500}")')
 
 type Json = dict[str, Any]
 
@@ -40,14 +46,33 @@ def words(value: Any, what: str) -> str:
         return ""
     if not isinstance(value, str):
         raise DamagedChatError(f"{what} is not a text")
-    if len(value) > _LONGEST_TEXT:
-        raise DamagedChatError(f"{what} is longer than {_LONGEST_TEXT >> 20} million characters")
+    _check_length(len(value), what)
     return text_column(value.replace("\0", ""))
+
+
+def joined(texts: Iterable[str], between: str = "\n\n") -> str:
+    """Return the parts of a message as one text that can be stored."""
+    parts = list(texts)
+    _check_length(sum(len(part) + len(between) for part in parts), "A message")
+    return between.join(parts)
 
 
 def name(value: Any) -> str | None:
     """Return a name such as a model's; None where there is none that can be shown."""
     return text_column(" ".join(value.split())[:200]) or None if isinstance(value, str) else None
+
+
+def chat_name(chat: Any, place: int) -> str:
+    """Return what to call a chat, the one at `place` from 0, from its JSON."""
+    return (name(chat.get("title")) if isinstance(chat, dict) else None) or f"Chat {place + 1}"
+
+
+def chat_name_in(beginning: bytes | bytearray, place: int) -> str:
+    """Return what to call a chat, the one at `place` from 0, of whose JSON only the beginning is there."""
+    found = _TITLE.search(beginning)
+    with suppress(ValueError):
+        return chat_name({"title": json.loads(found[1])} if found else None, place)
+    return chat_name(None, place)
 
 
 def date(value: Any) -> float | None:
@@ -72,6 +97,11 @@ def sampling(values: Json) -> SamplingParams | None:
         return None
     read, wrong = from_plain(SamplingParams(), known)
     return read if len(wrong) < len(known) else None
+
+
+def _check_length(characters: int, what: str) -> None:
+    if characters > _LONGEST_TEXT:
+        raise DamagedChatError(f"{what} is longer than {_LONGEST_TEXT >> 20} million characters")
 
 
 def thinking(text: str) -> str:

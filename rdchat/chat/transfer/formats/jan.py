@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.transfer.formats.fields import Json, date, items, mapping, name, sampling, thinking, words
+from rdchat.chat.transfer.formats.fields import Json, date, items, joined, mapping, name, sampling, thinking, words
 from rdchat.chat.transfer.portable import DamagedChatError, PortableChat, PortableMessage
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role
@@ -114,7 +114,7 @@ def _text(content: Any, without: Counter[str]) -> str:
             without[{"image_url": "image", "tool_call": "tool call"}.get(kind, "attachment")] += 1
         else:
             raise DamagedChatError("A part of a message is not what it should be")
-    return "\n\n".join(text for text in texts if text.strip())
+    return joined(text for text in texts if text.strip())
 
 
 def _sampling(parameters: Json) -> Any:

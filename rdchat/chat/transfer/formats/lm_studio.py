@@ -8,7 +8,7 @@ steps. In 0.2 a chat is a list of roles and texts; `*.config.chat.json` and `*.m
 from collections import Counter
 from typing import Any
 
-from rdchat.chat.transfer.formats.fields import Json, date, items, mapping, name, sampling, thinking, words
+from rdchat.chat.transfer.formats.fields import Json, date, items, joined, mapping, name, sampling, thinking, words
 from rdchat.chat.transfer.portable import DamagedChatError, PortableChat, PortableMessage
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role
@@ -114,7 +114,7 @@ def _message(version: Json, follows: int | None, activated: int, without: Counte
         stopped = mapping(made.get("stats"), "A step's figures").get("stopReason")
         reason = _FINISH_REASONS.get(stopped, reason) if isinstance(stopped, str) else reason
     sender = name(mapping(version.get("senderInfo"), "A reply's sender").get("senderName"))
-    text = "\n\n".join(text for text in texts if text.strip())
+    text = joined(text for text in texts if text.strip())
     return PortableMessage(follows, role, text, activated, model=sender or model, finish_reason=reason)
 
 
@@ -133,7 +133,7 @@ def _text(content: Any, without: Counter[str]) -> str:
             without["tool call" if "tool" in kind.lower() else "attachment"] += 1
         else:
             raise DamagedChatError("A part of a message is not what it should be")
-    return "".join(texts)
+    return joined(texts, "")
 
 
 def _fields(config: Any) -> Json:

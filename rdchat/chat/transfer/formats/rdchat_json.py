@@ -8,8 +8,9 @@
     ...
     ]}
 
-What is before the chats is one line, and so is each chat: a file of any size is read a chat at a time (`head_of`).
-Where the first line ends in another way, the file is read as a whole.
+What is before the chats is one line, and so is each chat. A file of any size is read a chat at a time (`head_of`),
+also where another program has broken its lines in another way. Where the chats are not the last field, or their head is
+long, it is read as a whole.
 
 `parent` is the place of a message earlier in the list. The path that is shown ends with the highest `activated`.
 `preferences` has what holds for chats that say null; an import does not take it. Fields that are not known are passed
@@ -19,6 +20,7 @@ older rdchat would misread a file.
 
 import json
 import math
+import re
 from contextlib import suppress
 from dataclasses import asdict
 from typing import IO, Any
@@ -44,7 +46,7 @@ FORMAT, VERSION = "rdchat chats", 1
 _KINDS = {each.value for each in FileKind}
 _ROLES = {each.value for each in (Role.USER, Role.ASSISTANT)}
 _SEEDS = 1 << 64
-_CHATS = b'"chats": ['
+_HEAD = re.compile(rb'[^\S]*\{.*?"chats"\s*:\s*\[', re.DOTALL)
 _NESTED = 2  # folders in one another, at most
 
 
@@ -84,12 +86,19 @@ class ChatsFile:
         self._file.write("\n]}\n")
 
 
-def head_of(line: bytes) -> Json | None:
-    """Return what stands before the chats in a file's first line; None where each chat has no line of its own."""
-    if line.rstrip().endswith(_CHATS):
+def head_of(beginning: bytes) -> tuple[Json, int] | None:
+    """Return what stands before the list of chats, and the place of the byte behind the list's bracket.
+
+    Args:
+        beginning: Of a file in UTF-8.
+
+    Returns:
+        None where the file is none of ours, or its chats do not come last.
+    """
+    if found := _HEAD.match(beginning):
         with suppress(ValueError, RecursionError):
-            data = json.loads(line + b"]}")
-            return data if is_ours(data) else None
+            data = json.loads(found[0] + b"]}")
+            return (data, found.end()) if is_ours(data) else None
     return None
 
 
@@ -100,11 +109,6 @@ def chats(data: Json) -> list[Any]:
         DamagedChatError: If there is no list of them.
     """
     return items(data.get("chats"), "Its list of chats")
-
-
-def title_of(chat: Any, place: int) -> str:
-    """Return what to call a chat, the one at `place` from 0, from its JSON."""
-    return (name(chat.get("title")) if isinstance(chat, dict) else None) or f"Chat {place + 1}"
 
 
 def read(data: Any) -> PortableChat:

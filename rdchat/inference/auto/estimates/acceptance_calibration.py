@@ -130,7 +130,7 @@ class AcceptanceCalibration:
         pairs = list(zip((pool for pool, _ in compared), chances, strict=True))
         values = [np.mean([values_of_width(*pair, width) for pair in pairs], axis=0) for width in WIDTHS]
         return Acceptance(
-            rates, np.nan_to_num(np.array(values))
+            rates, np.nan_to_num(np.stack(values))
         )  # lengths that the head does not draft come to nothing
 
 

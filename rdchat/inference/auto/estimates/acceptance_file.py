@@ -12,7 +12,7 @@ from rdchat.files.atomic_file import write_json
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
-from rdchat.inference.drafting.folders.drafter_files import ACCEPTANCE
+from rdchat.inference.drafting.checkpoints.drafter_files import ACCEPTANCE
 
 _FORMAT = 1
 _MOST_BYTES = 2**20

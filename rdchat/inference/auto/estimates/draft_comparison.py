@@ -59,6 +59,7 @@ class DraftComparison:
         self._nodes, self._values = nodes, values
         self._waiting: list[_Waiting] = []
         self._offered = 0
+        self._dropped = 0
 
     def add(self, start: int, pool: NodePool[Any], offered: bool) -> None:
         """Take a draft, which the device may still be working on.
@@ -77,8 +78,13 @@ class DraftComparison:
         """Number of drafts of which the text does not tell yet."""
         return len(self._waiting)
 
+    def take_dropped(self) -> int:
+        """Return how many drafts that were not offered had scores that are not finite, since the last call."""
+        dropped, self._dropped = self._dropped, 0
+        return dropped
+
     def look(self, text: Sequence[int], ended: bool = False) -> None:
-        """Learn from the drafts that the text has left or passed.
+        """Learn from the drafts that the text has left or passed; nothing from those whose scores are not finite.
 
         Args:
             text: All tokens so far.
@@ -88,6 +94,9 @@ class DraftComparison:
         for waiting in self._waiting:
             if (drawn := waiting.told_by(text, ended)) is None:
                 still.append(waiting)
+                continue
+            if not drawn.finite:
+                self._dropped += not waiting.offered
                 continue
             self._nodes.learn(drawn, text[waiting.start : waiting.start + drawn.levels])
             if waiting.valued:

@@ -83,6 +83,9 @@ class _NoMemory(HeadMemory):
     def begin(self, prompt: Sequence[int]) -> None:
         """See `HeadMemory`."""
 
+    def reset(self) -> None:
+        """See `HeadMemory`."""
+
     def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
         """See `HeadMemory`."""
 

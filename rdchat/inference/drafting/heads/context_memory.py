@@ -49,9 +49,14 @@ class ContextMemory(HeadMemory):
     """
 
     def __init__(self, layers: int, *, looks_ahead: bool) -> None:
-        self.buffers = [RowBuffer() for _ in range(layers)]
+        self._layers, self._looks_ahead = layers, looks_ahead
+        self.reset()
+
+    @override
+    def reset(self) -> None:
+        """See `HeadMemory`."""
+        self.buffers = [RowBuffer() for _ in range(self._layers)]
         self.positions: list[int] = []
-        self._looks_ahead = looks_ahead
         self._text: list[int] = []  # all tokens of the conversation that are known, also those without rows
         self._pending: list[_Span] = []  # tokens that have no row yet
 

@@ -145,6 +145,11 @@ class Eagle3Memory(ContextMemory):
     def __init__(self, head: BoundEagle3Head) -> None:
         super().__init__(len(head.network.layers), looks_ahead=True)
         self._head = head
+
+    @override
+    def reset(self) -> None:
+        """See `HeadMemory`."""
+        super().reset()
         self._fed: mx.array | None = None  # output of the last row that was fed
         self._tip: _Tip | None = None
 
@@ -184,7 +189,7 @@ class Eagle3Memory(ContextMemory):
         assert self._tip is not None
         rows = [buffer.view(0) for buffer in self.buffers]
         windows = any(layer.window for layer in self._head.network.layers)
-        positions = np.array(self.positions) if windows else None
+        positions = np.array([*self.positions]) if windows else None
         return _Eagle3State(self._head, self._tip.output, rows, len(self.positions), positions, root.position)
 
 
@@ -252,5 +257,5 @@ class _Eagle3State(HeadState):
 
 def _window_mask(asked: Sequence[int], positions: npt.ArrayLike, window: int) -> mx.array:
     """Return which rows, by their positions (k,), those at other positions, (n,), see: (n, k) bool."""
-    distances = np.array(asked)[:, None] - np.array(positions)[None]
+    distances = np.subtract.outer(asked, positions)
     return mx.array((distances >= 0) & (distances < window))

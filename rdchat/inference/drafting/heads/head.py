@@ -59,6 +59,9 @@ class HeadMemory(Protocol):
     def begin(self, prompt: Sequence[int]) -> None:
         """Forget what another prompt than this one, (n,) token ids, has left behind; what both share stays."""
 
+    def reset(self) -> None:
+        """Forget everything, arrays that may not have been computed included."""
+
     def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
         """Take committed tokens; what is held from the first one's position on is replaced.
 

@@ -13,6 +13,7 @@ from rdchat.errors import ModelError
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.foreign_files import parse_json
 from rdchat.inference.models.safetensors_file import read_header
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import BatchCache, BatchedDecoder
 from rdchat.inference.training.data.sequences import Template, TokenSequence
@@ -50,7 +51,7 @@ class ConversationBatch:
         """Make one target call and let every conversation that has not ended choose a token."""
         running = [self._sequences[place] for place in self._running]
         logits, hidden = self._decoder.step([sequence.next_input() for sequence in running])
-        rows, states = np.array(logits.astype(mx.float32)), np.array(hidden.astype(mx.float16))
+        rows, states = fetch(logits.astype(mx.float32), hidden.astype(mx.float16))
         for sequence, row, state in zip(running, rows, states, strict=True):
             if not sequence.over:
                 sequence.take(row, state)
@@ -104,7 +105,7 @@ class ConversationBatch:
         if facts["number"] != number:
             return None
         mx.eval(tensors)  # before the file is replaced
-        states, sequences = np.array(tensors["states"]) if "states" in tensors else np.empty((0, 0), np.float16), []
+        states, sequences = fetch(tensors["states"]) if "states" in tensors else np.empty((0, 0), np.float16), []
         for data in facts["lanes"]:
             count = len(data["tokens"]) - data["answer_start"] if data["answer_start"] else 0
             sequences.append(TokenSequence.from_dict(data, states[:count], template))

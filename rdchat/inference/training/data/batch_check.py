@@ -11,6 +11,7 @@ import numpy.typing as npt
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import ModelError
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.rounding import most, row_errors, typical
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import BatchedDecoder
@@ -71,4 +72,4 @@ def _alone(model: LoadedModel, calls: Sequence[Sequence[int]]) -> list[npt.NDArr
 
 
 def _host(array: mx.array) -> npt.NDArray[np.float32]:
-    return np.array(array.astype(mx.float32))
+    return fetch(array.astype(mx.float32))

@@ -6,6 +6,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import TrainingConversation
@@ -49,5 +50,5 @@ def _read(model: LoadedModel, conversations: Sequence[TrainingConversation]) -> 
     width = max(len(item.tokens) for item in conversations)
     model.network(mx.array([[*item.tokens, *[0] * (width - len(item.tokens))] for item in conversations]))
     assert model.hooks.hidden is not None
-    states = np.array(model.hooks.hidden.astype(mx.float16))
+    states = fetch(model.hooks.hidden.astype(mx.float16))
     return [row[: len(item.tokens)] for row, item in zip(states, conversations, strict=True)]

@@ -54,6 +54,7 @@ class ShardFolder:
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
         self._folder = folder
+        self._vocabulary_size = vocabulary_size
         self._dtype = np.uint16 if vocabulary_size <= 2**16 else np.uint32
         make_folder(folder)
 
@@ -68,12 +69,23 @@ class ShardFolder:
         path = self._path(number)
         with _readable(path), path.open("rb") as file, np.load(file) as stored:
             tokens, facts, temperatures = (stored[name] for name in ("tokens", "facts", "temperatures"))
+            self._check(tokens, facts, temperatures)
         conversations, start = [], 0
         for (index, length, answer_start), temperature in zip(facts.tolist(), temperatures.tolist(), strict=True):
             ids = tokens[start : start + length].tolist()
             conversations.append(TrainingConversation(index, ids, answer_start, temperature))
             start += length
         return conversations
+
+    def _check(self, tokens: npt.NDArray[Any], facts: npt.NDArray[Any], temperatures: npt.NDArray[Any]) -> None:
+        """Refuse what `append` does not write: MLX looks up tokens without asking whether they are there."""
+        if tokens.ndim != 1 or tokens.dtype.kind != "u" or (tokens >= self._vocabulary_size).any():
+            raise ValueError("it has tokens that the model does not have")
+        lengths, starts = facts[:, 1], facts[:, 2]
+        if facts.dtype.kind != "i" or (starts < 0).any() or (starts > lengths).any() or lengths.sum() != len(tokens):
+            raise ValueError("its conversations are not as long as its tokens")
+        if temperatures.shape != facts.shape[:1]:
+            raise ValueError("its conversations have no temperatures")
 
     def append(self, made: Sequence[TrainingConversation], states: npt.NDArray[np.float16] | None = None) -> None:
         """Write a shard behind the others: a crash leaves either all of it or nothing.
@@ -118,7 +130,7 @@ class ShardFolder:
 def _readable(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, LookupError, TypeError, ArithmeticError, EOFError, zipfile.BadZipFile) as error:
         raise StorageError(
             f"{path} is damaged: {error}.", "Delete it and the files of that folder behind it, and resume the training."
         ) from error

@@ -11,6 +11,7 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.head.loss import unroll
 from rdchat.inference.training.head.preparation import Prepared
 
@@ -37,7 +38,7 @@ def fit_inverse_temperature(head: RecurrentHead, prepared: Prepared) -> float:
         agreed += mx.stack([_agreed(logits, batch.columns, batch.probs, batch.weights, s) for s in _CHOICES])
         mx.eval(agreed)
     head.train()
-    return best_of(_CHOICES, [float(sum_of_chances) for sum_of_chances in np.array(agreed)])
+    return best_of(_CHOICES, fetch(agreed).tolist())
 
 
 def best_of(choices: Sequence[float], agreed: Sequence[float]) -> float:

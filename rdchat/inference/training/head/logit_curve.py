@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.target import LoadedModel
 
 _TOKENS = 64  # tokens that it is measured on
@@ -39,7 +40,7 @@ class LogitCurve:
         assert model.hooks.hidden is not None
         states = model.hooks.hidden[0, :, : embeddings.width].astype(mx.float32)
         products = states @ embeddings.output_rows(mx.arange(size)).astype(mx.float32).T
-        x, y = np.array(products).ravel(), np.array(logits).ravel()
+        x, y = (each.ravel() for each in fetch(products, logits))
         order = np.argsort(x, kind="stable")
         x, y = x[order], y[order]
         chosen = np.minimum(np.searchsorted(x, np.linspace(x[0], x[-1], _POINTS)), x.size - 1)

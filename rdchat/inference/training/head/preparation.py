@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.head.samples import Answers, Ints, SampleReader, StateWindows, Teacher, draft_vocabulary
 from rdchat.inference.training.head.whitening import Whitening
@@ -105,13 +106,13 @@ def prepare(
         held_roots.append(roots[:_SIMULATED])
         held_states.append(states[roots[:_SIMULATED] - start])
         yield TrainingProgress(Phase.PREPARE, stop / len(answers))
-    table = np.array(embeddings.embed(mx.arange(vocabulary_size)).astype(mx.float32))
+    table = fetch(embeddings.embed(mx.arange(vocabulary_size)).astype(mx.float32))
     frequencies = np.bincount(answers.tokens, minlength=vocabulary_size).astype(np.int32)
     measured = np.concatenate(some).astype(np.float32)
     return Prepared(
         reader,
         windows,
-        Whitening.of(measured, table, frequencies, np.array(rows)),
+        Whitening.of(measured, table, frequencies, fetch(rows)),
         ids,
         frequencies[vocabulary],
         HeldOut(np.concatenate(held_roots)[:_SIMULATED], np.concatenate(held_states)[:_SIMULATED]),

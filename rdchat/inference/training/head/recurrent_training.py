@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from mlx.utils import tree_map
 
-from rdchat.inference.drafting.folders.drafter_files import PublishedDrafter
-from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter
+from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
+from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.hidden_states import answer_states
@@ -92,7 +93,7 @@ class RecurrentTraining(HeadTraining):
             steps=recipe.steps,
             window_tokens=self._window_tokens,
             kept=kept,
-            known=None if start is None else np.array(start.vocabulary),
+            known=None if start is None else fetch(start.vocabulary),
         )
         mx.random.seed(recipe.seed)
         if start is None:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.files.atomic_file import atomic_file
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.data.shards import TrainingConversation
 
 TEACHER_TOKENS = 16  # the k of the teacher's top-k
@@ -45,9 +46,9 @@ class Answers:
         lengths = np.array([len(item.answer) for item in conversations], np.int32)
         out = [item.number % held_out_every == held_out_every - 1 for item in conversations]
         return cls(
-            np.concatenate([np.array(item.answer, np.int32) for item in conversations]),
+            np.concatenate([np.array([*item.answer], np.int32) for item in conversations]),
             np.concatenate([np.arange(length - 1, -1, -1, dtype=np.int32) for length in lengths]),
-            np.repeat(np.array(out, bool), lengths),
+            np.repeat(np.array([*out], bool), lengths),
             np.repeat(np.array([item.temperature == 0 for item in conversations], bool), lengths),
         )
 
@@ -147,7 +148,7 @@ class Teacher:
             curve: The target's logits from these products; rising: see `LogitCurve`.
         """
         for first in range(0, len(states), _TEACHER_ROWS):
-            products = np.array(mx.array(states[first : first + _TEACHER_ROWS]).astype(mx.float32) @ output_rows.T)
+            products = fetch(mx.array(states[first : first + _TEACHER_ROWS]).astype(mx.float32) @ output_rows.T)
             best = np.argpartition(-products, TEACHER_TOKENS, axis=-1)[:, :TEACHER_TOKENS]
             values = curve(np.take_along_axis(products, best, axis=-1))
             likely = np.exp(values - values.max(axis=-1, keepdims=True))

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.head.loss import unroll
 from rdchat.inference.training.head.preparation import Prepared
 
@@ -41,7 +42,7 @@ def simulate(head: RecurrentHead, prepared: Prepared) -> Simulation:
         here = slice(start, start + _ROWS)
         batch = reader.batch(roots[here], states[here])
         features = unroll(head, whitening.hidden(batch.hidden), whitening.embed(batch.path))
-        guesses.append(np.array(prepared.vocabulary[mx.argmax(features @ whitening.rows.T, axis=-1)]))
+        guesses.append(fetch(prepared.vocabulary[mx.argmax(features @ whitening.rows.T, axis=-1)]))
     head.train()
     goals = reader.goals(roots)
     right = np.logical_and.accumulate(np.concatenate(guesses) == goals, axis=1)

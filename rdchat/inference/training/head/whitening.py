@@ -13,6 +13,7 @@ import numpy.typing as npt
 from mlx.utils import tree_flatten
 
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
+from rdchat.inference.target.fetch import fetch
 
 _SMALLEST_SCALE = 1e-3  # of the largest: directions in which nothing varies are not blown up
 
@@ -135,7 +136,7 @@ def unfold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
     weights[reader] = weights[reader] * hidden.scale
     weights["from_token.bias"] = weights["from_token.bias"] + weights["from_token.weight"] @ embeddings.mean
     weights["from_token.weight"] = weights["from_token.weight"] * embeddings.scale
-    inverse = mx.array(np.linalg.inv(np.array(whitening.preconditioner).astype(np.float64)).astype(np.float32))
+    inverse = mx.array(np.linalg.inv(fetch(whitening.preconditioner).astype(np.float64)).astype(np.float32))
     weights["output.weight"] = inverse @ weights["output.weight"]
     weights["output.bias"] = inverse @ weights["output.bias"]
     return _with_weights(config, weights)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rdchat.inference.api.trained_kind import TrainedKind
-from rdchat.inference.drafting.folders.drafter_files import BINDING
+from rdchat.inference.drafting.checkpoints.drafter_files import BINDING
 from rdchat.inference.training.run.recipes import default_recipe
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
 

@@ -11,8 +11,8 @@ from rdchat.inference.api.training import ComparedGroup, Comparison
 from rdchat.inference.benchmark.draft_counts import CountsFile, Result, draft_name, report
 from rdchat.inference.benchmark.evaluation import Evaluation
 from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
-from rdchat.inference.drafting.folders.drafter_folder import load_drafter
-from rdchat.inference.drafting.folders.drafter_search import resolve_drafter, search_drafters
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter, search_drafters
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.models.model_files import is_hub_id, shown_name
 from rdchat.inference.session import ChatSession

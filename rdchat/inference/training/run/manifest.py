@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import write_json
-from rdchat.files.foreign_files import parse_json
+from rdchat.files.foreign_files import read_json
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.sequences import Template
 
@@ -41,16 +41,19 @@ class RunManifest:
         Raises:
             RdchatError: If the note is damaged, or the training began in another precision.
         """
-        try:
-            noted = parse_json(
-                (folder / _FILE).read_bytes(), f"{folder / _FILE} is damaged", f"Delete {folder} to begin afresh."
-            )
-            template = Template(tuple(noted["before"]), tuple(noted["after"]), model.end_tokens)
-            manifest = cls(bool(noted["keep_states"]), str(noted["dtype"]), template, tuple(noted["asked"]))
-        except FileNotFoundError:
+        path = folder / _FILE
+        if not path.exists():
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RdchatError(f"{folder / _FILE} is damaged: {error}.", f"Delete {folder} to begin afresh.") from error
+        try:
+            noted = read_json(path, f"Delete {folder} to begin afresh.")
+            ids = [*noted["before"], *noted["after"]]
+            if any(type(each) is not int or not 0 <= each < model.info.vocabulary_size for each in ids):
+                raise ValueError("it has tokens that the model does not have")
+            template = Template(tuple(noted["before"]), tuple(noted["after"]), model.end_tokens)
+            asked = tuple(str(text) for text in noted["asked"])
+            manifest = cls(bool(noted["keep_states"]), str(noted["dtype"]), template, asked)
+        except (ValueError, KeyError, TypeError) as error:
+            raise RdchatError(f"{path} is damaged: {error}.", f"Delete {folder} to begin afresh.") from error
         if manifest.dtype != model.info.dtype:
             raise RdchatError(
                 f"The training in {folder} was begun with the model in {manifest.dtype}, not in {model.info.dtype}.",

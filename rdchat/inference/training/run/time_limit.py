@@ -62,7 +62,10 @@ class TimeLimit:
 
 def _spent_before(path: Path) -> float:
     try:
-        return float(json.loads(path.read_bytes())["spent_s"])
+        spent_s = float(json.loads(path.read_bytes())["spent_s"])
+        if not 0 <= spent_s < math.inf:
+            raise ValueError(f"{spent_s} seconds")
+        return spent_s
     except FileNotFoundError:
         return 0.0
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -16,12 +16,8 @@ from rdchat.files.file_errors import file_error
 from rdchat.inference.api.requests import require
 from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.drafters import cannot_verify
-from rdchat.inference.drafting.folders.drafter_folder import (
-    StoredDrafter,
-    inspect_drafter,
-    load_recurrent,
-    target_named_in,
-)
+from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter, target_named_in
+from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output
 from rdchat.inference.models.fingerprint import TargetBinding
@@ -232,7 +228,8 @@ def _startable(folder: Path, model: LoadedModel, kind: TrainedKind) -> StoredDra
         raise RdchatError(f"{kind.words} heads are trained from nothing.", "Leave out --start-from, or --kind.")
     if inspect_drafter(folder) is not HeadKind.RECURRENT:
         raise ModelError(f"{folder} holds no recurrent drafter, which alone can be trained further.", _OTHER_START)
-    stored = load_recurrent(folder, model)
+    stored = load_drafter(folder, model)
+    assert isinstance(stored, StoredDrafter), "which its kind is"
     shape = stored.head.config
     if stored.target is None or shape.quantization_bits or not shape.project_input or shape.output is Output.OWN:
         raise ModelError(f"{folder} holds a drafter that rdchat's trainer did not write.", _OTHER_START)
@@ -262,6 +259,8 @@ def _check_hidden_states(model: LoadedModel, settings: TrainingSettings) -> int:
 
 
 def _check_out(out: Path, binding: TargetBinding) -> None:
+    if not paths.is_utf8(out):
+        raise RdchatError(f"The path {out} is not UTF-8 text, which MLX needs.", "Name another folder.")
     if out.exists():
         if not out.is_dir():
             raise RdchatError(f"{out} is a file.", "Name a folder for the drafter.")

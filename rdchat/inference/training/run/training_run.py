@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, suppress
@@ -12,7 +13,7 @@ from time import monotonic
 import numpy as np
 
 from rdchat import __version__
-from rdchat.errors import ModelError, RdchatError
+from rdchat.errors import ModelError, RdchatError, StorageError
 from rdchat.files.atomic_file import JsonLines, make_folder, write_json
 from rdchat.files.file_lock import FileLock
 from rdchat.files.foreign_files import read_json
@@ -24,11 +25,11 @@ from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance
 from rdchat.inference.auto.estimates.acceptance_file import write_acceptance
 from rdchat.inference.benchmark.draft_counts import CountsFile, Result, report
 from rdchat.inference.benchmark.evaluation import Evaluation
-from rdchat.inference.drafting.folders.drafter_files import WEIGHTS, read_written, write_drafter
-from rdchat.inference.drafting.folders.drafter_folder import load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_files import WEIGHTS, read_written, write_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.memory_errors import memory_errors
+from rdchat.inference.target.memory_errors import device_errors
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.seed_prompts import SeedPromptSource
@@ -44,6 +45,7 @@ from rdchat.inference.training.run.train_phase import TrainPhase
 from rdchat.inference.training.run.training_plan import TrainingPlan
 from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
 
+_LOG = logging.getLogger(__name__)
 _EVALUATION_SHARE = 0.5  # of the most that the evaluation can take, kept free for it where time runs short
 _EVALUATED = 12  # held-out questions that are decoded at the end
 _EVALUATED_TOKENS = 96
@@ -85,12 +87,27 @@ class DrafterTraining:
             ModelError: If there is nothing to learn from the model's answers, or learning does not succeed.
             OutOfMemoryError: If the memory was not enough; what was done is kept.
         """
+        try:
+            yield from self._run()
+        except (RdchatError, MemoryError):
+            raise
+        except Exception as error:
+            if not self._plan.resumed:
+                raise
+            _LOG.exception("A training could not go on")
+            raise StorageError(
+                f"The training cannot go on from what is kept in {self._plan.folder}: it is damaged.",
+                "Delete that folder to begin afresh.",
+            ) from error
+
+    def _run(self) -> Generator[TrainingProgress]:
         folder = self._plan.folder
         make_folder(folder)
+        _check_files(folder)
         lock = FileLock(folder / "lock", "the training data", "Wait until it is done, or stop it.")
         with ExitStack() as stack:
             stack.callback(lock.release)
-            stack.enter_context(memory_errors("for this training"))
+            stack.enter_context(device_errors("for this training"))
             settings, keep_states = self._plan.settings, self._plan.budget.keep_states
             RunManifest(keep_states, self._model.info.dtype, self._plan.template, settings.asked).write(folder)
             self._limit = TimeLimit(settings.hours, folder / "time.json", self._now)
@@ -247,3 +264,10 @@ class DrafterTraining:
         held_out = [item for item in conversations if Answers.of([item]).held_out[0]]
         texts = [self._model.decode(item.tokens[before : item.answer_start - after]).strip() for item in held_out]
         return [Prompt(text) for text in texts if text][:_CALIBRATION_PROMPTS]
+
+
+def _check_files(folder: Path) -> None:
+    """Refuse a folder with a named pipe or a device in it: opening one may never end."""
+    for path in folder.rglob("*"):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise StorageError(f"{path} is no ordinary file.", f"Delete {folder} to begin afresh.")

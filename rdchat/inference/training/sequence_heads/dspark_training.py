@@ -13,10 +13,11 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
-from rdchat.inference.drafting.folders.drafter_files import PublishedDrafter
+from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.heads.block_config import BlockConfig, Markov
 from rdchat.inference.drafting.heads.block_network import BlockNetwork, Rows
 from rdchat.inference.drafting.heads.positions import rotated
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.head.samples import Ints
 from rdchat.inference.training.optimization import drop_inputs
 from rdchat.inference.training.sequence_heads.samples import Sample
@@ -99,7 +100,7 @@ class DSparkTraining(SequenceHead):
         weights = dict(tree_flatten(self.network.parameters()))
         weights["fc.weight"] = weights["fc.weight"] / tables.input_scales
         weights["lm_head.weight"] = self._rows
-        ids = np.array(tables.vocabulary).astype(np.int64)
+        ids = fetch(tables.vocabulary).astype(np.int64)
         weights["d2t"] = mx.array(ids - np.arange(len(ids)))
         weights["t2d"] = mx.array(np.isin(np.arange(config.vocabulary_size), ids))
         return PublishedDrafter(_settings(config), weights)
@@ -147,8 +148,8 @@ def _leading_directions(tables: SharedTables, config: BlockConfig) -> mx.array:
 
     So tokens that were never trained on are near those that mean the same.
     """
-    table = np.array(mx.fast.rms_norm(tables.embed(mx.arange(config.vocabulary_size)), None, 1e-6))
-    table = (table - table.mean(axis=0)) * np.array(tables.embedding_weights)
+    table = fetch(mx.fast.rms_norm(tables.embed(mx.arange(config.vocabulary_size)), None, 1e-6))
+    table = (table - table.mean(axis=0)) * fetch(tables.embedding_weights)
     _, vectors = np.linalg.eigh(table.T @ table)
     found = table @ vectors[:, ::-1][:, : config.markov_rank]
     spread = np.zeros((len(table), config.markov_rank), np.float32)

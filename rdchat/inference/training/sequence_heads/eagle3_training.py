@@ -12,8 +12,9 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
-from rdchat.inference.drafting.folders.drafter_files import PublishedDrafter
+from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Network
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.head.samples import Ints
 from rdchat.inference.training.optimization import drop_inputs
 from rdchat.inference.training.sequence_heads.samples import Sample
@@ -86,7 +87,7 @@ class Eagle3Training(SequenceHead):
         weights["fc.weight"] = weights["fc.weight"] / tables.input_scales
         weights["lm_head.weight"] = self._rows
         tensors = {name.replace("layers.0.", "midlayer."): array for name, array in weights.items()}
-        ids = np.array(tables.vocabulary).astype(np.int64)
+        ids = fetch(tables.vocabulary).astype(np.int64)
         tensors["d2t"] = mx.array(ids - np.arange(len(ids)))
         tensors["t2d"] = mx.array(np.isin(np.arange(config.vocabulary_size), ids))
         return PublishedDrafter(_settings(config, len(ids)), tensors)

@@ -43,9 +43,9 @@ class Sample:
     ) -> "Sample":
         """Return a conversation with the last `question_tokens` tokens before its answer."""
         first = max(item.answer_start - question_tokens, 0)
-        answer = np.array(item.answer, np.int32)
+        answer = np.array([*item.answer], np.int32)
         return cls(
-            np.array(item.tokens[first:], np.int32),
+            np.array([*item.tokens[first:]], np.int32),
             features[first:].copy(),
             first,
             item.answer_start - first,
@@ -79,7 +79,7 @@ class Goals:
     @classmethod
     def of(cls, sample: Sample, roots: npt.ArrayLike, steps: int) -> "Goals":
         """Return the goals of roots, (roots,) indices into the sample's tokens."""
-        ahead = np.asarray(roots)[:, None] + np.arange(1, steps + 1)
+        ahead = np.add.outer(roots, np.arange(1, steps + 1))
         inside = ahead < len(sample.tokens)
         ahead = np.minimum(ahead, len(sample.tokens) - 1)
         places = ahead - sample.answer

@@ -6,7 +6,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from rdchat.inference.drafting.folders.drafter_files import PublishedDrafter
+from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.training.head.samples import Ints
 from rdchat.inference.training.sequence_heads.samples import Sample
 
@@ -41,7 +41,7 @@ class SequenceHead(Protocol):
 
 def chosen_roots(sample: Sample, most: int, draw: np.random.Generator) -> Ints:
     """Return roots of a sample, (n,), ascending: all, or as many as are wanted, drawn without regard to order."""
-    there = np.array(sample.roots(), np.int32)
+    there = np.array([*sample.roots()], np.int32)
     if not 0 < most < len(there):
         return there
     return np.sort(draw.permutation(there)[:most])

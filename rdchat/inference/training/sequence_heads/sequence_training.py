@@ -6,7 +6,7 @@ from pathlib import Path
 import mlx.core as mx
 
 from rdchat.inference.api.trained_kind import TrainedKind
-from rdchat.inference.drafting.folders.drafter_files import PublishedDrafter
+from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.embeddings import TargetEmbeddings, embedding_scale
 from rdchat.inference.target.hooks import HiddenReads

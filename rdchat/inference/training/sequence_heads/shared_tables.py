@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.head.whitening import output_preconditioner
 from rdchat.inference.training.sequence_heads.preparation import PreparedSequences
 
@@ -62,9 +63,9 @@ class SharedTables:
             ones = mx.ones(prepared.scales.shape), mx.ones(width)
             return cls(embed, rows, mx.eye(width), *ones, vocabulary)
         seen = np.flatnonzero(prepared.counts)
-        normal = np.array(mx.fast.rms_norm(embed(mx.array(seen)), None, 1e-6))
+        normal = fetch(mx.fast.rms_norm(embed(mx.array(seen)), None, 1e-6))
         weights = _inverse_sizes(normal, prepared.counts[seen])
-        preconditioner = output_preconditioner(np.array(rows))
+        preconditioner = output_preconditioner(fetch(rows))
         tables = cls(embed, rows, preconditioner, mx.array(prepared.scales), mx.array(weights), vocabulary)
         mx.eval(tables.rows, tables.preconditioner)
         return tables

@@ -10,6 +10,7 @@ import mlx.optimizers as optim
 import numpy as np
 from mlx.utils import tree_map
 
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.head.loss import Candidates, distillation, sampled_distillation
 from rdchat.inference.training.head.samples import Ints
 from rdchat.inference.training.optimization import CandidateDraw, learning_rate, restore_checkpoint, save_checkpoint
@@ -86,7 +87,7 @@ class SequenceTrainer:
         self.network.eval()
         right, reached = np.zeros(self.head.steps), np.zeros(self.head.steps)
         for sample in self._prepared.held_out:
-            if len(roots := np.array(sample.roots(), np.int32)):
+            if len(roots := np.array([*sample.roots()], np.int32)):
                 goals = Goals.of(sample, roots, self.head.steps).tokens
                 hits = np.logical_and.accumulate(self._guesses(sample, roots) == goals, axis=1)
                 right += hits.sum(axis=0)
@@ -102,7 +103,7 @@ class SequenceTrainer:
         for start in range(0, features.shape[0], _GUESSED):
             found.append(mx.argmax(features[start : start + _GUESSED] @ rows.T, axis=-1))
             mx.eval(found)
-        guesses: Ints = self._prepared.vocabulary[np.array(mx.concatenate(found))].reshape(len(roots), -1)
+        guesses: Ints = self._prepared.vocabulary[fetch(mx.concatenate(found))].reshape(len(roots), -1)
         return guesses
 
     def _steps_in(self, window: int) -> int:

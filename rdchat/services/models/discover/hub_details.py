@@ -13,7 +13,7 @@ from rdchat.hub.hub_errors import HubError
 from rdchat.hub.known_files import HubFile, RepositoryFiles, chosen_files, readable_ggufs
 from rdchat.hub.route import Route, find_route
 from rdchat.hub.tokens import Tokens
-from rdchat.services.background.latest_task import LatestTask
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.models.discover.card_text import plain_card
 from rdchat.services.models.discover.hub_trouble import HubTrouble, trouble_of
 
@@ -77,12 +77,8 @@ class HubDetails(QObject):
         self._route: Route | None = None
         self._hub_model: HubModel | None = None
         self.model: ModelDetails | None = None
-        self._facts_task = LatestTask("a model of the hub", self)
-        self._facts_task.done.connect(self._take)
-        self._facts_task.failed.connect(self._fail)
-        self._card_task = LatestTask("a model's card", self)
-        self._card_task.done.connect(self._take_card)
-        self._card_task.failed.connect(self._fail_card)
+        self._facts_task = BackgroundWork("a model of the hub", self)
+        self._card_task = BackgroundWork("a model's card", self)
 
     def show(self, repository: str, facts: FoundModel | None = None) -> None:
         """Look at a model; `changed` follows, now and whenever more is known.
@@ -91,10 +87,10 @@ class HubDetails(QObject):
             repository: The hub id.
             facts: What a search told of it.
         """
-        self._card_task.stop()
+        self._card_task.forget()
         self._hub_model = None
         self._set(ModelDetails(repository, facts=facts))
-        self._facts_task.start(lambda _tell: self._looked_at(repository))
+        self._facts_task.replace(lambda _job: self._looked_at(repository), self._take, failed=self._fail)
 
     def retry(self) -> None:
         """Look at it once more."""
@@ -103,8 +99,8 @@ class HubDetails(QObject):
 
     def clear(self) -> None:
         """Look at nothing."""
-        self._facts_task.stop()
-        self._card_task.stop()
+        self._facts_task.forget()
+        self._card_task.forget()
         self.model = None
         self.changed.emit()
 
@@ -112,13 +108,17 @@ class HubDetails(QObject):
         """Take another one of the GGUF files."""
         if self.model is not None and self._hub_model is not None and gguf != self.model.gguf:
             details, hub_model = self.model, self._hub_model
-            self._facts_task.start(lambda _tell: (hub_model, _with_files(details, hub_model, gguf)))
+            self._facts_task.replace(
+                lambda _job: (hub_model, _with_files(details, hub_model, gguf)), self._take, failed=self._fail
+            )
 
     def look_again(self) -> None:
         """See anew whether the model is on this machine."""
         if self.model is not None and self._hub_model is not None:
             details, hub_model = self.model, self._hub_model
-            self._facts_task.start(lambda _tell: (hub_model, _with_files(details, hub_model, details.gguf)))
+            self._facts_task.replace(
+                lambda _job: (hub_model, _with_files(details, hub_model, details.gguf)), self._take, failed=self._fail
+            )
 
     def close(self) -> None:
         """Ask nothing more."""
@@ -144,7 +144,9 @@ class HubDetails(QObject):
         self._set(details)
         if first:
             repository, commit = details.repository, self._hub_model.commit
-            self._card_task.start(lambda _tell: self._read_card(repository, commit))
+            self._card_task.replace(
+                lambda _job: self._read_card(repository, commit), self._take_card, failed=self._fail_card
+            )
 
     def _read_card(self, repository: str, commit: str) -> str:
         """Ask the hub for a card; not on the main thread."""

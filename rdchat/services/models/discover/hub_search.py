@@ -9,7 +9,7 @@ from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.found_models import FoundModel, SortBy
 from rdchat.hub.route import Route, find_route
 from rdchat.hub.tokens import Tokens
-from rdchat.services.background.latest_task import LatestTask
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.models.discover.hub_trouble import HubTrouble, trouble_of
 
 STEPS = (60, 200, 500)  # so many results are asked for, one after the other
@@ -78,9 +78,7 @@ class HubSearch(QObject):
         self._typing.timeout.connect(self._ask)
         self._waiting = QTimer(self, interval=_SECOND_MS)
         self._waiting.timeout.connect(self._count_down)
-        self._task = LatestTask("search of the hub", self)
-        self._task.done.connect(self._take)
-        self._task.failed.connect(self._fail)
+        self._task = BackgroundWork("search of the hub", self)
 
     def search(self, query: HubQuery, *, at_once: bool = False) -> None:
         """Search for something else; `changed` follows, now and whenever there is more to show.
@@ -92,7 +90,7 @@ class HubSearch(QObject):
         if query == self.state.query and not at_once:
             return
         words_only = replace(self.state.query, words=query.words) == query
-        self._task.stop()
+        self._task.forget()
         self._waiting.stop()
         self._step = 0
         empty = not query.words.strip()
@@ -128,7 +126,7 @@ class HubSearch(QObject):
 
     def _ask(self) -> None:
         query, limit = self.state.query, STEPS[self._step]
-        self._task.start(lambda _tell: self._found(query, limit))
+        self._task.replace(lambda _job: self._found(query, limit), self._take, failed=self._fail)
 
     def _found(self, query: HubQuery, limit: int) -> tuple[FoundModel, ...]:
         """Ask the hub; not on the main thread."""

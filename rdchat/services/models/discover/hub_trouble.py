@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rdchat.errors import RdchatError
-from rdchat.hub.hub_errors import AccessRefusedError, Lack, TemporaryHubError, UnreachableError
+from rdchat.hub.hub_errors import LONGEST_WAIT_S, AccessRefusedError, Lack, TemporaryHubError, UnreachableError
 from rdchat.hub.route import Route
 
 _STEPS = {
@@ -25,7 +25,7 @@ class HubTrouble:
         hint: What to do; may be empty.
         page: The model's page, where something is to be clicked there.
         wants_token: Whether a token may help.
-        wait_s: Seconds after which the hub wants to be asked again; None where it does not say.
+        wait_s: Seconds after which the hub is to be asked again by itself; None where it is not.
     """
 
     message: str
@@ -47,6 +47,8 @@ def trouble_of(error: RdchatError, route: Route | None) -> HubTrouble:
     if isinstance(error, UnreachableError):
         return HubTrouble(error.message, _way_words(route))
     wait = error.wait_s if isinstance(error, TemporaryHubError) else None
+    if wait is not None and wait > LONGEST_WAIT_S:
+        wait = None  # the hint says when
     return HubTrouble(error.message, error.hint, wait_s=wait)
 
 

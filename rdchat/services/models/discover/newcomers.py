@@ -6,6 +6,7 @@ It ships as `assets/newcomers/newcomers.json`, which the package has under `newc
 
 import json
 from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -26,74 +27,42 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the hub said of a repository.
+    """What the hub said of a repository."""
 
-    Attributes:
-        date: When, as 2026-11-22.
-        problem: Why it is not to be had; empty where it is.
-        licence: As its authors name it.
-        gated: Whether its authors give access on its page only.
-        download_bytes: Of all files that would be fetched.
-    """
-
-    date: str
-    problem: str
-    licence: str
-    gated: bool
-    download_bytes: int
+    date: str  # when, as 2026-11-22
+    problem: str  # why it is not to be had; empty where it is
+    licence: str  # as its authors name it
+    gated: bool  # whether its authors give access on its page only
+    download_bytes: int  # of all files that would be fetched
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestedDrafter:
-    """What drafts for a suggested model.
+    """What drafts for a suggested model."""
 
-    Attributes:
-        repository: The hub id.
-        kind: Such as `DFlash`, or `draft model`.
-        weight_bytes: Of its weights; None where nobody knows.
-        size_from: Where that figure is from.
-        sources: Where it is named for this model.
-        checked: What the hub said of it; None where it was not asked.
-    """
-
-    repository: str
-    kind: str
-    weight_bytes: int | None
-    size_from: str
-    sources: tuple[Source, ...]
-    checked: Checked | None
+    repository: str  # the hub id
+    kind: str  # such as `DFlash`, or `draft model`
+    weight_bytes: int | None  # None where it is not known
+    size_from: str  # where that figure is from
+    sources: tuple[Source, ...]  # where it is named for this model
+    checked: Checked | None  # None where the hub was not asked
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """A model for newcomers.
+    """A model for newcomers."""
 
-    Attributes:
-        memory_gb: Of the Macs that it was chosen for, in binary gigabytes, as Macs are sold.
-        name: For people.
-        repository: The hub id.
-        licence: As its sources name it; empty where they do not.
-        weight_bytes: Of its weights.
-        size_from: Where that figure is from.
-        good_for: What for, a sentence.
-        why: Why it was chosen.
-        chosen: When, as 2026-11-22.
-        sources: Where it is named.
-        checked: What the hub said of it; None where it was not asked.
-        drafter: What drafts for it.
-    """
-
-    memory_gb: int
-    name: str
-    repository: str
-    licence: str
+    memory_gb: int  # of the Macs that it was chosen for, in binary gigabytes, as Macs are sold
+    name: str  # for people
+    repository: str  # the hub id
+    licence: str  # as its sources name it; empty where they do not
     weight_bytes: int
-    size_from: str
-    good_for: str
-    why: str
-    chosen: str
-    sources: tuple[Source, ...]
-    checked: Checked | None
+    size_from: str  # where that figure is from
+    good_for: str  # what for, a sentence
+    why: str  # why it was chosen
+    chosen: str  # when, as 2026-11-22
+    sources: tuple[Source, ...]  # where it is named
+    checked: Checked | None  # None where the hub was not asked
     drafter: SuggestedDrafter
 
     @property
@@ -133,36 +102,14 @@ def _is_for(suggestion: Suggestion, machine: Machine) -> bool:
 
 
 def _suggestion(fields: dict[str, Any]) -> Suggestion:
-    drafter = fields["drafter"]
-    return Suggestion(
-        memory_gb=fields["memory_gb"],
-        name=fields["name"],
-        repository=fields["repository"],
-        licence=fields["licence"],
-        weight_bytes=round(fields["weights_gb"] * 1e9),
-        size_from=fields["size_from"],
-        good_for=fields["good_for"],
-        why=fields["why"],
-        chosen=fields["chosen"],
-        sources=_sources(fields),
-        checked=_checked(fields),
-        drafter=SuggestedDrafter(
-            repository=drafter["repository"],
-            kind=drafter["kind"],
-            weight_bytes=None if drafter["weights_gb"] is None else round(drafter["weights_gb"] * 1e9),
-            size_from=drafter["size_from"],
-            sources=_sources(drafter),
-            checked=_checked(drafter),
-        ),
-    )
+    return Suggestion(**_parsed({**fields, "drafter": SuggestedDrafter(**_parsed(fields["drafter"]))}))
 
 
-def _sources(fields: dict[str, Any]) -> tuple[Source, ...]:
-    return tuple(Source(source["url"], source["says"]) for source in fields["sources"])
-
-
-def _checked(fields: dict[str, Any]) -> Checked | None:
-    checked = fields["checked"]
-    if checked is None:
-        return None
-    return Checked(checked["date"], checked["problem"], checked["licence"], checked["gated"], checked["download_bytes"])
+def _parsed(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a model or a drafter; in the file sizes are in gigabytes."""
+    size, checked = fields["weights_gb"], fields["checked"]
+    return {name: value for name, value in fields.items() if name != "weights_gb"} | {
+        "weight_bytes": None if size is None else round(size * 1e9),
+        "sources": tuple(Source(**source) for source in fields["sources"]),
+        "checked": None if checked is None else Checked(*(checked[field.name] for field in dataclass_fields(Checked))),
+    }

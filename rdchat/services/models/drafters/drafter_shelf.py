@@ -1,25 +1,23 @@
 """The drafters on this machine for a chosen model, and what can be done with them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.errors import RdchatError
-from rdchat.hub.cache_layout import snapshot_of
-from rdchat.inference.api.drafter_facts import InstalledDrafter, TargetMatch
-from rdchat.inference.api.installed_model import InstalledModel
-from rdchat.inference.api.library_model import LibraryModel
+from rdchat.inference.api.drafter_facts import TargetMatch
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.background.folder_search import FolderSearch
-from rdchat.services.background.work_queue import WorkQueue
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.drafters.own_card import figures_of
 
-MadeFor = Callable[[str], tuple[InstalledDrafter, ...] | None]
+MadeFor = Callable[[str], tuple[ModelCard, ...] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,41 +37,6 @@ class ChosenModel:
     folder: str = ""
     loaded: bool = False
     weight_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ShelfEntry:
-    """A drafter on this machine.
-
-    Attributes:
-        found: What it is and where it lies.
-        match: How sure it is that it was made for the model; None where that is not known.
-        used: Whether the model drafts with it now.
-        figures: Tokens per call of the model by setup, of its own evaluation.
-    """
-
-    found: InstalledDrafter
-    match: TargetMatch | None
-    used: bool
-    figures: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def as_model(self) -> LibraryModel:
-        """The drafter as the list of models has it."""
-        drafter, path, repository = self.found.drafter, Path(self.found.drafter), ""
-        if not path.is_absolute():
-            path, repository = snapshot_of(drafter) or path, drafter
-        kind = self.found.kind.words if self.found.kind is not None else ""
-        return LibraryModel(
-            name=self.found.name,
-            model=drafter,
-            place=self.found.place,
-            path=path,
-            family=kind,
-            disk_bytes=self.found.disk_bytes,
-            repository=repository,
-            is_drafter=True,
-        )
 
 
 class DrafterShelf(QObject):
@@ -101,7 +64,7 @@ class DrafterShelf(QObject):
     ) -> None:
         super().__init__(parent)
         self._slot, self._drafting, self._preferences = slot, drafting, preferences
-        self._side = WorkQueue("drafters", self)
+        self._side = BackgroundWork("drafters", self)
         self._models: FolderSearch | None = None
         self._made_for: FolderSearch | None = None
         self._figures: dict[str, dict[str, float]] = {}  # by drafter
@@ -116,7 +79,7 @@ class DrafterShelf(QObject):
         """Offer what else is installed.
 
         Args:
-            models: Finds `InstalledModel`s.
+            models: Finds `ModelCard`s.
             made_for: Returns the drafters that were made for a model that is not loaded; may read files. None before
                 the engine has begun.
         """
@@ -154,12 +117,12 @@ class DrafterShelf(QObject):
         return self._slot.dtype.value
 
     @property
-    def others(self) -> tuple[InstalledModel, ...]:
+    def others(self) -> tuple[ModelCard, ...]:
         """Installed models that are not the loaded one."""
-        found: tuple[InstalledModel, ...] = self._models.found if self._models is not None else ()
+        found: tuple[ModelCard, ...] = self._models.found if self._models is not None else ()
         return tuple(each for each in found if not each.problem and not self._is_loaded(each.model))
 
-    def choose(self, model: InstalledModel | None) -> None:
+    def choose(self, model: ModelCard | None) -> None:
         """Show the drafters of another model; None shows the loaded one's."""
         self._other = None
         if model is not None and not self._is_loaded(model.model):
@@ -174,26 +137,24 @@ class DrafterShelf(QObject):
             self._slot.load(self._other.model)
 
     @property
-    def entries(self) -> tuple[ShelfEntry, ...]:
+    def fitting(self) -> tuple[ModelCard, ...]:
         """The drafters that may draft for the chosen model."""
         if self._other is not None:
             found = self._made_for.found if self._made_for is not None else ()
-            return tuple(self._entry(each, TargetMatch(True)) for each in found)
-        matches = {each.drafter: self._drafting.match(each.drafter) for each in self._drafting.drafters}
-        return tuple(self._entry(each, matches[each.drafter]) for each in self._drafting.drafters if not each.problem)
+            return tuple(replace(each, match=TargetMatch(True)) for each in found)
+        usable = [each for each in self._drafting.drafters if not each.problem]
+        return tuple(replace(each, match=self._drafting.match(each.model)) for each in usable)
 
     @property
-    def unfit(self) -> tuple[InstalledDrafter, ...]:
+    def unfit(self) -> tuple[ModelCard, ...]:
         """Those that cannot, which say why; of a model that is not loaded that is not known."""
         return () if self._other is not None else tuple(each for each in self._drafting.drafters if each.problem)
 
     @property
     def here(self) -> frozenset[str]:
         """Names of all that was found on this machine, drafters and models."""
-        models: tuple[InstalledModel, ...] = self._models.found if self._models is not None else ()
-        return frozenset(
-            [each.drafter for each in self._drafting.drafters] + [m.model for m in models if not m.problem]
-        )
+        models: tuple[ModelCard, ...] = self._models.found if self._models is not None else ()
+        return frozenset([each.model for each in self._drafting.drafters] + [m.model for m in models if not m.problem])
 
     def use(self, drafter: str) -> None:
         """Have the loaded model draft with a drafter."""
@@ -222,11 +183,20 @@ class DrafterShelf(QObject):
         """How the loaded model drafts now."""
         return self._drafting.settings
 
-    def is_used(self, model: LibraryModel) -> bool:
+    def is_used(self, model: ModelCard) -> bool:
         """Tell whether the loaded model drafts with a drafter."""
         return model.is_drafter and self._used() in {model.model, str(model.path)}
 
-    def let_go(self, model: LibraryModel) -> None:
+    def figures_of(self, drafter: ModelCard) -> dict[str, float]:
+        """Return a drafter's tokens per call of the model by setup, as its card gives them; `changed` may follow."""
+        name = drafter.model
+        if name not in self._figures:
+            self._figures[name] = {}
+            if Path(name).is_absolute():
+                self._side.do(lambda: (name, figures_of(Path(name))), self._on_figures)
+        return self._figures[name]
+
+    def let_go(self, model: ModelCard) -> None:
         """Have the loaded model draft without a drafter that is about to be deleted."""
         if self._drafting.settings.drafter in {model.model, str(model.path)}:
             self._drafting.change(replace(self._drafting.settings, drafter=None))
@@ -235,14 +205,6 @@ class DrafterShelf(QObject):
         self._side.close()
         if self._made_for is not None:
             self._made_for.close()
-
-    def _entry(self, found: InstalledDrafter, match: TargetMatch | None) -> ShelfEntry:
-        if found.drafter not in self._figures:
-            self._figures[found.drafter] = {}
-            if Path(found.drafter).is_absolute():
-                self._side.do(lambda: (found.drafter, figures_of(Path(found.drafter))), self._on_figures)
-        used = self._other is None and self._used() == found.drafter
-        return ShelfEntry(found, match, used, self._figures[found.drafter])
 
     def _used(self) -> str | None:
         """Return what the loaded model drafts with: what is named, else the one made for it."""

@@ -3,13 +3,14 @@
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
+from rdchat.hub.downloads.download import Download
 from rdchat.hub.drafters.published_drafters import FoundDrafter, PublishedKind, WantedModel, find_published
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.tokens import Tokens
-from rdchat.services.background.latest_task import LatestTask, Tell
-from rdchat.services.models.downloading.downloads import Downloads
+from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.models.downloads.downloads import Downloads
+from rdchat.work.job import Job
 
 _END_S = 0.5  # in which a question under way may end: a hub may take its time
 
@@ -26,27 +27,22 @@ class HubDrafters(QObject):
         model: What was searched for last; empty before that.
         searching: Whether the hub is being asked.
         found: What was found so far.
-        finished: What was downloaded since the window was first opened.
         downloads: Fetch what is wanted.
         problem, hint: Why the hub could not be asked, or nothing be downloaded.
     """
 
     changed = Signal()
-    downloaded = Signal(str)  # the hub id
 
     def __init__(self, tokens: Tokens, downloads: Downloads, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._tokens, self.downloads = tokens, downloads
-        self._task = LatestTask("hub drafters", self)
+        self._task = BackgroundWork("hub drafters", self)
         self.model = ""
         self.searching = False
         self.found: tuple[FoundDrafter, ...] = ()
         self.problem = self.hint = ""
-        self.finished: set[str] = set()
-        self._task.told.connect(self._take)
-        self._task.done.connect(self._on_done)
-        self._task.failed.connect(self._on_failed)
         downloads.progressed.connect(self._on_download)
+        downloads.removed.connect(self.changed)
 
     @property
     def host(self) -> str:
@@ -75,36 +71,30 @@ class HubDrafters(QObject):
     def search(self, model: WantedModel) -> None:
         """Ask the hub; `changed` follows as things are found."""
         self.model, self.searching, self.found, self.problem, self.hint = model.name, True, (), "", ""
-        self._task.start(lambda tell: self._ask(model, tell))
+        self._task.replace(
+            lambda job: self._ask(model, job), lambda _: self._on_done(), failed=self._on_failed, told=self._take
+        )
         self.changed.emit()
 
     def forget(self) -> None:
         """Stop, and forget what was found: it was for another model."""
-        self._task.stop()
+        self._task.forget()
         self.model, self.searching, self.found, self.problem, self.hint = "", False, (), "", ""
-        self.changed.emit()
-
-    def forget_download(self, repository: str) -> None:
-        """Forget that something was downloaded: it is deleted."""
-        self.finished.discard(repository)
         self.changed.emit()
 
     def close(self) -> None:
         """Stop; a request that is under way is let go."""
         self._task.close(_END_S)
 
-    def _ask(self, model: WantedModel, tell: Tell) -> None:
+    def _ask(self, model: WantedModel, job: Job[None]) -> None:
         """Ask the hub; not on the main thread."""
         api = HubApi(self._tokens.access(find_endpoint()))
         for found in find_published(api, model):
-            tell(found)
+            job.tell(found)
 
-    @Slot(DownloadProgress)
-    def _on_download(self, progress: DownloadProgress) -> None:
+    @Slot(Download)
+    def _on_download(self, progress: Download) -> None:
         if any(each.repository == progress.repository for each in self.found):
-            if progress.state is DownloadState.FINISHED and progress.repository not in self.finished:
-                self.finished.add(progress.repository)
-                self.downloaded.emit(progress.repository)
             self.changed.emit()
 
     @Slot(object)

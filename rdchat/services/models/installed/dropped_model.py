@@ -3,7 +3,7 @@
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.errors import RdchatError
-from rdchat.services.background.latest_task import LatestTask
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.sources import ModelSources
 
@@ -20,13 +20,11 @@ class DroppedModel(QObject):
     def __init__(self, sources: ModelSources, slot: ModelSlot, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.problem, self._slot = sources.problem, slot
-        self._task = LatestTask("dropped model", self)
-        self._task.done.connect(self._take)
-        self._task.failed.connect(self._on_failed)
+        self._task = BackgroundWork("dropped model", self)
 
     def take(self, path: str) -> None:
         """Look at a folder or a file, and load it; `refused` follows where it is no model."""
-        self._task.start(lambda _tell: (path, self.problem(path)))
+        self._task.replace(lambda _job: (path, self.problem(path)), self._take, failed=self._on_failed)
 
     def close(self) -> None:
         """End what goes on."""

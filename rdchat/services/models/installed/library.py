@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.drafter_facts import InstalledDrafter
-from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
-from rdchat.services.background.latest_task import LatestTask
+from rdchat.inference.api.model_card import ModelCard
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.sources import ModelSources
@@ -34,23 +33,18 @@ class Library(QObject):
     """
 
     changed = Signal()
-    drafters_found = Signal(LibraryModel, tuple)
+    drafters_found = Signal(ModelCard, tuple)
 
     def __init__(
         self, sources: ModelSources, slot: ModelSlot, preferences: SettingsControl, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
         self._sources, self._slot, self._preferences = sources, slot, preferences
-        self.models: tuple[LibraryModel, ...] = ()
+        self.models: tuple[ModelCard, ...] = ()
         self.problem = ""
         self._looked = self._again = False
-        self._search, self._matching = (LatestTask(name, self) for name in ("library", "drafters"))
-        self._search.told.connect(self._take_some)
-        self._search.done.connect(self._take_all)
-        self._search.failed.connect(self._on_failed)
-        self._matching.done.connect(self._take_drafters)
-        self._matching.failed.connect(self._match_now)
-        self._to_match: LibraryModel | None = None
+        self._search, self._matching = (BackgroundWork(name, self) for name in ("library", "drafters"))
+        self._to_match: ModelCard | None = None
         self._match_timer = QTimer(self, interval=_MATCH_MS, singleShot=True)
         self._match_timer.timeout.connect(self._match_now)
         slot.loaded.connect(self._on_loaded)
@@ -58,7 +52,7 @@ class Library(QObject):
     @property
     def looking(self) -> bool:
         """Whether models are being looked for."""
-        return self._search.running
+        return self._search.busy
 
     @property
     def looked(self) -> bool:
@@ -67,14 +61,16 @@ class Library(QObject):
 
     def look(self) -> None:
         """Look again; `changed` follows where something else is found. While a search goes on, another one follows."""
-        if self._search.running:
+        if self._search.busy:
             self._again = True
             return
         self._again = False
         find, chosen = self._sources.models, self._preferences.settings.models_folder
-        self._search.start(lambda tell: _gathered(find, chosen, tell))
+        self._search.replace(
+            lambda job: _gathered(find, chosen, job.tell), self._take_all, failed=self._on_failed, told=self._take_some
+        )
 
-    def match(self, model: LibraryModel) -> None:
+    def match(self, model: ModelCard) -> None:
         """Look which drafter heads fit a model; `drafters_found` follows, for the last of those asked about quickly."""
         self._to_match = model
         self._match_timer.start()
@@ -82,11 +78,15 @@ class Library(QObject):
     @Slot()
     def _match_now(self) -> None:
         model = self._to_match
-        if model is not None and not self._matching.running:
+        if model is not None and not self._matching.busy:
             self._to_match = None
-            self._matching.start(lambda _tell: (model, self._sources.drafters(model.path)))
+            self._matching.replace(
+                lambda _job: (model, self._sources.drafters(model.path)),
+                self._take_drafters,
+                failed=lambda _: self._match_now(),
+            )
 
-    def draft_models(self, model: LibraryModel) -> list[LibraryModel]:
+    def draft_models(self, model: ModelCard) -> list[ModelCard]:
         """Return smaller models that know the same tokens, the smallest first."""
         sizes = model.sizes
         if sizes is None or not model.tokens:
@@ -102,8 +102,8 @@ class Library(QObject):
         return sorted(found, key=lambda other: other.sizes.parameters if other.sizes else 0)
 
     def fitting(
-        self, model: LibraryModel, heads: tuple[FittingDrafter, ...], told: tuple[InstalledDrafter, ...]
-    ) -> tuple[FittingDrafter, ...]:
+        self, model: ModelCard, heads: tuple[ModelCard, ...], told: tuple[ModelCard, ...]
+    ) -> tuple[ModelCard, ...]:
         """Leave out the heads of which the engine found that they do not fit, where it has the model.
 
         Args:
@@ -113,21 +113,21 @@ class Library(QObject):
         """
         if not self.is_loaded(model):
             return heads
-        unfit = {drafter.drafter for drafter in told if drafter.problem}
-        return tuple(head for head in heads if head.drafter.drafter not in unfit)
+        unfit = {drafter.model for drafter in told if drafter.problem}
+        return tuple(head for head in heads if head.model not in unfit)
 
-    def is_loaded(self, model: LibraryModel) -> bool:
+    def is_loaded(self, model: ModelCard) -> bool:
         """Tell whether a model is the one that answers; a GGUF file answers as the folder it was converted into."""
         info = self._slot.info
         if info is None or not model.can_be_loaded:
             return False
-        return info.path == model.path or (model.path.suffix.lower() == ".gguf" and self._slot.chosen == model.model)
+        return info.path == model.path or (model.is_gguf and self._slot.chosen == model.model)
 
-    def is_loading(self, model: LibraryModel) -> bool:
+    def is_loading(self, model: ModelCard) -> bool:
         """Tell whether a model is being loaded."""
-        return self._slot.loading and model.can_be_loaded and self._slot.chosen == model.model
+        return self._slot.loading and model.can_be_loaded and self._slot.chosen == (model.model or None)
 
-    def forget(self, model: LibraryModel) -> None:
+    def forget(self, model: ModelCard) -> None:
         """Take a model off the list at once, before it is looked for again."""
         self._show(tuple(other for other in self.models if other != model))
 
@@ -136,18 +136,18 @@ class Library(QObject):
         for task in (self._search, self._matching):
             task.close()
 
-    def _show(self, models: tuple[LibraryModel, ...]) -> None:
+    def _show(self, models: tuple[ModelCard, ...]) -> None:
         if models != self.models:
             self.models = models
             self.changed.emit()
 
     @Slot(object)
-    def _take_some(self, models: tuple[LibraryModel, ...]) -> None:
+    def _take_some(self, models: tuple[ModelCard, ...]) -> None:
         if not self._looked:
             self._show(models)
 
     @Slot(object)
-    def _take_all(self, models: tuple[LibraryModel, ...]) -> None:
+    def _take_all(self, models: tuple[ModelCard, ...]) -> None:
         first, self._looked, self.problem = not self._looked, True, ""
         if models == self.models and first:
             self.changed.emit()  # that there are no more is news as well
@@ -161,7 +161,7 @@ class Library(QObject):
         self.changed.emit()
 
     @Slot(object)
-    def _take_drafters(self, told: tuple[LibraryModel, tuple[FittingDrafter, ...] | None]) -> None:
+    def _take_drafters(self, told: tuple[ModelCard, tuple[ModelCard, ...] | None]) -> None:
         model, drafters = told
         if drafters is not None:
             self.drafters_found.emit(model, drafters)
@@ -176,10 +176,10 @@ class Library(QObject):
 
 
 def _gathered(
-    find: Callable[[str], Iterable[LibraryModel]], chosen: str, tell: Callable[[object], None]
-) -> tuple[LibraryModel, ...]:
+    find: Callable[[str], Iterable[ModelCard]], chosen: str, tell: Callable[[object], None]
+) -> tuple[ModelCard, ...]:
     """Return what `find` yields, and tell in between what there is so far."""
-    found: list[LibraryModel] = []
+    found: list[ModelCard] = []
     told = time.monotonic()
     for model in find(chosen):
         found.append(model)

@@ -13,9 +13,9 @@ from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.trash import TrashedModel, delete_for_good, move_to_trash, restore
-from rdchat.inference.api.library_model import LibraryModel
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.models.model_places import CHOSEN, NOT_DELETED
-from rdchat.services.background.work_queue import WorkQueue
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.models.system_trash import move_to_system_trash
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class RemovalQuestion:
         with_unfinished: Whether an unfinished download of another version goes with it, for good.
     """
 
-    model: LibraryModel
+    model: ModelCard
     freed_bytes: int
     sharing: tuple[str, ...]
     shared_cache: bool
@@ -54,12 +54,12 @@ class Removed:
         with_unfinished: Whether unfinished downloads of its repository went for good.
     """
 
-    model: LibraryModel
+    model: ModelCard
     trashed: TrashedModel | None
     with_unfinished: bool
 
 
-def reason_not_to_delete(model: LibraryModel) -> str:
+def reason_not_to_delete(model: ModelCard) -> str:
     """Say why rdchat does not delete a model, a sentence; empty where it does."""
     if model.repository or model.path.parent in (paths.models_dir(), paths.drafters_dir()):
         return ""
@@ -82,9 +82,9 @@ class Removal(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.trash: tuple[TrashedModel, ...] = ()
-        self._work = WorkQueue("removal", self)
+        self._work = BackgroundWork("removal", self)
 
-    def ask(self, model: LibraryModel) -> None:
+    def ask(self, model: ModelCard) -> None:
         """Look what deleting a model would do; `asked` or `failed` follows."""
         self._do(lambda: _question(model), self.asked.emit)
 
@@ -123,7 +123,7 @@ class Removal(QObject):
             self.trash_changed.emit()
 
 
-def _question(model: LibraryModel) -> RemovalQuestion:
+def _question(model: ModelCard) -> RemovalQuestion:
     if reason := reason_not_to_delete(model):
         raise ModelError(reason)
     if not model.repository:
@@ -132,8 +132,7 @@ def _question(model: LibraryModel) -> RemovalQuestion:
         return RemovalQuestion(model, model.disk_bytes, (), shared_cache=True, can_be_undone=False)
     from rdchat.hub.deleting import plan_deletion  # noqa: PLC0415  slow to import
 
-    gguf = model.path.name if model.path.suffix.lower() == ".gguf" else ""
-    plan = plan_deletion(repository_of(model.repository), model.revision, gguf)
+    plan = plan_deletion(repository_of(model.repository), model.revision, model.gguf)
     return RemovalQuestion(model, plan.freed_bytes, plan.sharing, True, True, plan.unfinished, plan)
 
 

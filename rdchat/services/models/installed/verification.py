@@ -11,9 +11,9 @@ from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.known_files import is_repository
 from rdchat.hub.tokens import Tokens
-from rdchat.inference.api.library_model import LibraryModel
-from rdchat.inference.models.model_places import CHOSEN, LM_STUDIO, NOT_VERIFIED
-from rdchat.services.background.latest_task import LatestTask
+from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.models.model_places import CHOSEN, NOT_VERIFIED, hub_name
+from rdchat.services.background.background_work import BackgroundWork
 
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Verified:
     """What came of it."""
 
-    model: LibraryModel
+    model: ModelCard
     verdict: "Verdict"
 
 
@@ -38,28 +38,30 @@ class Verification(QObject):
     started = Signal()
     progressed = Signal()
     finished = Signal(Verified)
-    failed = Signal(LibraryModel, RdchatError)
+    failed = Signal(ModelCard, RdchatError)
     stopped = Signal()
 
     def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._tokens = tokens
-        self.model: LibraryModel | None = None
+        self.model: ModelCard | None = None
         self.done_bytes = 0
-        self._task = LatestTask("verification", self)
-        self._task.told.connect(self._on_bytes)
-        self._task.done.connect(self._on_finished)
-        self._task.failed.connect(self._on_failed)
+        self._task = BackgroundWork("verification", self)
 
-    def start(self, model: LibraryModel) -> None:
+    def start(self, model: ModelCard) -> None:
         """Begin to read a model's files."""
         self.model, self.done_bytes = model, 0
-        self._task.start(lambda tell: _verdict(model, self._tokens, tell))
+        self._task.replace(
+            lambda job: _verdict(model, self._tokens, job.tell),
+            self._on_finished,
+            failed=self._on_failed,
+            told=self._on_bytes,
+        )
         self.started.emit()
 
     def stop(self) -> None:
         """Give it up."""
-        self._task.stop()
+        self._task.forget()
         self.model = None
         self.stopped.emit()
 
@@ -85,22 +87,16 @@ class Verification(QObject):
         self.failed.emit(model, error)
 
 
-def reason_not_to_verify(model: LibraryModel) -> str:
+def reason_not_to_verify(model: ModelCard) -> str:
     """Say why the hub has no checksums of a model, a sentence; empty where it may have."""
     if model.is_unfinished:
         return "It is not downloaded whole yet; the download checks it as it ends."
-    if model.repository or is_repository(_name_at_the_hub(model)):
+    if model.repository or is_repository(hub_name(model)):
         return ""
     return NOT_VERIFIED.get(model.place, NOT_VERIFIED[CHOSEN])
 
 
-def _name_at_the_hub(model: LibraryModel) -> str:
-    """Return the hub id that a folder of LM Studio's goes by: it keeps them as PUBLISHER/NAME."""
-    folder = model.path if model.path.suffix.lower() != ".gguf" else model.path.parent
-    return f"{folder.parent.name}/{folder.name}" if model.place == LM_STUDIO else ""
-
-
-def _verdict(model: LibraryModel, tokens: Tokens, on_bytes: Callable[[int], None]) -> "Verdict":
+def _verdict(model: ModelCard, tokens: Tokens, on_bytes: Callable[[int], None]) -> "Verdict":
     from rdchat.hub.hub_api import HubApi  # noqa: PLC0415  slow to import
     from rdchat.hub.verifying import verify_cached, verify_folder  # noqa: PLC0415
 
@@ -110,5 +106,4 @@ def _verdict(model: LibraryModel, tokens: Tokens, on_bytes: Callable[[int], None
     if model.repository:
         repository = repository_of(model.repository)
         return verify_cached(repository, repository.commit_of(model.revision), api, on_bytes)
-    folder = model.path if model.path.is_dir() else model.path.parent
-    return verify_folder(_name_at_the_hub(model), folder, api, on_bytes)
+    return verify_folder(hub_name(model), model.folder, api, on_bytes)

@@ -3,7 +3,7 @@
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from rdchat.inference.api.training import News, TrainingEstimate, TrainingNews, TrainingOrder, TrainingTask
-from rdchat.services.background.work_queue import WorkQueue
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.models.training.training_process import TrainingProcess
 
 
@@ -25,7 +25,7 @@ class Estimator(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._side = WorkQueue("estimates", self)
+        self._side = BackgroundWork("estimates", self)
         self._process: TrainingProcess | None = None
         self._run = 0
         self.measuring: TrainingOrder | None = None

@@ -11,7 +11,7 @@ from rdchat import paths
 from rdchat.chat.asked_questions import asked_questions
 from rdchat.errors import RdchatError
 from rdchat.inference.api.training import Comparison, News, TrainingNews, TrainingOrder, TrainingTask
-from rdchat.services.background.work_queue import WorkQueue
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.models.training.job_folder import CurvePoint, JobFolder, KeptTraining, TrainingRecord, add_point
 from rdchat.services.models.training.training_process import TrainingProcess
 
@@ -64,7 +64,7 @@ class TrainingControl(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._folder = JobFolder()
-        self._side = WorkQueue("training's files", self)
+        self._side = BackgroundWork("training's files", self)
         self._process: TrainingProcess | None = None
         self._run = 0
         self.state = TrainingState.LOOKING

@@ -1,12 +1,14 @@
 """The training process as the app sees it."""
 
 import logging
+import os
 import subprocess
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 
 from rdchat import host
+from rdchat.files.json_lines import json_lines
 from rdchat.inference.api.training import TrainingNews, TrainingTask
 from rdchat.log import log_lines
 
@@ -29,6 +31,7 @@ class TrainingProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            env=os.environ,
         )
         self._send(task.to_json())
         self._reader = threading.Thread(target=self._read, name="training", daemon=True)
@@ -70,9 +73,14 @@ class TrainingProcess:
     def _read(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout:
-            for line in self._process.stdout:
-                with suppress(ValueError, KeyError, TypeError):  # cut short by a kill
-                    self._tell(TrainingNews.from_json(line))
+            try:
+                for data in json_lines(self._process.stdout):
+                    self._tell(TrainingNews.from_dict(data))
+            except (LookupError, TypeError, ValueError):
+                _LOG.exception("The process said what cannot be read")
+                with suppress(subprocess.TimeoutExpired):  # where it fails by itself, its own status says more
+                    self._process.wait(_END_S)
+                self._process.kill()
         status = self._process.wait()
         if self._process.stdin is not None:
             with suppress(OSError):

@@ -1,7 +1,7 @@
 """What is told of one model: its facts, whether it fits, its download, its files and its card."""
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QScrollArea, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QScrollArea, QStackedWidget, QWidget
 
 from rdchat.inference.api.memory_facts import ModelSizes
 from rdchat.services.models.discover.fit import Machine, sizes_found, sizes_of_files
@@ -9,7 +9,9 @@ from rdchat.services.models.discover.hub_details import ModelDetails
 from rdchat.services.models.discover.newcomers import Suggestion
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import open_page
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.models.discover import words
 from rdchat.ui.models.discover.card_view import CardView
@@ -69,7 +71,7 @@ class DetailsView(QStackedWidget):
         self.problem = ThemedLabel(theme, "", "warning")
         self.gguf = QComboBox()
         self.gguf.setAccessibleName("GGUF file")
-        self.gguf.setToolTip("Each file is the whole model in another quantisation")
+        set_tip(self.gguf, "Each file is the whole model in another quantisation")
         self.card_words = ThemedLabel(theme, "", "muted")
         self.cut = ThemedLabel(theme, "The card goes on; its page has all of it.", "muted")
         for label in (self.name, self.fit, self.made, self.popularity, self.access, self.problem, self.card_words):
@@ -80,46 +82,39 @@ class DetailsView(QStackedWidget):
         self.gguf.activated.connect(lambda: self.gguf_chosen.emit(self.gguf.currentData()))
 
     def _build_scroll(self) -> QScrollArea:
-        head = QHBoxLayout()
-        head.setSpacing(SMALL)
-        head.addWidget(self.publisher)
-        head.addWidget(self.page)
-        head.addStretch(1)
-        access = QHBoxLayout()
-        access.addWidget(self.access, 1)
-        access.addWidget(self.token)
+        head = row(self.publisher, self.page, None)
+        access = row((self.access, 1), self.token, spacing=-1)
         content = QWidget()
         content.setMaximumWidth(TEXT_WIDTH)
-        column = QVBoxLayout(content)
-        column.setContentsMargins(LARGE, LARGE - 4, LARGE, LARGE)
-        column.setSpacing(TIGHT)
-        column.addWidget(self.name)
-        column.addLayout(head)
-        column.addSpacing(TIGHT)
-        column.addWidget(self.made)
-        column.addWidget(self.popularity)
-        column.addWidget(self.fit)
-        column.addLayout(access)
-        column.addWidget(self.problem)
-        column.addSpacing(SMALL)
-        column.addWidget(self.gguf, 0, Qt.AlignmentFlag.AlignLeft)
-        column.addSpacing(TIGHT)
-        column.addWidget(self.download)
-        column.addSpacing(SMALL)
-        column.addWidget(self.suggestion)
-        column.addWidget(self.files)
-        column.addSpacing(TIGHT)
-        column.addWidget(Separator(self._theme))
-        column.addSpacing(MEDIUM)
-        column.addWidget(self.card_words)
-        column.addWidget(self.card)
-        column.addWidget(self.cut)
-        column.addStretch(1)
+        column_layout = column(
+            self.name,
+            head,
+            TIGHT,
+            self.made,
+            self.popularity,
+            self.fit,
+            access,
+            self.problem,
+            SMALL,
+            within=content,
+            spacing=TIGHT,
+            margins=(LARGE, LARGE - 4, LARGE, LARGE),
+        )
+        column_layout.addWidget(self.gguf, 0, Qt.AlignmentFlag.AlignLeft)
+        column_layout.addSpacing(TIGHT)
+        column_layout.addWidget(self.download)
+        column_layout.addSpacing(SMALL)
+        column_layout.addWidget(self.suggestion)
+        column_layout.addWidget(self.files)
+        column_layout.addSpacing(TIGHT)
+        column_layout.addWidget(Separator(self._theme))
+        column_layout.addSpacing(MEDIUM)
+        column_layout.addWidget(self.card_words)
+        column_layout.addWidget(self.card)
+        column_layout.addWidget(self.cut)
+        column_layout.addStretch(1)
         ground = Ground(self._theme, "surface")
-        across = QHBoxLayout(ground)
-        across.setContentsMargins(0, 0, 0, 0)
-        across.addWidget(content, 1000)
-        across.addStretch(1)
+        row((content, 1000), None, within=ground, spacing=-1)
         scroll = QScrollArea(widgetResizable=True)
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -218,8 +213,7 @@ class DetailsView(QStackedWidget):
             text = "Reading the model's card…"
         else:
             text = "" if model.card.strip() else "Its authors wrote no card for this model."
-        self.card_words.setText(text)
-        self.card_words.setVisible(bool(text))
+        self.card_words.say(text)
         if model.card != self._card and model.card is not None:
             self._card = model.card
             self.card.show_card(model.card)

@@ -1,15 +1,17 @@
 """Downloading what is looked at, in place: the button, then how far it is, then that it is here."""
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QProgressBar, QPushButton, QWidget
 
 from rdchat.errors import RdchatError
-from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
+from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.downloading.downloads import Downloads
+from rdchat.services.models.downloads.downloads import Downloads
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.theme import SMALL, TIGHT, Theme
+from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.models.discover.link_button import LinkButton
 from rdchat.ui.models.downloads.words import state_words
 
@@ -37,26 +39,15 @@ class DownloadBox(QWidget):
         self.button.setAutoDefault(False)
         self.load = QPushButton("Load")
         self.load.setAutoDefault(False)
-        self.load.setToolTip("Answer with this model from now on")
+        set_tip(self.load, "Answer with this model from now on")
         self.more = LinkButton("Show downloads", theme)
         self.bar = QProgressBar(textVisible=False, maximum=1000)
         self.bar.setFixedHeight(6)
         self.bar.setAccessibleName("Progress of the download")
-        self.words = ThemedLabel(theme, "", "muted", -1, tabular=True)
-        self.words.setWordWrap(True)
+        self.words = ThemedLabel(theme, "", "muted", -1, tabular=True, wraps=True)
         self.words.setAlignment(Qt.AlignmentFlag.AlignVCenter)
-        row = QHBoxLayout()
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(SMALL)
-        row.addWidget(self.button)
-        row.addWidget(self.load)
-        row.addWidget(self.words, 1)
-        row.addWidget(self.more)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(TIGHT)
-        column.addLayout(row)
-        column.addWidget(self.bar)
+        row_layout = row(self.button, self.load, (self.words, 1), self.more)
+        column(row_layout, self.bar, within=self, spacing=TIGHT)
         self.button.clicked.connect(self._start)
         self.load.clicked.connect(self._load)
         self.more.clicked.connect(self.downloads_requested)
@@ -85,7 +76,7 @@ class DownloadBox(QWidget):
         self._refresh()
 
     def _refresh(self) -> None:
-        progress = self._downloads.last_of(self._repository, gguf=self._gguf)
+        progress = self._downloads.find(self._repository, gguf=self._gguf)
         if progress is not None and progress.state is DownloadState.FINISHED:
             progress = None  # whether it is still here the disk says
         going = progress is not None and not progress.state.has_ended and not self._here
@@ -115,7 +106,7 @@ class DownloadBox(QWidget):
         """What the model slot takes for it."""
         return self._loads or self._repository
 
-    def _show_progress(self, progress: DownloadProgress) -> None:
+    def _show_progress(self, progress: Download) -> None:
         if progress.state is DownloadState.FAILED:
             self._say(f"{progress.problem} {progress.hint}".strip(), "danger")
             return
@@ -131,7 +122,7 @@ class DownloadBox(QWidget):
         self.words.set_color(color)
         self.words.setText(text)
 
-    def _on_progress(self, progress: DownloadProgress) -> None:
+    def _on_progress(self, progress: Download) -> None:
         if progress.repository == self._repository:
             if progress.state is DownloadState.FINISHED and progress.gguf == self._gguf and progress.revision == "main":
                 self._here = True  # until the disk was looked at

@@ -80,7 +80,4 @@ class FilesBox(QWidget):
         shown = ", ".join(names[:_MOST_LEFT_OUT])
         more = f" and {len(names) - _MOST_LEFT_OUT} more" if len(names) > _MOST_LEFT_OUT else ""
         text = f"Left out, as rdchat reads only data that it knows, never code or pickles: {shown}{more}."
-        label = ThemedLabel(self._theme, text, "muted", -1)
-        label.setWordWrap(True)
-        label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        return label
+        return ThemedLabel(self._theme, text, "muted", -1, wraps=True, selectable=True)

@@ -1,10 +1,11 @@
 """What stands in a list's or a card's place: what goes on, or what went wrong and what to do about it."""
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
 from rdchat.services.models.discover.hub_trouble import HubTrouble
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import row
 from rdchat.ui.look.opening import open_page
 from rdchat.ui.look.theme import LARGE, SMALL, Theme
 
@@ -37,11 +38,8 @@ class NoticeView(QWidget):
         buttons.setSpacing(SMALL)
         for button in (self.page, self.token, self.retry, self.clear):
             button.setAutoDefault(False)
-            row = QHBoxLayout()
-            row.addStretch(1)
-            row.addWidget(button)
-            row.addStretch(1)
-            buttons.addLayout(row)
+            row_layout = row(None, button, None, spacing=-1)
+            buttons.addLayout(row_layout)
         column = QVBoxLayout(self)
         column.setContentsMargins(LARGE, LARGE, LARGE, LARGE)
         column.setSpacing(SMALL)
@@ -74,7 +72,6 @@ class NoticeView(QWidget):
 
     def _show(self, title: str, more: str) -> None:
         self.title.setText(title)
-        self.words.setText(more)
-        self.words.setVisible(bool(more))
+        self.words.say(more)
         for button in (self.page, self.token, self.retry, self.clear):
             button.hide()

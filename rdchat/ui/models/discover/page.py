@@ -2,7 +2,7 @@
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from rdchat.errors import RdchatError
 from rdchat.hub.endpoint import find_endpoint
@@ -13,6 +13,7 @@ from rdchat.services.models.discover.search_filters import SearchFilters, choice
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import ElidedLabel, Ground, Separator
+from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover.details_view import DetailsView
 from rdchat.ui.models.discover.link_button import LinkButton
@@ -61,35 +62,23 @@ class DiscoverPage(QWidget):
         self._left = QStackedWidget()
         self._left.addWidget(self.list)
         self._left.addWidget(self.notice)
-        foot = QHBoxLayout()
-        foot.setContentsMargins(MEDIUM, TIGHT, SMALL, TIGHT)
-        foot.addWidget(self.foot, 1)
-        foot.addWidget(self.again)
+        foot = row((self.foot, 1), self.again, spacing=-1, margins=(MEDIUM, TIGHT, SMALL, TIGHT))
         side = QWidget()
         side.setMinimumWidth(240)
-        column = QVBoxLayout(side)
-        column.setContentsMargins(0, TIGHT, 0, 0)
-        column.setSpacing(0)
-        column.addWidget(self._left, 1)
-        column.addWidget(Separator(self._theme))
-        column.addLayout(foot)
+        column((self._left, 1), Separator(self._theme), foot, within=side, spacing=0, margins=(0, TIGHT, 0, 0))
         splitter = QSplitter(Qt.Orientation.Horizontal)
         splitter.setHandleWidth(1)
         splitter.setChildrenCollapsible(False)
         splitter.addWidget(side)
         ground = Ground(self._theme, "surface")
-        inside = QVBoxLayout(ground)
-        inside.setContentsMargins(0, 0, 0, 0)
-        inside.addWidget(self.details)
+        column(self.details, within=ground, spacing=-1)
         splitter.addWidget(ground)
         splitter.setStretchFactor(1, 1)
         splitter.setSizes([_LIST_WIDTH, 10_000])
         rows = QVBoxLayout(self)
         rows.setContentsMargins(0, 0, 0, 0)
         rows.setSpacing(0)
-        head = QVBoxLayout()
-        head.setContentsMargins(MEDIUM, MEDIUM, MEDIUM, MEDIUM)
-        head.addWidget(self.bar)
+        head = column(self.bar, spacing=-1, margins=MEDIUM)
         rows.addLayout(head)
         rows.addWidget(Separator(self._theme))
         rows.addWidget(splitter, 1)

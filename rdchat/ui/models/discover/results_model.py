@@ -9,6 +9,7 @@ from rdchat.hub.found_models import FoundModel
 from rdchat.inference.api.memory_facts import Fit
 from rdchat.services.models.discover.fit import Machine, sizes_found
 from rdchat.services.models.discover.newcomers import Suggestion
+from rdchat.ui.look.plain_text import tip_text
 from rdchat.ui.models.discover import words
 
 Index = QModelIndex | QPersistentModelIndex
@@ -89,7 +90,7 @@ class ResultsModel(QAbstractListModel):
         if role == Qt.ItemDataRole.AccessibleTextRole:
             return row.spoken
         if role == Qt.ItemDataRole.ToolTipRole:
-            return row.repository or None
+            return tip_text(row.repository)
         return row if role == ROW else None
 
 

@@ -2,14 +2,16 @@
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QWidget
 
 from rdchat.hub.found_models import SortBy
 from rdchat.services.models.discover.hub_search import HubQuery
 from rdchat.services.models.discover.search_filters import FilterChoices, SearchFilters
 from rdchat.ui.look import formatting
 from rdchat.ui.look.icons import line_icon
-from rdchat.ui.look.theme import SMALL, Theme
+from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.theme import Theme
 
 _FORMATS = (("MLX models", False), ("GGUF files", True))
 _SORTS: tuple[tuple[str, SortBy], ...] = (
@@ -65,7 +67,7 @@ class SearchBar(QWidget):
         self.licence = _choice("Licence", (("Any licence", ""),), "As its authors name it")
         self.family = _choice("Family", (("Any family", ""),), "The architecture")
         self.fitting = QCheckBox(f"Fits {formatting.MACHINE}")
-        self.fitting.setToolTip("Leaves out what needs more memory than models may take here")
+        set_tip(self.fitting, "Leaves out what needs more memory than models may take here")
         self._lay_out()
         self._connect()
 
@@ -114,24 +116,10 @@ class SearchBar(QWidget):
         self._filters.setEnabled(shown)
 
     def _lay_out(self) -> None:
-        first = QHBoxLayout()
-        first.setSpacing(SMALL)
-        first.addWidget(self.field, 1)
-        first.addWidget(self.format)
-        first.addWidget(self.sort)
+        first = row((self.field, 1), self.format, self.sort)
         self._filters = QWidget()
-        second = QHBoxLayout(self._filters)
-        second.setContentsMargins(0, 0, 0, 0)
-        second.setSpacing(SMALL)
-        for box in (self.largest, self.quantization, self.licence, self.family):
-            second.addWidget(box)
-        second.addStretch(1)
-        second.addWidget(self.fitting)
-        rows = QVBoxLayout(self)
-        rows.setContentsMargins(0, 0, 0, 0)
-        rows.setSpacing(SMALL)
-        rows.addLayout(first)
-        rows.addWidget(self._filters)
+        row(self.largest, self.quantization, self.licence, self.family, None, self.fitting, within=self._filters)
+        column(first, self._filters, within=self)
 
     def _connect(self) -> None:
         self.field.textChanged.connect(self._tell_query)
@@ -164,7 +152,7 @@ class SearchBar(QWidget):
 def _choice(name: str, entries: tuple[tuple[str, object], ...], tip: str) -> QComboBox:
     box = QComboBox()
     box.setAccessibleName(name)
-    box.setToolTip(tip)
+    set_tip(box, tip)
     box.setMinimumContentsLength(7)
     box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
     for words_of, value in entries:

@@ -7,7 +7,9 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 from rdchat.services.models.discover.newcomers import Source, Suggestion
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import column
 from rdchat.ui.look.opening import open_page
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover import words
 from rdchat.ui.models.discover.download_box import DownloadBox
@@ -33,17 +35,19 @@ class SuggestionBox(QWidget):
         for label in (self.good_for, self.why, self.drafter, self.check):
             label.setWordWrap(True)
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(MEDIUM, MEDIUM, MEDIUM, MEDIUM)
-        column.setSpacing(TIGHT)
-        column.addWidget(self.good_for)
-        column.addWidget(self.why)
-        column.addSpacing(SMALL)
-        column.addWidget(self.drafter)
-        column.addWidget(self.download)
-        column.addSpacing(SMALL)
-        column.addWidget(self.check)
-        column.addLayout(self._sources)
+        column(
+            self.good_for,
+            self.why,
+            SMALL,
+            self.drafter,
+            self.download,
+            SMALL,
+            self.check,
+            self._sources,
+            within=self,
+            spacing=TIGHT,
+            margins=MEDIUM,
+        )
         theme.changed.connect(self.update)
 
     def show_suggestion(self, suggestion: Suggestion | None, here: frozenset[str]) -> None:
@@ -70,7 +74,7 @@ class SuggestionBox(QWidget):
                 old.deleteLater()
         for source in sources:
             link = LinkButton(source.url.removeprefix("https://"), self._theme, -1)
-            link.setToolTip(source.says)
+            set_tip(link, source.says)
             link.setAccessibleDescription(source.says)
             link.clicked.connect(lambda _checked=False, url=source.url: open_page(url))
             self._sources.addWidget(link, 0, Qt.AlignmentFlag.AlignLeft)

@@ -1,10 +1,11 @@
 """What stands in the place of downloads while there are none."""
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import Ground, ThemedLabel
+from rdchat.ui.look.plain_text import PlainLabel
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 
 _ICON = 36
@@ -22,13 +23,15 @@ class EmptyView(Ground):
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(theme, "surface", parent)
-        self._picture = QLabel()
+        self._picture = PlainLabel()
         self._picture.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         title = ThemedLabel(theme, "No downloads", points_more=3, bold=True)
         more = ThemedLabel(
-            theme, "Models that you download appear here. They go on while you chat, and after a restart.", "muted"
+            theme,
+            "Models that you download appear here. They go on while you chat, and after a restart.",
+            "muted",
+            wraps=True,
         )
-        more.setWordWrap(True)
         for label in (title, more):
             label.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.discover = QPushButton("Find a model")

@@ -6,7 +6,7 @@ from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from rdchat.hub.downloads.download_progress import FileProgress
+from rdchat.hub.downloads.download import DownloadFile
 from rdchat.ui.look.theme import MEDIUM, Theme, control_font
 from rdchat.ui.models.downloads.thin_bar import paint_bar
 from rdchat.ui.models.downloads.words import file_words
@@ -25,13 +25,13 @@ class FileList(QWidget):
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
-        self._files: Sequence[FileProgress] = ()
+        self._files: Sequence[DownloadFile] = ()
         self.setFont(control_font(-1, tabular=True))
         self.setAccessibleName("Files")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         theme.changed.connect(self.update)
 
-    def show_files(self, files: Sequence[FileProgress]) -> None:
+    def show_files(self, files: Sequence[DownloadFile]) -> None:
         if files == self._files:
             return
         if len(files) != len(self._files):

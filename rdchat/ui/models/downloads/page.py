@@ -4,12 +4,14 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QScrollArea, QStackedWidget, QVBoxLayout, QWidget
 
-from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
+from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.formatting import file_size
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.scrolling import scrolled
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.models.downloads.empty_view import EmptyView
 from rdchat.ui.models.downloads.row import DownloadRow
@@ -34,7 +36,7 @@ class DownloadsPage(QWidget):
         super().__init__()
         self._desk, self._theme = desk, theme
         self._rows: dict[str, DownloadRow] = {}
-        self._stale: dict[str, DownloadProgress] = {}
+        self._stale: dict[str, Download] = {}
         self._dialog: TokenDialog | None = None
         self.empty = EmptyView(theme)
         self.empty.discover_requested.connect(self.discover_requested)
@@ -42,19 +44,14 @@ class DownloadsPage(QWidget):
         self.pages = QStackedWidget()
         self.pages.addWidget(self.empty)
         self.pages.addWidget(self._list)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addWidget(self.pages, 1)
-        layout.addWidget(Separator(theme))
-        layout.addLayout(self._build_footer())
+        column((self.pages, 1), Separator(theme), self._build_footer(), within=self, spacing=0)
         self._throttle = Throttle(self)
         self._throttle.due.connect(self._refresh)
         downloads = desk.downloads
         downloads.progressed.connect(self._note)
         downloads.removed.connect(self._remove)
         downloads.disk_looked.connect(self._show_totals)
-        self._stale = {progress.id: progress for progress in downloads.progress()}
+        self._stale = {progress.id: progress for progress in downloads.all()}
 
     @property
     def rows(self) -> tuple[DownloadRow, ...]:
@@ -78,37 +75,24 @@ class DownloadsPage(QWidget):
 
     def _build_list(self) -> tuple[QScrollArea, QVBoxLayout]:
         ground = Ground(self._theme, "surface")
-        column = QVBoxLayout(ground)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.addStretch(1)
-        return scrolled(ground), column
+        column_layout = column(None, within=ground, spacing=0)
+        return scrolled(ground), column_layout
 
     def _build_footer(self) -> QHBoxLayout:
         self.totals = ThemedLabel(self._theme, "", tabular=True)
-        self.disk = ThemedLabel(self._theme, "", "muted", -1, tabular=True)
-        self.disk.setWordWrap(True)
+        self.disk = ThemedLabel(self._theme, "", "muted", -1, tabular=True, wraps=True)
         self.token = QPushButton("Token…")
-        self.token.setToolTip("The Hugging Face token that is in use, for gated and private models")
+        set_tip(self.token, "The Hugging Face token that is in use, for gated and private models")
         self.token.setAutoDefault(False)
         self.token.clicked.connect(self.ask_for_token)
         self.clear = QPushButton("Clear finished")
-        self.clear.setToolTip("Take finished downloads off this list; the models stay")
+        set_tip(self.clear, "Take finished downloads off this list; the models stay")
         self.clear.setAutoDefault(False)
         self.clear.clicked.connect(self._desk.downloads.clear_finished)
-        said = QVBoxLayout()
-        said.setSpacing(TIGHT)
-        said.addWidget(self.totals)
-        said.addWidget(self.disk)
-        footer = QHBoxLayout()
-        footer.setContentsMargins(LARGE, MEDIUM, LARGE, MEDIUM)
-        footer.setSpacing(SMALL)
-        footer.addLayout(said, 1)
-        footer.addWidget(self.clear)
-        footer.addWidget(self.token)
-        return footer
+        said = column(self.totals, self.disk, spacing=TIGHT)
+        return row((said, 1), self.clear, self.token, margins=(LARGE, MEDIUM, LARGE, MEDIUM))
 
-    def _note(self, progress: DownloadProgress) -> None:
+    def _note(self, progress: Download) -> None:
         self._stale[progress.id] = progress
         if self.isVisible():
             self._throttle.note()
@@ -127,7 +111,7 @@ class DownloadsPage(QWidget):
         if self._stale:
             self._throttle.note()
 
-    def _add(self, progress: DownloadProgress) -> None:
+    def _add(self, progress: Download) -> None:
         row = DownloadRow(progress, self._desk.downloads, self._desk.slot, self._theme)
         row.token_requested.connect(self.ask_for_token)
         self._rows[progress.id] = row
@@ -150,8 +134,7 @@ class DownloadsPage(QWidget):
         totals, free = downloads.totals(), downloads.free_bytes
         self.pages.setCurrentWidget(self._list if self._rows else self.empty)
         said = totals_words(totals)
-        self.totals.setText(said)
-        self.totals.setVisible(bool(said))
+        self.totals.say(said)
         disk = f"{file_size(free)} free on the disk that takes models." if free is not None else ""
         if lacking := downloads.lacking_bytes:
             disk = f"{disk} {file_size(lacking)} more are needed for what is being downloaded."
@@ -159,5 +142,5 @@ class DownloadsPage(QWidget):
             disk = f"{disk} {_QUITTING}".strip()
         self.disk.setText(disk)
         self.disk.set_color("danger" if lacking else "muted")
-        states = {progress.state for progress in downloads.progress()}
+        states = {progress.state for progress in downloads.all()}
         self.clear.setVisible(DownloadState.FINISHED in states)

@@ -4,18 +4,19 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QPushButton, QWidget
 
-from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
+from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.downloading.download_totals import model_name
-from rdchat.services.models.downloading.downloads import Downloads
+from rdchat.services.models.downloads.downloads import Downloads
 from rdchat.ui.look.buttons import IconButton, TextButton
 from rdchat.ui.look.formatting import counted, file_size
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import SHOW_FOLDER, open_page, show_folder
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.look.plain_text import PlainLabel
+from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
 from rdchat.ui.models.downloads import words
 from rdchat.ui.models.downloads.file_list import FileList
 from rdchat.ui.models.downloads.thin_bar import ThinBar
@@ -41,23 +42,20 @@ class DownloadRow(QWidget):
 
     token_requested = Signal()
 
-    def __init__(self, progress: DownloadProgress, downloads: Downloads, slot: ModelSlot, theme: Theme) -> None:
+    def __init__(self, progress: Download, downloads: Downloads, slot: ModelSlot, theme: Theme) -> None:
         super().__init__()
         self._progress, self._downloads, self._slot, self._theme = progress, downloads, slot, theme
         self._unfolded = False
         self._cancelled = False  # it stops, and what is here is asked about once it has
-        self._picture = QLabel()
+        self._picture = PlainLabel()
         self._picture.setFixedWidth(_ICON)
         self.name = ElidedLabel(theme, words.title(progress), bold=True, mode=Qt.TextElideMode.ElideMiddle)
         self.bar = ThinBar(theme)
         self.bar.setAccessibleName(f"Downloaded of {words.title(progress)}")
         self.state = ThemedLabel(theme, "", "muted", -1, tabular=True)
-        self.note = ThemedLabel(theme, "", "warning", -1, tabular=True)
-        self.problem = ThemedLabel(theme, "", "danger", -1)
-        self.hint = ThemedLabel(theme, "", "muted", -1)
-        for label in (self.note, self.problem, self.hint):
-            label.setWordWrap(True)
-            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.note = ThemedLabel(theme, "", "warning", -1, tabular=True, wraps=True, selectable=True)
+        self.problem = ThemedLabel(theme, "", "danger", -1, wraps=True, selectable=True)
+        self.hint = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
         self.files = FileList(theme)
         self.files.hide()
         self._build_buttons()
@@ -90,59 +88,38 @@ class DownloadRow(QWidget):
 
     def _build_question(self) -> None:
         self.question = QWidget()
-        self.asked = ThemedLabel(self._theme, "")
-        self.asked.setWordWrap(True)
+        self.asked = ThemedLabel(self._theme, "", wraps=True)
         self.keep = QPushButton("Keep")
         self.remove = QPushButton("Remove")
-        row = QHBoxLayout(self.question)
-        row.setContentsMargins(0, TIGHT, 0, 0)
-        row.setSpacing(SMALL)
-        row.addWidget(self.asked, 1)
+        row_layout = row((self.asked, 1), within=self.question, margins=(0, TIGHT, 0, 0))
         for button in (self.keep, self.remove):
             button.setAutoDefault(True)  # the Return key
-            row.addWidget(button)
+            row_layout.addWidget(button)
         self.keep.clicked.connect(self._keep)
         self.remove.clicked.connect(self._discard)
         self.question.hide()
 
     def _lay_out(self) -> None:
-        top = QHBoxLayout()
-        top.setSpacing(SMALL)
-        top.addWidget(self.name, 1)
-        for button in (self.main, self.other, self.clear):
-            top.addWidget(button)
-        below = QHBoxLayout()
-        below.setSpacing(SMALL)
-        below.addWidget(self.state, 1)
-        below.addWidget(self.unfold)
-        helps = QHBoxLayout()
-        helps.setSpacing(SMALL)
-        helps.addWidget(self.page)
-        helps.addWidget(self.token)
-        helps.addStretch(1)
-        column = QVBoxLayout()
-        column.setSpacing(TIGHT)
-        column.addWidget(self.bar)
-        column.addLayout(below)
-        for label in (self.note, self.problem, self.hint):
-            column.addWidget(label)
-        column.addLayout(helps)
-        column.addWidget(self.question)
-        column.addWidget(self.files)
+        top = row((self.name, 1), self.main, self.other, self.clear)
+        below = row((self.state, 1), self.unfold)
+        helps = row(self.page, self.token, None)
+        column_layout = column(
+            self.bar, below, self.note, self.problem, self.hint, helps, self.question, self.files, spacing=TIGHT
+        )
         grid = QGridLayout(self)
         grid.setContentsMargins(LARGE, MEDIUM, LARGE, MEDIUM)
         grid.setHorizontalSpacing(MEDIUM)
         grid.setVerticalSpacing(TIGHT)
         grid.addWidget(self._picture, 0, 0)
         grid.addLayout(top, 0, 1)
-        grid.addLayout(column, 1, 1)
+        grid.addLayout(column_layout, 1, 1)
         grid.setColumnStretch(1, 1)
 
     @property
     def id(self) -> str:
         return self._progress.id
 
-    def show_progress(self, progress: DownloadProgress) -> None:
+    def show_progress(self, progress: Download) -> None:
         """Show where the download stands now."""
         going, finished = not progress.state.has_ended, progress.state is DownloadState.FINISHED
         if going and self._progress.state.has_ended:
@@ -152,10 +129,10 @@ class DownloadRow(QWidget):
         self.bar.show_part(progress.done_bytes / progress.total_bytes if progress.total_bytes else 0.0, color)
         self.bar.setVisible(going or (not finished and progress.done_bytes > 0))
         self.state.setText(words.state_words(progress))
-        _show_words(self.note, words.note_words(progress) if going else "")
+        self.note.say(words.note_words(progress) if going else "")
         problem, hint = words.problem_words(progress) if progress.state is DownloadState.FAILED else ("", "")
-        _show_words(self.problem, problem)
-        _show_words(self.hint, hint)
+        self.problem.say(problem)
+        self.hint.say(hint)
         self.page.setVisible(bool(hint and progress.page))
         self.token.setVisible(bool(hint and progress.lack))
         self._show_buttons()
@@ -176,7 +153,7 @@ class DownloadRow(QWidget):
         main = {DownloadState.PAUSED: "Resume", DownloadState.FAILED: "Try again"}.get(state, "Pause")
         self.main.setText("Load" if finished else main)
         self.other.setText(SHOW_FOLDER if finished else "Remove" if stopped else "Cancel")
-        self.main.setVisible(not finished or self._downloads.is_model(self.id))
+        self.main.setVisible(not finished or self._progress.is_model)
         self.clear.setVisible(finished)
         for button in (self.main, self.other):
             button.setAccessibleName(f"{button.text()}: {name}")
@@ -187,7 +164,7 @@ class DownloadRow(QWidget):
         """Tell whether it is what answers already."""
         finished = self._progress.state is DownloadState.FINISHED
         slot = self._slot
-        chosen = finished and slot.failure is None and slot.chosen == model_name(self._progress)
+        chosen = finished and slot.failure is None and slot.chosen == self._progress.model_name
         if finished:
             self.main.setText("Loading…" if chosen and slot.loading else "Loaded" if chosen else "Load")
         self.main.setEnabled(not chosen)
@@ -225,7 +202,7 @@ class DownloadRow(QWidget):
     def _press_main(self) -> None:
         state = self._progress.state
         if state is DownloadState.FINISHED:
-            self._slot.load(model_name(self._progress))
+            self._slot.load(self._progress.model_name)
         elif state.has_ended:
             self._cancelled = False
             self._downloads.resume(self.id)
@@ -270,8 +247,3 @@ class DownloadRow(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         line = self.rect().adjusted(LARGE, self.height() - 1, 0, 0)
         QPainter(self).fillRect(line, self._theme.colors.border)
-
-
-def _show_words(label: QLabel, text: str) -> None:
-    label.setText(text)
-    label.setVisible(bool(text))

@@ -3,7 +3,8 @@
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtWidgets import QTabBar
 
-from rdchat.services.models.downloading.downloads import Downloads
+from rdchat.services.models.downloads.downloads import Downloads
+from rdchat.ui.look.plain_text import tip_text
 from rdchat.ui.look.theme import SMALL, Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.models.downloads.thin_bar import ThinBar
@@ -43,7 +44,7 @@ class TabLine(ThinBar):
     def _show(self) -> None:
         totals = self._downloads.totals()
         self.show_part(totals.fraction)
-        self._tabs.setTabToolTip(self._place, totals_words(totals))
+        self._tabs.setTabToolTip(self._place, tip_text(totals_words(totals)))
         self._move()
         self.setVisible(bool(totals.going))
 

@@ -1,8 +1,8 @@
 """Downloads in words and figures. Pure functions."""
 
-from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState, FileProgress
+from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_errors import Lack
-from rdchat.services.models.downloading.download_totals import DownloadTotals
+from rdchat.services.models.downloads.download_totals import DownloadTotals
 from rdchat.ui.look.formatting import byte_rate, file_size, part_size, time_left
 
 _DOT = "  ·  "
@@ -15,7 +15,7 @@ _GOING = {
 _STOPPED = {DownloadState.PAUSED: "Paused", DownloadState.FAILED: "Stopped"}
 
 
-def title(progress: DownloadProgress) -> str:
+def title(progress: Download) -> str:
     """Return the name of what is downloaded, with its file and revision where they were asked for."""
     words = progress.repository
     if progress.gguf:
@@ -23,7 +23,7 @@ def title(progress: DownloadProgress) -> str:
     return f"{words}{_DOT}{progress.revision}" if progress.revision != "main" else words
 
 
-def state_words(progress: DownloadProgress) -> str:
+def state_words(progress: Download) -> str:
     """Return where a download stands, in one line."""
     done, total = progress.done_bytes, progress.total_bytes
     here = part_size(done, total) if total else ""
@@ -38,7 +38,7 @@ def state_words(progress: DownloadProgress) -> str:
     return _going_words(here, progress.bytes_per_second, progress.seconds_left)
 
 
-def file_words(file: FileProgress) -> str:
+def file_words(file: DownloadFile) -> str:
     """Return how much of a file is here and how fast it comes; its size where all of it is."""
     if file.done_bytes >= file.size:
         return file_size(file.size)
@@ -54,7 +54,7 @@ def _going_words(here: str, speed: float | None, left: float | None) -> str:
     return words
 
 
-def note_words(progress: DownloadProgress) -> str:
+def note_words(progress: Download) -> str:
     """Return what keeps a download that goes on from going on; empty where nothing does."""
     notes = list(dict.fromkeys(progress.notes))
     if not notes:
@@ -62,7 +62,7 @@ def note_words(progress: DownloadProgress) -> str:
     return notes[0] if len(progress.notes) == 1 else f"{notes[0]} ({len(progress.notes)} files)"
 
 
-def problem_words(progress: DownloadProgress) -> tuple[str, str]:
+def problem_words(progress: Download) -> tuple[str, str]:
     """Return why a download failed and what to do about it, as the window has buttons for it."""
     if progress.lack == Lack.TOKEN:
         words = (

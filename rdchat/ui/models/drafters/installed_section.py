@@ -3,17 +3,18 @@
 from dataclasses import replace
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from rdchat.errors import RdchatError
 from rdchat.hub.trash import TrashedModel
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.services.models.drafters.drafter_shelf import ShelfEntry
 from rdchat.services.models.installed.removal import Removed
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import show_folder
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.models.drafters.row_list import RowList
@@ -43,30 +44,25 @@ class InstalledSection(QWidget):
         self._deletion = ModelDeletion(desk, self)
         self._deleted: TrashedModel | None = None
         self._reasons_shown = False
-        self.words = ThemedLabel(theme, "", "muted")
-        self.words.setWordWrap(True)
-        self.list = RowList[ShelfEntry, InstalledRow](self._make, self._update)
+        self.words = ThemedLabel(theme, "", "muted", wraps=True)
+        self.list = RowList[ModelCard, InstalledRow](self._make, self._update)
         self.unfit = TextButton("", theme)
-        self.reasons = ThemedLabel(theme, "", "muted", -1)
-        self.reasons.setWordWrap(True)
-        self.reasons.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.reasons = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
         self.outcome = ThemedLabel(theme, "", "muted")
         self.outcome.setWordWrap(True)
         self.undo = TextButton("Undo", theme)
-        said = QHBoxLayout()
-        said.setSpacing(SMALL)
-        said.addWidget(self.outcome, 1)
-        said.addWidget(self.undo)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(TIGHT)
-        column.addWidget(ThemedLabel(theme, "On this machine", points_more=1, bold=True))
-        column.addWidget(self.list)
-        column.addWidget(self.words)
-        column.addWidget(self.unfit, 0, Qt.AlignmentFlag.AlignLeft)
-        column.addWidget(self.reasons)
-        column.addLayout(said)
-        column.addSpacing(SMALL)
+        said = row((self.outcome, 1), self.undo)
+        column_layout = column(
+            ThemedLabel(theme, "On this machine", points_more=1, bold=True),
+            self.list,
+            self.words,
+            within=self,
+            spacing=TIGHT,
+        )
+        column_layout.addWidget(self.unfit, 0, Qt.AlignmentFlag.AlignLeft)
+        column_layout.addWidget(self.reasons)
+        column_layout.addLayout(said)
+        column_layout.addSpacing(SMALL)
         self.unfit.clicked.connect(self._turn)
         self.undo.clicked.connect(self._put_back)
         desk.shelf.changed.connect(self.refresh)
@@ -81,34 +77,36 @@ class InstalledSection(QWidget):
     def refresh(self) -> None:
         """Show what is there now."""
         shelf, chosen = self._shelf, self._shelf.chosen
-        entries = shelf.entries if chosen is not None else ()
-        self.list.show_items({entry.found.drafter: entry for entry in entries})
-        self.list.setVisible(bool(entries))
+        cards = shelf.fitting if chosen is not None else ()
+        self.list.show_items({card.model: card for card in cards})
+        self.list.setVisible(bool(cards))
         words = _NO_MODEL
         if chosen is not None:
-            words = "" if chosen.loaded and entries else (_NONE if chosen.loaded else _OTHER).format(name=chosen.name)
-        self._say(self.words, words)
+            words = "" if chosen.loaded and cards else (_NONE if chosen.loaded else _OTHER).format(name=chosen.name)
+        self.words.say(words)
         unfit = shelf.unfit
         self.unfit.setVisible(bool(unfit))
         self.unfit.setText(f"{counted(len(unfit), 'drafter')} here cannot be used with this model")
         reasons = [f"{each.name}: {each.problem}" for each in unfit[:_MOST_REASONS]]
         more = [f"and {len(unfit) - _MOST_REASONS} more"] if len(unfit) > _MOST_REASONS else []
-        self._say(self.reasons, "\n".join([*reasons, *more]) if self._reasons_shown else "")
+        self.reasons.say("\n".join([*reasons, *more]) if self._reasons_shown else "")
 
     def _turn(self) -> None:
         self._reasons_shown = not self._reasons_shown
         self.refresh()
 
-    def _make(self, entry: ShelfEntry) -> InstalledRow:
-        row = InstalledRow(entry, self._theme)
+    def _make(self, card: ModelCard) -> InstalledRow:
+        row = InstalledRow(card, self._theme)
         row.use_requested.connect(self._shelf.use)
         row.race_requested.connect(self._race)
         row.reveal_requested.connect(show_folder)
         row.delete_requested.connect(self._deletion.ask)
         return row
 
-    def _update(self, row: InstalledRow, entry: ShelfEntry) -> None:
-        row.show_entry(entry, loaded=self._shelf.chosen is not None and self._shelf.chosen.loaded)
+    def _update(self, row: InstalledRow, card: ModelCard) -> None:
+        shelf, chosen = self._shelf, self._shelf.chosen
+        loaded = chosen is not None and chosen.loaded
+        row.show_card(card, figures=shelf.figures_of(card), loaded=loaded, used=shelf.is_used(card))
 
     def _race(self, drafter: str) -> None:
         self.race_requested.emit(replace(self._shelf.settings, mode=Mode.DRAFTER, drafter=drafter))
@@ -117,7 +115,7 @@ class InstalledSection(QWidget):
         """Say what came of something; what was deleted can be put back."""
         self._deleted = deleted
         self.outcome.set_color(color)
-        self._say(self.outcome, words)
+        self.outcome.say(words)
         self.undo.setVisible(deleted is not None)
 
     def _put_back(self) -> None:
@@ -135,7 +133,3 @@ class InstalledSection(QWidget):
     def _on_failed(self, error: RdchatError) -> None:
         if self.isVisible():
             self.say_outcome(str(error), "danger")
-
-    def _say(self, label: ThemedLabel, words: str) -> None:
-        label.setText(words)
-        label.setVisible(bool(words))

@@ -5,12 +5,9 @@ from pathlib import Path
 from PySide6.QtCore import QSignalBlocker, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
-    QHBoxLayout,
-    QLabel,
     QPushButton,
     QSizePolicy,
     QStackedWidget,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -18,6 +15,8 @@ from rdchat.inference.api.requests import DraftSettings
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.look.labels import Separator, ThemedLabel
+from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.plain_text import PlainLabel
 from rdchat.ui.look.scrolling import scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 from rdchat.ui.models.drafters.installed_section import InstalledSection
@@ -62,45 +61,39 @@ class DraftersPage(QWidget):
         self.train = QPushButton("Train a drafter…")
         for button in (self.load, self.train):
             button.setAutoDefault(False)
-        self.note = ThemedLabel(theme, "", "success")
-        self.note.setWordWrap(True)
+        self.note = ThemedLabel(theme, "", "success", wraps=True)
         self._stack = QStackedWidget()
         self._list = self._build_list()
         self._stack.addWidget(self._list)
         self._stack.addWidget(self.training)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._stack)
+        column(self._stack, within=self, spacing=-1)
         self._connect()
         self._fill_models()
         self._show_state()
 
     def _build_list(self) -> QWidget:
-        bar = QHBoxLayout()
-        bar.setContentsMargins(LARGE, SMALL, LARGE, SMALL)
-        bar.setSpacing(SMALL)
-        bar.addWidget(QLabel("Drafters for"))
-        bar.addWidget(self.model, 3)
-        bar.addWidget(self.load)
-        bar.addStretch(1)
-        bar.addWidget(self.train)
+        bar = row(
+            PlainLabel("Drafters for"),
+            (self.model, 3),
+            self.load,
+            None,
+            self.train,
+            margins=(LARGE, SMALL, LARGE, SMALL),
+        )
         inner = QWidget()
         inner.setMaximumWidth(_WIDEST)
-        column = QVBoxLayout(inner)
-        column.setContentsMargins(LARGE, MEDIUM, LARGE, LARGE)
-        column.setSpacing(MEDIUM)
-        column.addWidget(self.note)
-        column.addWidget(self.installed)
-        column.addWidget(self.published)
-        column.addStretch(1)
+        column(
+            self.note,
+            self.installed,
+            self.published,
+            None,
+            within=inner,
+            spacing=MEDIUM,
+            margins=(LARGE, MEDIUM, LARGE, LARGE),
+        )
         area = scrolled(inner)
         page = QWidget()
-        layout = QVBoxLayout(page)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addLayout(bar)
-        layout.addWidget(Separator(self._theme))
-        layout.addWidget(area, 1)
+        column(bar, Separator(self._theme), (area, 1), within=page, spacing=0)
         return page
 
     def _connect(self) -> None:

@@ -4,16 +4,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QProgressBar, QPushButton, QWidget
 
-from rdchat.hub.downloads.download_progress import DownloadProgress
+from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.drafters.published_drafters import FoundDrafter, PublishedKind, WantedModel
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.drafters.hub_drafters import HubDrafters
-from rdchat.ui.look.labels import ThemedLabel, wrapped
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import open_page
-from rdchat.ui.look.theme import SMALL, TIGHT, Theme
+from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.models.drafters.row_list import RowList
 from rdchat.ui.models.drafters.rows import PublishedRow
@@ -39,23 +41,13 @@ class PublishedSection(QWidget):
         self._hub, self._shelf, self._theme = hub, shelf, theme
         self.search = QPushButton("Look for drafters")
         self.search.setAutoDefault(False)
-        self.words = ThemedLabel(theme, "", "muted")
-        self.words.setWordWrap(True)
+        self.words = ThemedLabel(theme, "", "muted", wraps=True)
         self.busy = QProgressBar(textVisible=False, maximum=0)
         self.busy.setFixedHeight(4)
         self.busy.setAccessibleName("Asking the hub")
         self.list = RowList[FoundDrafter, PublishedRow](self._make, self._update)
-        top = QHBoxLayout()
-        top.setSpacing(SMALL)
-        top.addWidget(ThemedLabel(theme, "Published", points_more=1, bold=True), 1)
-        top.addWidget(self.search)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(TIGHT)
-        column.addLayout(top)
-        column.addWidget(self.words)
-        column.addWidget(self.busy)
-        column.addWidget(self.list)
+        top = row((ThemedLabel(theme, "Published", points_more=1, bold=True), 1), self.search)
+        column(top, self.words, self.busy, self.list, within=self, spacing=TIGHT)
         self.search.clicked.connect(self._press)
         self._throttle = Throttle(self)
         self._throttle.due.connect(self.refresh)
@@ -73,7 +65,7 @@ class PublishedSection(QWidget):
         asked = bool(hub.model) and chosen is not None and hub.model == chosen.name
         self.search.setEnabled(chosen is not None and not hub.searching)
         self.search.setText("Look again" if asked and not hub.searching else "Look for drafters")
-        self.search.setToolTip(wrapped(_BEFORE.format(host=hub.host)))
+        set_tip(self.search, _BEFORE.format(host=hub.host))
         self.busy.setVisible(hub.searching and asked)
         found = hub.found if asked else ()
         self.list.show_items({each.repository: each for each in found})
@@ -100,12 +92,12 @@ class PublishedSection(QWidget):
 
     def _update(self, row: PublishedRow, found: FoundDrafter) -> None:
         name, loaded = found.repository, self._shelf.chosen is not None and self._shelf.chosen.loaded
-        problem = next((each.problem for each in self._shelf.unfit if each.drafter == name), "")
+        problem = next((each.problem for each in self._shelf.unfit if each.model == name), "")
         is_model = found.kind is PublishedKind.MODEL
-        here = name in self._shelf.here or name in self._hub.finished
         settings = self._shelf.settings
         used = loaded and name == (settings.draft_model if is_model else settings.drafter)
-        download: DownloadProgress | None = self._hub.downloads.last_of(name)
+        download = self._hub.downloads.find(name)
+        here = name in self._shelf.here or (download is not None and download.state is DownloadState.FINISHED)
         row.show_found(found, download, here=here, problem="" if is_model else problem, loaded=loaded, used=used)
 
     def _use(self, found: FoundDrafter) -> None:

@@ -3,16 +3,17 @@
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QMenu, QProgressBar, QPushButton, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QProgressBar, QPushButton, QToolButton, QWidget
 
-from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
+from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.drafters.published_drafters import FoundDrafter
-from rdchat.inference.api.library_model import LibraryModel
-from rdchat.services.models.drafters.drafter_shelf import ShelfEntry
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.installed.removal import reason_not_to_delete
 from rdchat.ui.look.formatting import counted, decimal, file_size
-from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel, wrapped
+from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel
+from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import SHOW_FOLDER
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.models.downloads.words import state_words
 
@@ -32,36 +33,15 @@ class _Row(QWidget):
         self.facts = self._words("muted")
         self.more = self._words("muted")
         self.problem = self._words("warning")
-        top = QHBoxLayout()
-        top.setSpacing(SMALL)
-        top.addWidget(self.name, 1)
-        top.addWidget(self.badge)
-        self.words = QVBoxLayout()
-        self.words.setSpacing(2)
-        self.words.addLayout(top)
-        for label in (self.facts, self.more, self.problem):
-            self.words.addWidget(label)
+        top = row((self.name, 1), self.badge)
+        self.words = column(top, self.facts, self.more, self.problem, spacing=2)
         self.buttons = QHBoxLayout()
         self.buttons.setSpacing(SMALL)
-        line = QHBoxLayout()
-        line.setContentsMargins(0, MEDIUM - 2, 0, MEDIUM - 2)
-        line.setSpacing(MEDIUM)
-        line.addLayout(self.words, 1)
-        line.addLayout(self.buttons)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.addLayout(line)
-        column.addWidget(Separator(theme))
+        line = row((self.words, 1), self.buttons, spacing=MEDIUM, margins=(0, MEDIUM - 2, 0, MEDIUM - 2))
+        column(line, Separator(theme), within=self, spacing=0)
 
     def _words(self, color: str) -> ThemedLabel:
-        label = ThemedLabel(self._theme, "", color, -1, tabular=True)
-        label.setWordWrap(True)
-        return label
-
-    def _say(self, label: ThemedLabel, words: str) -> None:
-        label.setText(words)
-        label.setVisible(bool(words))
+        return ThemedLabel(self._theme, "", color, -1, tabular=True, wraps=True)
 
     def _button(self, text: str, name: str) -> QPushButton:
         button = QPushButton(text)
@@ -77,12 +57,12 @@ class InstalledRow(_Row):
     use_requested = Signal(str)
     race_requested = Signal(str)
     reveal_requested = Signal(Path)
-    delete_requested = Signal(LibraryModel)
+    delete_requested = Signal(ModelCard)
 
-    def __init__(self, entry: ShelfEntry, theme: Theme) -> None:
+    def __init__(self, card: ModelCard, theme: Theme) -> None:
         super().__init__(theme)
-        self._entry = entry
-        name = entry.found.name
+        self._card = card
+        name = card.name
         self.use = self._button("Use", f"Use {name}")
         self.race = self._button("Try in a race…", f"Try {name} in a race")
         self.menu_button = QToolButton()
@@ -95,31 +75,32 @@ class InstalledRow(_Row):
         self.reveal = menu.addAction(SHOW_FOLDER)
         self.delete = menu.addAction("Delete…")
         self.menu_button.setMenu(menu)
-        self.use.clicked.connect(lambda: self.use_requested.emit(self._entry.found.drafter))
-        self.race.clicked.connect(lambda: self.race_requested.emit(self._entry.found.drafter))
-        self.reveal.triggered.connect(lambda: self.reveal_requested.emit(self._entry.as_model.path))
-        self.delete.triggered.connect(lambda: self.delete_requested.emit(self._entry.as_model))
+        self.use.clicked.connect(lambda: self.use_requested.emit(self._card.model))
+        self.race.clicked.connect(lambda: self.race_requested.emit(self._card.model))
+        self.reveal.triggered.connect(lambda: self.reveal_requested.emit(self._card.path))
+        self.delete.triggered.connect(lambda: self.delete_requested.emit(self._card))
 
-    def show_entry(self, entry: ShelfEntry, loaded: bool) -> None:
+    def show_card(self, card: ModelCard, *, figures: dict[str, float], loaded: bool, used: bool) -> None:
         """Show what is known of it.
 
         Args:
-            entry: The drafter.
+            card: The drafter.
+            figures: Its tokens per call by setup.
             loaded: Whether the model is that it may draft for.
+            used: Whether it drafts for it now.
         """
-        self._entry = entry
-        found = entry.found
-        self.name.setText(found.name)
-        self.name.setToolTip(found.drafter)
-        self._say(self.badge, "In use" if entry.used else "")
-        self._say(self.facts, "  ·  ".join(_facts(entry)))
-        self._say(self.more, _own_figures(entry.figures))
-        unsure = entry.match is not None and not entry.match.sure
-        self._say(self.problem, entry.match.words if entry.match is not None and unsure else "")
+        used = used and loaded
+        self._card = card
+        self.name.setText(card.name)
+        set_tip(self.name, card.model)
+        self.badge.say("In use" if used else "")
+        self.facts.say("  ·  ".join(_facts(card)))
+        self.more.say(_own_figures(figures))
+        self.problem.say(card.match.words if card.match is not None and not card.match.sure else "")
         for button in (self.use, self.race):
-            button.setEnabled(loaded and not (button is self.use and entry.used))
-            button.setToolTip("" if loaded else _LOAD_FIRST)
-        self.delete.setVisible(not reason_not_to_delete(entry.as_model))
+            button.setEnabled(loaded and not (button is self.use and used))
+            set_tip(button, "" if loaded else _LOAD_FIRST)
+        self.delete.setVisible(not reason_not_to_delete(card))
 
 
 class PublishedRow(_Row):
@@ -149,7 +130,7 @@ class PublishedRow(_Row):
     def show_found(
         self,
         found: FoundDrafter,
-        download: DownloadProgress | None,
+        download: Download | None,
         *,
         here: bool,
         problem: str,
@@ -169,12 +150,12 @@ class PublishedRow(_Row):
         self._found = found
         self.name.setText(found.repository)
         state = download.state if download is not None else None
-        self._say(self.badge, "In use" if used else "On this machine" if here else "")
-        self._say(self.facts, "  ·  ".join(_published_facts(found)))
-        self._say(self.more, _publishers_figures(found))
+        self.badge.say("In use" if used else "On this machine" if here else "")
+        self.facts.say("  ·  ".join(_published_facts(found)))
+        self.more.say(_publishers_figures(found))
         under_way = download is not None and not download.state.has_ended
         told = _download_words(download) if download is not None and not here else ""
-        self._say(self.problem, problem or found.problem or told)
+        self.problem.say(problem or found.problem or told)
         self.problem.set_color("muted" if under_way and not problem else "warning")
         self.bar.setVisible(under_way)
         if download is not None and download.total_bytes:
@@ -185,23 +166,21 @@ class PublishedRow(_Row):
         self.download.setVisible(not here)
         self.download.setEnabled(not under_way and not found.problem)
         self.download.setText("Resume" if state in {DownloadState.PAUSED, DownloadState.FAILED} else "Download")
-        self.download.setToolTip(wrapped(found.problem) if found.problem else "")
+        set_tip(self.download, found.problem if found.problem else "")
         self.page.setVisible(not here)
         for button in (self.use, self.race):
             button.setVisible(here)
             button.setEnabled(loaded and not problem and not (button is self.use and used))
-            button.setToolTip("" if loaded else _LOAD_FIRST)
+            set_tip(button, "" if loaded else _LOAD_FIRST)
 
 
-def _facts(entry: ShelfEntry) -> list[str]:
-    found, parts = entry.found, []
-    if found.kind is not None:
-        parts.append(found.kind.words)
-    if entry.match is not None:
-        parts.append("made for this model" if entry.match.sure else "fits by its sizes")
-    if found.disk_bytes:
-        parts.append(file_size(found.disk_bytes))
-    return [*parts, found.place]
+def _facts(card: ModelCard) -> list[str]:
+    parts = [card.kind.words] if card.kind is not None else []
+    if card.match is not None:
+        parts.append("made for this model" if card.match.sure else "fits by its sizes")
+    if card.disk_bytes:
+        parts.append(file_size(card.disk_bytes))
+    return [*parts, card.place]
 
 
 def _own_figures(figures: dict[str, float]) -> str:
@@ -234,7 +213,7 @@ def _publishers_figures(found: FoundDrafter) -> str:
     return f"By its publisher's figures: {measure.lower()} {listed}"
 
 
-def _download_words(download: DownloadProgress) -> str:
+def _download_words(download: Download) -> str:
     if download.state is DownloadState.FAILED:
         return f"{download.problem} {download.hint}".strip()
     if download.notes:

@@ -2,29 +2,23 @@
 
 from collections.abc import Callable
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QProgressBar, QPushButton, QWidget
 
 from rdchat.ui.look.buttons import TextButton
-from rdchat.ui.look.labels import ThemedLabel, wrapped
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import SHOW_FOLDER
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 
 class ActionBar(QWidget):
     """Buttons over which a line says what goes on. Attributes are the parts."""
 
-    load_pressed = Signal()
-    verify_pressed = Signal()
-    reveal_pressed = Signal()
-    delete_pressed = Signal()
-    stop_pressed = Signal()
-
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
-        self.status = ThemedLabel(theme, "", "muted")
-        self.status.setWordWrap(True)
+        self.status = ThemedLabel(theme, "", "muted", wraps=True)
         self.action = TextButton("", theme)
         self.action.hide()
         self.progress = QProgressBar(textVisible=False, maximum=1000)
@@ -34,17 +28,10 @@ class ActionBar(QWidget):
         self.reveal, self.verify, self.delete, self.load = (
             QPushButton(words) for words in (SHOW_FOLDER, "Verify", "Delete…", "Load")
         )
-        for button in (self.reveal, self.verify, self.delete, self.stop):
+        for button in (self.reveal, self.verify, self.delete, self.load, self.stop):
             button.setAutoDefault(False)
-        self.load.setAutoDefault(False)
-        self.load.setDefault(False)
         self._do: Callable[[], object] = lambda: None
         self._build()
-        self.load.clicked.connect(self.load_pressed)
-        self.verify.clicked.connect(self.verify_pressed)
-        self.reveal.clicked.connect(self.reveal_pressed)
-        self.delete.clicked.connect(self.delete_pressed)
-        self.stop.clicked.connect(self.stop_pressed)
         self.action.clicked.connect(self._press)
         theme.changed.connect(self.action.restyle)
         self.say("")
@@ -54,32 +41,15 @@ class ActionBar(QWidget):
         self._do()
 
     def _build(self) -> None:
-        said = QHBoxLayout()
-        said.setSpacing(SMALL)
-        said.addWidget(self.status, 1)
-        said.addWidget(self.action)
-        running = QHBoxLayout()
-        running.setSpacing(SMALL)
-        running.addWidget(self.progress, 1)
-        running.addWidget(self.stop)
-        buttons = QHBoxLayout()
-        buttons.setSpacing(SMALL)
-        for button in (self.reveal, self.verify, self.delete):
-            buttons.addWidget(button)
-        buttons.addStretch(1)
-        buttons.addWidget(self.load)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(LARGE, SMALL, LARGE, MEDIUM)
-        column.setSpacing(TIGHT)
-        column.addLayout(said)
-        column.addLayout(running)
-        column.addLayout(buttons)
+        said = row((self.status, 1), self.action)
+        running = row((self.progress, 1), self.stop)
+        buttons = row(self.reveal, self.verify, self.delete, None, self.load)
+        column(said, running, buttons, within=self, spacing=TIGHT, margins=(LARGE, SMALL, LARGE, MEDIUM))
 
     def say(self, words: str, color: str = "muted", action: str = "", do: Callable[[], object] | None = None) -> None:
         """Say what came of something, with one thing to do about it; an empty string takes it away."""
         self.status.set_color(color)
-        self.status.setText(words)
-        self.status.setVisible(bool(words))
+        self.status.say(words)
         self.action.setText(action)
         self.action.setAccessibleName(action)
         self.action.setVisible(bool(action))
@@ -96,5 +66,5 @@ class ActionBar(QWidget):
         """Name a button; with a reason it cannot be pressed, and says why."""
         button.setText(words)
         button.setEnabled(not reason)
-        button.setToolTip(wrapped(reason or tip) if reason or tip else "")
+        set_tip(button, reason or tip if reason or tip else "")
         button.setAccessibleDescription(reason or tip)

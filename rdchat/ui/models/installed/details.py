@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFormLayout, QFrame, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFormLayout, QFrame, QScrollArea, QWidget
 
 from rdchat.hub.trash import TrashedModel
-from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.ui.look.formatting import day_words
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.layouts import column
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.installed.memory_section import MemorySection
 from rdchat.ui.models.installed.words import facts_of, short_name, verifies_words
@@ -34,9 +36,7 @@ class ModelDetails(QScrollArea):
         self.name.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.place = ElidedLabel(theme, "", "muted", mode=Qt.TextElideMode.ElideMiddle)
         self.state = ThemedLabel(theme, "", "success", bold=True)
-        self.problem = ThemedLabel(theme, "", "danger")
-        self.problem.setWordWrap(True)
-        self.problem.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.problem = ThemedLabel(theme, "", "danger", wraps=True, selectable=True)
         self.memory = MemorySection(theme)
         self._memory_title, self._facts_title, self._drafts_title = (
             ThemedLabel(theme, words, "muted", -1, bold=True) for words in ("Memory", "Model", "Drafting")
@@ -49,24 +49,28 @@ class ModelDetails(QScrollArea):
         content = QWidget()
         content.setAutoFillBackground(False)
         content.setMaximumWidth(_WIDEST)
-        column = QVBoxLayout(content)
-        column.setContentsMargins(LARGE, LARGE - TIGHT, LARGE, LARGE)
-        column.setSpacing(TIGHT)
-        for widget in (self.name, self.place, self.state, self.problem):
-            column.addWidget(widget)
+        column_layout = column(
+            self.name,
+            self.place,
+            self.state,
+            self.problem,
+            within=content,
+            spacing=TIGHT,
+            margins=(LARGE, LARGE - TIGHT, LARGE, LARGE),
+        )
         sections: tuple[tuple[QWidget, QWidget], ...] = (
             (self._memory_title, self.memory),
             (self._facts_title, self.facts),
             (self._drafts_title, self.drafts),
         )
         for title, part in sections:
-            column.addSpacing(MEDIUM)
-            column.addWidget(title)
-            column.addWidget(part)
-        column.addStretch(1)
+            column_layout.addSpacing(MEDIUM)
+            column_layout.addWidget(title)
+            column_layout.addWidget(part)
+        column_layout.addStretch(1)
         self.setWidget(content)
 
-    def show_model(self, model: LibraryModel, state: str) -> None:
+    def show_model(self, model: ModelCard, state: str) -> None:
         """Show a model that lies on this machine.
 
         Args:
@@ -100,7 +104,7 @@ class ModelDetails(QScrollArea):
         self.facts.hide()
 
     def show_drafters(
-        self, model: LibraryModel, heads: Sequence[FittingDrafter] | None, draft_models: Sequence[LibraryModel]
+        self, model: ModelCard, heads: Sequence[ModelCard] | None, draft_models: Sequence[ModelCard]
     ) -> None:
         """Show what drafts for a model; None where that is being looked for."""
         verifies, reason = verifies_words(model)
@@ -116,14 +120,12 @@ class ModelDetails(QScrollArea):
 
     def _show_head(self, name: str, place: str, state: str) -> None:
         self.name.setText(name)
-        self.name.setToolTip("")
+        set_tip(self.name, "")
         self.place.setText(place)
-        self.state.setText(state)
-        self.state.setVisible(bool(state))
+        self.state.say(state)
 
     def _show_problem(self, words: str) -> None:
-        self.problem.setText(words)
-        self.problem.setVisible(bool(words))
+        self.problem.say(words)
 
     def _show_parts(self, *, memory: bool, drafts: bool) -> None:
         self._memory_title.setVisible(memory)
@@ -137,9 +139,7 @@ class ModelDetails(QScrollArea):
         while form.rowCount() > len(rows):
             form.removeRow(form.rowCount() - 1)
         while form.rowCount() < len(rows):
-            value = ThemedLabel(self._theme)
-            value.setWordWrap(True)
-            value.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+            value = ThemedLabel(self._theme, wraps=True, selectable=True)
             name_label = ThemedLabel(self._theme, "", "muted")
             name_label.setMinimumWidth(_NAMES_WIDTH)  # the same in both forms
             name_label.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
@@ -150,17 +150,16 @@ class ModelDetails(QScrollArea):
                 label = item.widget() if item is not None else None
                 assert isinstance(label, ThemedLabel)
                 label.setText(text)
-                label.setToolTip(tip)
+                set_tip(label, tip)
 
 
-def _head_words(head: FittingDrafter) -> str:
-    kind = f" ({head.drafter.kind.words})" if head.drafter.kind is not None else ""
-    sure = "" if head.match.sure else ", its sizes fit"
-    return f"{head.drafter.name}{kind}{sure}"
+def _head_words(head: ModelCard) -> str:
+    kind = f" ({head.kind.words})" if head.kind is not None else ""
+    return f"{head.name}{kind}{'' if head.fits_surely else ', its sizes fit'}"
 
 
-def _tips(heads: Sequence[FittingDrafter]) -> str:
-    return "\n".join(dict.fromkeys(head.match.words for head in heads if head.match.words))
+def _tips(heads: Sequence[ModelCard]) -> str:
+    return "\n".join(dict.fromkeys(head.match.words for head in heads if head.match and head.match.words))
 
 
 def _form() -> tuple[QWidget, QFormLayout]:

@@ -2,10 +2,12 @@
 
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QAction, QKeyEvent
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QLineEdit, QWidget
 
 from rdchat.ui.look.icons import line_icon
 from rdchat.ui.look.labels import Ground, ThemedLabel
+from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.installed.model_rows import ModelListView, SortBy
 
@@ -20,31 +22,22 @@ class ListPane(Ground):
         self.search = QLineEdit()
         self.search.setPlaceholderText("Search")
         self.search.setAccessibleName("Search models")
-        self.search.setToolTip("Search names, families and places")
+        set_tip(self.search, "Search names, families and places")
         self.search.setClearButtonEnabled(True)
         self.search.installEventFilter(self)
         self._search_icon = QAction(self.search)
         self.search.addAction(self._search_icon, QLineEdit.ActionPosition.LeadingPosition)
         self.sort = QComboBox()
         self.sort.setAccessibleName("Sort by")
-        self.sort.setToolTip("What comes first")
+        set_tip(self.sort, "What comes first")
         for by in SortBy:
             self.sort.addItem(by.value, by)
         self.words = ThemedLabel(theme, "", "muted", -1)
         self.words.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.words.setWordWrap(True)
         self.words.setContentsMargins(LARGE, SMALL, LARGE, SMALL)
-        row = QHBoxLayout()
-        row.setContentsMargins(MEDIUM, MEDIUM, MEDIUM, SMALL)
-        row.setSpacing(SMALL)
-        row.addWidget(self.search, 1)
-        row.addWidget(self.sort)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, TIGHT)
-        layout.setSpacing(0)
-        layout.addLayout(row)
-        layout.addWidget(self.list, 1)
-        layout.addWidget(self.words)
+        row_layout = row((self.search, 1), self.sort, margins=(MEDIUM, MEDIUM, MEDIUM, SMALL))
+        column(row_layout, (self.list, 1), self.words, within=self, spacing=0, margins=(0, 0, 0, TIGHT))
         self.search.textChanged.connect(self.list.rows.search)
         self.sort.activated.connect(lambda: self.list.rows.sort_by(self.sort.currentData()))
         theme.changed.connect(self._draw_icons)
@@ -52,8 +45,7 @@ class ListPane(Ground):
 
     def say(self, words: str) -> None:
         """Say below the list what is to be said of it."""
-        self.words.setText(words)
-        self.words.setVisible(bool(words))
+        self.words.say(words)
 
     def focus_search(self) -> None:
         self.search.setFocus(Qt.FocusReason.ShortcutFocusReason)

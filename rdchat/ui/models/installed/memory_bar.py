@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize
 from PySide6.QtGui import QColor, QHelpEvent, QPainter, QPainterPath, QPaintEvent
-from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.inference.api.memory_facts import gigabytes
-from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.plain_text import show_tip
 from rdchat.ui.look.theme import Theme
 
 LIMIT = "limit"
@@ -66,7 +66,7 @@ class MemoryBar(QWidget):
             for part, area in self._areas():
                 if area.left() <= event.pos().x() < area.right():
                     words = f"{part.name}, {gigabytes(part.size)}: {part.words}"
-                    QToolTip.showText(event.globalPos(), wrapped(words), self)
+                    show_tip(event.globalPos(), words, self)
                     return True
         return super().event(event)
 

@@ -1,15 +1,17 @@
 """Whether a model fits this machine: a line, a bar, the figures behind it, and the context to reckon with."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QComboBox, QGridLayout, QHBoxLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QGridLayout, QHBoxLayout, QWidget
 
-from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
 from rdchat.inference.api.memory_facts import GATE_TOKENS, MachineMemory, MemoryNeed, gigabytes, memory_need
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import Dtype
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import column
+from rdchat.ui.look.plain_text import PlainLabel, set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.installed.memory_bar import LIMIT, MemoryBar, MemoryPart, part_color
 from rdchat.ui.models.installed.words import judge
@@ -18,43 +20,20 @@ _SWATCH, _MARK = 10, 2
 _CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
 
 
-@dataclass(frozen=True, slots=True)
-class CountedDrafter:
-    """A drafter that can be reckoned with.
-
-    Attributes:
-        name: For people.
-        weights_bytes: Of a drafter head; 0 for a draft model.
-        model: The draft model; None for a head.
-    """
-
-    name: str
-    weights_bytes: int = 0
-    model: LibraryModel | None = None
-
-    def bytes_with(self, tokens: int, dtype: Dtype, on_gpu: bool) -> int:
-        """Return what it takes beside its target, with a context of so many tokens."""
-        if self.model is None or self.model.sizes is None:
-            return self.weights_bytes
-        return memory_need(self.model.sizes, dtype, on_gpu, tokens).total_bytes
-
-
 class MemorySection(QWidget):
     """Reckons as the engine does before it loads a model."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
-        self._model: LibraryModel | None = None
+        self._model: ModelCard | None = None
         self._memory: MachineMemory | None = None
         self._dtype = Dtype.AUTO
         self._weights_bytes: int | None = None  # of the loaded model, as they are
         self._tokens = GATE_TOKENS  # chosen last, for whichever model
-        self._drafters: list[CountedDrafter] = []
-        self.verdict = ThemedLabel(theme, "", bold=True)
-        self.detail = ThemedLabel(theme, "", "muted")
-        for label in (self.verdict, self.detail):
-            label.setWordWrap(True)
+        self._drafters: list[ModelCard] = []  # heads and draft models
+        self.verdict = ThemedLabel(theme, "", bold=True, wraps=True)
+        self.detail = ThemedLabel(theme, "", "muted", wraps=True)
         self.bar = MemoryBar(theme)
         self._legend = QGridLayout()
         self._legend.setHorizontalSpacing(SMALL)
@@ -78,15 +57,7 @@ class MemorySection(QWidget):
             controls.addWidget(box)
             controls.addSpacing(SMALL)
         controls.addStretch(1)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(TIGHT)
-        column.addWidget(self.verdict)
-        column.addWidget(self.detail)
-        column.addWidget(self.bar)
-        column.addLayout(self._legend)
-        column.addSpacing(TIGHT)
-        column.addLayout(controls)
+        column(self.verdict, self.detail, self.bar, self._legend, TIGHT, controls, within=self, spacing=TIGHT)
 
     @property
     def gate(self) -> MemoryNeed | None:
@@ -95,7 +66,7 @@ class MemorySection(QWidget):
             return None
         return memory_need(self._model.sizes, self._dtype, self._memory.on_gpu)
 
-    def show_model(self, model: LibraryModel, dtype: Dtype, weights_bytes: int | None) -> None:
+    def show_model(self, model: ModelCard, dtype: Dtype, weights_bytes: int | None) -> None:
         """Show another model.
 
         Args:
@@ -116,12 +87,11 @@ class MemorySection(QWidget):
         self._memory = memory
         self._reckon()
 
-    def show_drafters(self, heads: Sequence[FittingDrafter], draft_models: Sequence[LibraryModel]) -> None:
+    def show_drafters(self, heads: Sequence[ModelCard], draft_models: Sequence[ModelCard]) -> None:
         """Offer drafters to reckon with. A head that was made for the model is taken: the automatic mode loads it."""
         chosen = self.drafter.currentText() if self._drafters else ""
-        self._drafters = [CountedDrafter(head.drafter.name, head.weights_bytes) for head in heads]
-        self._drafters += [CountedDrafter(model.name, model=model) for model in draft_models]
-        sure = next((head.drafter.name for head in heads if head.match.sure), "")
+        self._drafters = [*heads, *draft_models]
+        sure = next((head.name for head in heads if head.fits_surely), "")
         self._fill_drafters(chosen or sure)
         self._reckon()
 
@@ -157,7 +127,10 @@ class MemorySection(QWidget):
         need = memory_need(self._model.sizes, self._dtype, memory.on_gpu, tokens)
         place = self.drafter.currentIndex() - 1
         if place >= 0:
-            taken = self._drafters[place].bytes_with(need.tokens, self._dtype, memory.on_gpu)
+            drafter = self._drafters[place]
+            taken = drafter.weights_bytes
+            if drafter.sizes is not None:  # a draft model, which has a KV cache of its own
+                taken = memory_need(drafter.sizes, self._dtype, memory.on_gpu, need.tokens).total_bytes
             need = replace(need, drafter_bytes=taken)
         return need if self._weights_bytes is None else replace(need, weights_bytes=self._weights_bytes)
 
@@ -181,8 +154,7 @@ class MemorySection(QWidget):
         if self._weights_bytes is not None:
             held = f"In use for it now: {gigabytes(memory.held_bytes)}."
             detail = f"{held} {detail}".strip()
-        self.detail.setText(detail)
-        self.detail.setVisible(bool(detail))
+        self.detail.say(detail)
         left = max(memory.total_bytes - need.total_bytes, 0)
         self._show_parts(
             [
@@ -209,7 +181,7 @@ class _Line:
 
     def __init__(self, theme: Theme, grid: QGridLayout, row: int) -> None:
         self._theme = theme
-        self.swatch = QLabel()
+        self.swatch = PlainLabel()
         self.swatch.setAutoFillBackground(True)
         self.name = ThemedLabel(theme, "", "muted")
         self.figure = ThemedLabel(theme, "", tabular=True)
@@ -228,14 +200,14 @@ class _Line:
             palette.setColor(self.swatch.backgroundRole(), part_color(self._theme, part))
             self.swatch.setPalette(palette)
             self.name.setText(part.name)
-            self.name.setToolTip(part.words)
+            set_tip(self.name, part.words)
             self.figure.setText(gigabytes(part.size))
 
 
 def _box(name: str, tip: str, letters: int) -> QComboBox:
     box = QComboBox()
     box.setAccessibleName(name)
-    box.setToolTip(tip)
+    set_tip(box, tip)
     box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
     box.setMinimumContentsLength(letters)
     return box

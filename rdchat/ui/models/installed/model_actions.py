@@ -8,8 +8,8 @@ from PySide6.QtWidgets import QWidget
 from rdchat.errors import RdchatError
 from rdchat.hub.trash import TrashedModel
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.library_model import LibraryModel
 from rdchat.inference.api.memory_facts import Fit, fit_of, gigabytes, memory_need
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.engine.engine_events import Failure
 from rdchat.services.models.installed.removal import Removed, reason_not_to_delete
 from rdchat.services.models.installed.verification import Verified, reason_not_to_verify
@@ -41,14 +41,14 @@ class ModelActions(QObject):
         self._desk, self._bar, self._window = desk, bar, window
         self._row: Row | None = None
         self._deletion = ModelDeletion(desk, window)
-        bar.load_pressed.connect(self._press_load)
-        bar.verify_pressed.connect(self._press_verify)
-        bar.reveal_pressed.connect(self._reveal)
-        bar.delete_pressed.connect(self.delete)
-        bar.stop_pressed.connect(desk.verification.stop)
+        bar.load.clicked.connect(self._press_load)
+        bar.verify.clicked.connect(self._press_verify)
+        bar.reveal.clicked.connect(self._reveal)
+        bar.delete.clicked.connect(self.delete)
+        bar.stop.clicked.connect(desk.verification.stop)
         slot, verification, removal = desk.slot, desk.verification, desk.removal
         slot.load_progressed.connect(self._on_load_progress)
-        slot.loaded.connect(lambda info: self._tell(f"{info.name.rpartition('/')[2]} is loaded.", "success"))
+        slot.loaded.connect(lambda info: self._bar.say(f"{info.name.rpartition('/')[2]} is loaded.", "success"))
         slot.failed.connect(self._on_load_failed)
         slot.unloaded.connect(self._on_unloaded)
         for happened in (verification.started, verification.progressed, verification.stopped):
@@ -57,9 +57,9 @@ class ModelActions(QObject):
         verification.failed.connect(self._on_verify_failed)
         removal.removed.connect(self._on_removed)
         removal.restored.connect(self._on_restored)
-        removal.failed.connect(lambda error: self._tell(str(error), "danger"))
+        removal.failed.connect(lambda error: self._bar.say(str(error), "danger"))
 
-    def select(self, rows: ModelListView, model: LibraryModel | None) -> None:
+    def select(self, rows: ModelListView, model: ModelCard | None) -> None:
         """Select the loaded model, else the first one."""
         rows.select(None if model is None else key_of(model))
 
@@ -83,7 +83,7 @@ class ModelActions(QObject):
             self._offer(row)
         self._show_verification()
 
-    def _offer(self, model: LibraryModel) -> None:
+    def _offer(self, model: ModelCard) -> None:
         bar, library = self._bar, self._desk.library
         if library.is_loaded(model):
             bar.offer(bar.load, "Unload", tip="Free its memory; the chat then has no model")
@@ -109,18 +109,18 @@ class ModelActions(QObject):
             else:
                 self._load(row)
 
-    def _is_in_use(self, model: LibraryModel) -> bool:
+    def _is_in_use(self, model: ModelCard) -> bool:
         return self._desk.library.is_loaded(model) or self._desk.library.is_loading(model)
 
     def _press_load(self) -> None:
         row = self._row
-        if isinstance(row, LibraryModel) and self._is_in_use(row):
+        if isinstance(row, ModelCard) and self._is_in_use(row):
             self._bar.say("Unloading…")
             self._desk.slot.unload()
         else:
             self.load()
 
-    def _load(self, model: LibraryModel) -> None:
+    def _load(self, model: ModelCard) -> None:
         memory, slot = self._desk.memory.now, self._desk.slot
         if memory is not None and model.sizes is not None:
             need = memory_need(model.sizes, slot.dtype, memory.on_gpu)
@@ -132,10 +132,10 @@ class ModelActions(QObject):
                     f"It needs {over} more memory than this machine gives. The machine may become slow, and the "
                     "system may end rdchat.",
                     "Load anyway",
-                    lambda: slot.load(model.model, anyway=True),
+                    lambda: slot.load(model.model or None, anyway=True),
                 )
                 return
-        slot.load(model.model)
+        slot.load(model.model or None)
 
     def delete(self) -> None:
         """Ask whether to delete what is shown."""
@@ -155,23 +155,23 @@ class ModelActions(QObject):
             self._deletion.ask(row)
 
     def _reveal(self) -> None:
-        if isinstance(self._row, LibraryModel):
+        if isinstance(self._row, ModelCard):
             path = self._row.path
             if path.exists():
                 show_folder(path)
             else:
-                self._tell("It is not there any more.", "danger")
+                self._bar.say("It is not there any more.", "danger")
                 self._desk.library.look()
 
     def _press_verify(self) -> None:
-        if isinstance(self._row, LibraryModel):
+        if isinstance(self._row, ModelCard):
             self._bar.say("")
             self._desk.verification.start(self._row)
 
     def _show_verification(self) -> None:
         verification = self._desk.verification
         model, row = verification.model, self._row
-        shown = model is not None and isinstance(row, LibraryModel) and row.path == model.path
+        shown = model is not None and isinstance(row, ModelCard) and row.path == model.path
         if model is None or not shown:
             self._bar.show_progress(None)
             if self._bar.status.text().startswith("Verifying"):
@@ -189,31 +189,30 @@ class ModelActions(QObject):
             words = f"{short_name(model)}: {words}"
         if not verdict.is_whole and model.repository:
             said = "What is wrong is fetched again: see the Downloads page."
-            gguf = model.path.name if model.path.suffix.lower() == ".gguf" else model.gguf
-            damaged = replace(model, revision=verdict.commit or model.revision, gguf=gguf)  # main may be another by now
+            damaged = replace(model, revision=verdict.commit or model.revision)  # main may be another by now
             self._bar.say(words, color, "Repair", lambda: self._download(damaged, said))
         else:
             self._bar.say(words, color)
 
-    def _on_verify_failed(self, model: LibraryModel, error: RdchatError) -> None:
+    def _on_verify_failed(self, model: ModelCard, error: RdchatError) -> None:
         self._bar.show_progress(None)
         self._bar.say(str(error) if self._is_shown(model) else f"{short_name(model)}: {error}", "danger")
 
-    def _download(self, model: LibraryModel, said: str) -> None:
+    def _download(self, model: ModelCard, said: str) -> None:
         """Download what is damaged or missing; what is whole is not fetched again."""
         try:
             self._desk.downloads.start(model.repository, model.revision, model.gguf)
         except RdchatError as error:
-            self._tell(str(error), "danger")
+            self._bar.say(str(error), "danger")
         else:
-            self._tell(said)
+            self._bar.say(said)
 
-    def _is_shown(self, model: LibraryModel) -> bool:
-        return isinstance(self._row, LibraryModel) and self._row.path == model.path
+    def _is_shown(self, model: ModelCard) -> bool:
+        return isinstance(self._row, ModelCard) and self._row.path == model.path
 
     def _on_load_progress(self, progress: LoadProgress) -> None:
         row = self._row
-        if isinstance(row, LibraryModel) and self._desk.library.is_loading(row):
+        if isinstance(row, ModelCard) and self._desk.library.is_loading(row):
             self._bar.say(formatting.load_words(progress))
 
     def _on_load_failed(self, failure: Failure) -> None:
@@ -225,21 +224,18 @@ class ModelActions(QObject):
             self._bar.say(words, "danger")
 
     def _on_unloaded(self, freed: int) -> None:
-        self._tell(f"Unloaded: {gigabytes(freed)} of memory given back." if freed else "Unloaded.", "success")
+        self._bar.say(f"Unloaded: {gigabytes(freed)} of memory given back." if freed else "Unloaded.", "success")
 
     def _on_removed(self, removed: Removed) -> None:
         self._desk.library.forget(removed.model)
         self._desk.library.look()
         trashed = removed.trashed
         if trashed is None:
-            self._tell(f"Deleted {short_name(removed.model)}.")
+            self._bar.say(f"Deleted {short_name(removed.model)}.")
         else:
             words = f"Deleted {short_name(removed.model)}."
             self._bar.say(words, "muted", "Undo", lambda: self._desk.removal.restore(trashed))
 
     def _on_restored(self, trashed: TrashedModel) -> None:
         self._desk.library.look()
-        self._tell(f"{short_name(trashed)} is back.", "success")
-
-    def _tell(self, words: str, color: str = "muted") -> None:
-        self._bar.say(words, color)
+        self._bar.say(f"{short_name(trashed)} is back.", "success")

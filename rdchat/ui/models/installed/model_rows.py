@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QFrame, QListView, QStyle, QStyledItemDelegate, QS
 
 from rdchat.hub.trash import TrashedModel
 from rdchat.ui.look.icons import line_pixmap
-from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.plain_text import tip_text
 from rdchat.ui.look.row_ground import paint_row_ground
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
 from rdchat.ui.models.installed.words import Row, row_line, short_name
@@ -78,7 +78,7 @@ class ModelRows(QAbstractListModel):
             loaded = ", loaded" if row is self._loaded else ""
             return f"{row.name}, {row_line(row).replace('  ·  ', ', ')}{loaded}"
         if role == Qt.ItemDataRole.ToolTipRole:
-            return wrapped(row.name)
+            return tip_text(row.name)
         if role == _ROW:
             return row
         return row is self._loaded if role == _LOADED else None

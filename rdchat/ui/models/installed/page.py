@@ -2,13 +2,14 @@
 
 from PySide6.QtCore import QPoint, Qt, QTimer
 from PySide6.QtGui import QAction, QHideEvent, QKeySequence, QShortcut, QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QMenu, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QMenu, QStackedWidget, QWidget
 
 from rdchat.hub.trash import TrashedModel
-from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.theme import LARGE, Theme
 from rdchat.ui.models.installed.action_bar import ActionBar
 from rdchat.ui.models.installed.details import ModelDetails
@@ -36,8 +37,7 @@ class InstalledPage(QWidget):
         self.pane = ListPane(theme)
         self.details = ModelDetails(theme)
         self.bar = ActionBar(theme)
-        self._empty = ThemedLabel(theme, _NOTHING, "muted", 1)
-        self._empty.setWordWrap(True)
+        self._empty = ThemedLabel(theme, _NOTHING, "muted", 1, wraps=True)
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._empty.setContentsMargins(2 * LARGE, 0, 2 * LARGE, 0)
         self.actions_ = ModelActions(desk, self.bar, self)
@@ -55,17 +55,8 @@ class InstalledPage(QWidget):
         line.setFixedWidth(1)
         self.pane.setMinimumWidth(_SMALLEST_LIST)
         self.pane.setMaximumWidth(_LIST_WIDTH)
-        right = QVBoxLayout()
-        right.setSpacing(0)
-        right.addWidget(self.stack, 1)
-        right.addWidget(Separator(self._theme))
-        right.addWidget(self.bar)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(0)
-        row.addWidget(self.pane, 2)
-        row.addWidget(line)
-        row.addLayout(right, 5)
+        right = column((self.stack, 1), Separator(self._theme), self.bar, spacing=0)
+        row((self.pane, 2), line, (right, 5), within=self, spacing=0)
 
     def _connect(self) -> None:
         desk, rows = self._desk, self.pane.list
@@ -166,9 +157,9 @@ class InstalledPage(QWidget):
             if row.can_be_loaded:
                 library.match(row)
 
-    def _show_drafters(self, model: LibraryModel, heads: tuple[FittingDrafter, ...]) -> None:
+    def _show_drafters(self, model: ModelCard, heads: tuple[ModelCard, ...]) -> None:
         row = self.current
-        if isinstance(row, LibraryModel) and row.path == model.path:
+        if isinstance(row, ModelCard) and row.path == model.path:
             known = self._desk.library.fitting(row, heads, self._desk.drafting.drafters)
             smaller = self._desk.library.draft_models(row)
             self.details.show_drafters(row, known, smaller)

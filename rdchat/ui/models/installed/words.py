@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from rdchat.chat.settings import Settings
 from rdchat.hub.trash import TrashedModel
-from rdchat.inference.api.library_model import LibraryModel, Verifies
 from rdchat.inference.api.memory_facts import Fit, MachineMemory, MemoryNeed, fit_of, gigabytes
+from rdchat.inference.api.model_card import ModelCard, Verifies
 from rdchat.services.models.installed.removal import RemovalQuestion
 from rdchat.ui.look import formatting
 from rdchat.ui.look.formatting import file_size
@@ -14,7 +14,7 @@ from rdchat.ui.look.formatting import file_size
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
 
-Row = LibraryModel | TrashedModel
+Row = ModelCard | TrashedModel
 _NAMED_FILES = 3
 _LOADED_NOW = "It is loaded now, and is unloaded first."
 _DRAFTS_NOW = "It is in use: replies are then drafted without it."
@@ -66,12 +66,12 @@ def row_line(row: Row) -> str:
     return "  ·  ".join(parts)
 
 
-def drafter_kind(model: LibraryModel) -> str:
+def drafter_kind(model: ModelCard) -> str:
     """Return what kind of drafter one is: "EAGLE-3 drafter"."""
     return f"{model.family} drafter" if model.family else "Drafter"
 
 
-def facts_of(model: LibraryModel) -> list[tuple[str, str, str]]:
+def facts_of(model: ModelCard) -> list[tuple[str, str, str]]:
     """Return name, value and explanation of what is known of a model."""
     sizes = model.sizes
     if model.is_unfinished:
@@ -96,10 +96,10 @@ def facts_of(model: LibraryModel) -> list[tuple[str, str, str]]:
     return facts
 
 
-def verifies_words(model: LibraryModel) -> tuple[str, str]:
+def verifies_words(model: ModelCard) -> tuple[str, str]:
     """Return what a model can verify of drafts, and why it is no more."""
     if model.tried is None:
-        when = "It is converted first; see the model made from it." if model.path.suffix.lower() == ".gguf" else ""
+        when = "It is converted first; see the model made from it." if model.is_gguf else ""
         return "Not tried yet", when or "This is tried when the model is loaded."
     reason = f"No trees: {model.tried.reason}." if model.tried.reason else ""
     return _VERIFIES[model.tried.verifies], reason
@@ -155,14 +155,14 @@ def _where_words(question: RemovalQuestion) -> str:
         return "It lies in the Hugging Face cache, so other programs may use it too."
     if model.is_drafter:
         return "It was trained on this machine."
-    if model.model is None:
+    if not model.model:
         return "It is rdchat's default model, and is fetched again when it is wanted."
     return "It was converted on this machine, and can be made again from what it was made from."
 
 
-def targets_of(model: LibraryModel, settings: Settings) -> list[str]:
+def targets_of(model: ModelCard, settings: Settings) -> list[str]:
     """Return the names of the models that a model or a drafter was chosen to draft for."""
-    own = {model.model, str(model.path)} - {None}
+    own = {model.model, str(model.path)} - {""}
     chosen = (
         (item.model, item.draft.drafter if model.is_drafter else item.draft.draft_model) for item in settings.drafts
     )

@@ -16,7 +16,8 @@ from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.training.estimator import Estimator
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.ui.look.formatting import percent
-from rdchat.ui.look.labels import Separator, ThemedLabel, wrapped
+from rdchat.ui.look.labels import Separator, ThemedLabel
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.scrolling import scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.training.order_form import OrderForm
@@ -122,7 +123,7 @@ class OrderView(QWidget):
         self.estimate.setText("Stop" if measuring else "Estimate")
         self.estimate.setEnabled(free)
         self.start.setEnabled(free and known)
-        self.start.setToolTip("" if known else wrapped("See what it takes first."))
+        set_tip(self.start, "" if known else "See what it takes first.")
         if self.isVisible():
             (self.start if known else self.estimate).setDefault(True)
         self.busy.setVisible(measuring)

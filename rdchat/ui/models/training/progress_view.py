@@ -12,7 +12,6 @@ from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.models.training.words import PHASE_WORDS, STEPS, about, amount
 from rdchat.ui.plots.curves import Curve, CurvesPlot
-from rdchat.ui.plots.plot import Column
 from rdchat.ui.plots.plot_view import PlotView
 
 _MEANWHILE = (
@@ -152,7 +151,7 @@ class ProgressView(QWidget):
         self.nothing_yet.setVisible(not any(point.accuracy for point in points) and learning)
         if points != self._drawn:
             self._drawn = points
-            self.curves.show_plot(Column([*_accuracy_plot(points), _loss_plot(points)]))
+            self.curves.show_plots([*_accuracy_plot(points), _loss_plot(points)])
 
     def _press_pause(self) -> None:
         if self._training.state in {TrainingState.PAUSED, TrainingState.FAILED}:

@@ -8,6 +8,7 @@ from rdchat.inference.api.training import ComparedGroup, Comparison
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.ui.look.formatting import NONE, decimal, memory
 from rdchat.ui.look.labels import Separator, ThemedLabel
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.training.words import GROUP_WORDS, amount
 
@@ -95,7 +96,7 @@ class ResultView(QWidget):
     def offer_race(self, can_race: bool) -> None:
         """Say whether the model is loaded that the drafter is for."""
         self.race.setEnabled(can_race)
-        self.race.setToolTip("" if can_race else "Load the model first.")
+        set_tip(self.race, "" if can_race else "Load the model first.")
 
     def show_state(self) -> None:
         """Show what was measured."""

@@ -7,7 +7,8 @@ from enum import StrEnum
 from PySide6.QtCore import QObject, QStringListModel
 from PySide6.QtGui import QGuiApplication
 
-from rdchat.services.background.latest_task import LatestTask
+from rdchat.services.background.background_work import BackgroundWork
+from rdchat.ui.look.copied_text import without_controls
 from rdchat.ui.transcript.copying.excerpt import blocks_of
 from rdchat.ui.transcript.copying.markdown_text import as_markdown, as_plain
 from rdchat.ui.transcript.copying.rich_text import as_html
@@ -42,13 +43,12 @@ class TextCopy(QObject):
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent)
         self._then: Callable[[], object] = lambda: None
-        self._task = LatestTask("copy", self)
-        self._task.done.connect(self._on_done)
+        self._task = BackgroundWork("copy", self)
 
     def copy(self, text: str, make_parser: Callable[[], Parser], form: CopyForm, then: Callable[[], object]) -> None:
         """Copy a text in a form, and call `then` when it is on the clipboard."""
         self._then = then
-        self._task.start(lambda _tell: _in_form(blocks_of(text, make_parser()), form))
+        self._task.replace(lambda _job: _in_form(blocks_of(text, make_parser()), form), self._on_done)
 
     def _on_done(self, copied: _Copied) -> None:
         _put(copied)
@@ -66,7 +66,7 @@ def _put(copied: _Copied) -> None:
     source = QStringListModel([""])
     data = source.mimeData([source.index(0, 0)])
     data.clear()
-    data.setText(copied.text)
+    data.setText(without_controls(copied.text))
     if copied.html:
-        data.setHtml(copied.html)
+        data.setHtml(without_controls(copied.html))
     QGuiApplication.clipboard().setMimeData(data)

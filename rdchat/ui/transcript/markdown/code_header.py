@@ -1,10 +1,11 @@
 """The bar over a code block: its language, and what one does with it."""
 
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QPalette
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from rdchat.ui.look.buttons import CopyButton, IconButton
+from rdchat.ui.look.plain_text import PlainLabel
 from rdchat.ui.look.theme import MEDIUM, TIGHT, Theme, control_font
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
 from rdchat.ui.transcript.markdown.grounds import Grounds
@@ -32,7 +33,7 @@ class CodeHeader(QWidget):
     def __init__(self, language: str, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
         self._theme = theme
-        self._label = QLabel(self, textFormat=Qt.TextFormat.PlainText)
+        self._label = PlainLabel(parent=self)
         self.show_language(language)
         self._label.setForegroundRole(QPalette.ColorRole.WindowText)  # the viewport below has another
         self._label.setFont(control_font(-1))

@@ -1,6 +1,5 @@
 """Colours code with Pygments, a few milliseconds at a time; lexers are imported off the main thread."""
 
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from pygments.util import ClassNotFound
 from PySide6.QtGui import QColor, QTextBlock, QTextCharFormat, QTextDocument, QTextLayout
 
 from rdchat.ui.look.theme import SyntaxColors
+from rdchat.work.serial_thread import SerialThread
 
 COMMON = ("python", "bash", "javascript", "typescript", "json", "html", "css", "c", "cpp", "java", "rust", "go",
           "swift", "sql", "yaml", "console", "diff")  # fmt: skip
@@ -48,13 +48,14 @@ class LexerLibrary:
     def __init__(self) -> None:
         self._lexers: dict[str, Lexer | None] = {}
         self._asked: set[str] = set()
+        self._thread = SerialThread("lexers")
 
     def preload(self, languages: tuple[str, ...] = COMMON) -> None:
         """Import lexers in the background."""
         wanted = [language for language in languages if language not in self._asked]
         self._asked.update(wanted)
         if wanted:
-            threading.Thread(target=self._load, args=(wanted,), name="lexers").start()
+            self._thread.do(lambda _job: self._load(wanted))
 
     def is_ready(self, language: str) -> bool:
         """Whether `lexer` knows the answer; asks for the lexer where it does not."""

@@ -7,6 +7,8 @@ from pygments.lexers import get_all_lexers
 from PySide6.QtCore import QCoreApplication, Qt
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
 
+from rdchat.ui.look.plain_text import message_box
+
 _DELETE_ON_CLOSE = Qt.WidgetAttribute.WA_DeleteOnClose
 # the names languages go by in a fence, where the first pattern that Pygments lists is not what one writes today
 _SUFFIXES = {
@@ -57,9 +59,8 @@ def _save(path: Path, code: str, parent: QWidget) -> None:
     try:
         path.write_text(code if code.endswith("\n") else f"{code}\n", encoding="utf-8", newline="\n")
     except OSError as error:
-        box = QMessageBox(QMessageBox.Icon.Warning, _tr("Save code"), _tr("%s cannot be written.") % path.name)
-        box.setParent(parent.window(), box.windowFlags())
-        box.setInformativeText(error.strerror or str(error))
+        failed, why = _tr("%s cannot be written.") % path.name, error.strerror or str(error)
+        box = message_box(QMessageBox.Icon.Warning, failed, why, title=_tr("Save code"), parent=parent.window())
         box.setAttribute(_DELETE_ON_CLOSE)
         box.open()
 

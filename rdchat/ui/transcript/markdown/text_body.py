@@ -5,7 +5,6 @@ from enum import IntEnum
 from PySide6.QtCore import QEvent, QMimeData, QRect, QRectF, QSize, Qt, QUrl, Signal
 from PySide6.QtGui import (
     QContextMenuEvent,
-    QDesktopServices,
     QHelpEvent,
     QKeyEvent,
     QMouseEvent,
@@ -14,8 +13,11 @@ from PySide6.QtGui import (
     QResizeEvent,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
+from PySide6.QtWidgets import QFrame, QWidget
 
+from rdchat.ui.look.copied_text import without_controls
+from rdchat.ui.look.other_programs import open_address
+from rdchat.ui.look.plain_text import OfflineBrowser
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.copying.excerpt import cut_out
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
@@ -43,7 +45,7 @@ class Work(IntEnum):
     READY = 2
 
 
-class TextBody(QTextBrowser):
+class TextBody(OfflineBrowser):
     """Shows growing or finished text. Nothing is drawn before `advance` is called, in bounded steps."""
 
     caret_moved = Signal(QRect)  # in this widget, when the person moves it
@@ -271,11 +273,7 @@ class TextBody(QTextBrowser):
 
     def _open(self, address: QUrl) -> None:
         if is_openable(address.toString()):
-            QDesktopServices.openUrl(address)
-
-    def loadResource(self, kind: int, name: QUrl | str) -> object:
-        """Fetch nothing, ever: neither images nor style sheets, from the network or the disk."""
-        return None
+            open_address(address)
 
     def createMimeDataFromSelection(self) -> QMimeData:
         """Copy plain text: rich text would carry the window's colours into other documents."""
@@ -285,8 +283,7 @@ class TextBody(QTextBrowser):
         for kind in data.formats():
             if kind != "text/plain":
                 data.removeFormat(kind)
-        if OBJECT in data.text():
-            data.setText(self.selected_text())
+        data.setText(without_controls(self.selected_text() if OBJECT in data.text() else data.text()))
         return data
 
     def selected_text(self) -> str:

@@ -15,6 +15,7 @@ from PySide6.QtGui import (
 )
 
 from rdchat.chat.formulas.formula import UNITS
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run
 from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS
@@ -134,11 +135,11 @@ class TextFormats:
             look.setAnchor(True)
             look.setAnchorHref(run.href)
             look.setForeground(colors.accent)
-            look.setToolTip(run.href)
+            set_tip(look, run.href)
         if run.undrawn:
-            look.setToolTip(QCoreApplication.translate("TextFormats", "This formula cannot be drawn."))
+            set_tip(look, QCoreApplication.translate("TextFormats", "This formula cannot be drawn."))
         if run.refused:
-            look.setToolTip(_refusal(run.refused))
+            set_tip(look, _refusal(run.refused))
         return look
 
     def table_format(self, block: Block, above: Block | None) -> QTextTableFormat:

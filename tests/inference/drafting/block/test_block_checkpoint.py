@@ -12,8 +12,8 @@ import pytest
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference.drafting.folders.drafter_folder import check_drafter, inspect_drafter, load_drafter
-from rdchat.inference.drafting.folders.formats import FORMATS
+from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
+from rdchat.inference.drafting.checkpoints.layouts import LAYOUTS
 from rdchat.inference.drafting.heads.block_config import Markov
 from rdchat.inference.drafting.heads.block_head import StoredBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockNetwork
@@ -271,9 +271,9 @@ def test_confidence_heads_are_accepted_and_left(drafter: Path) -> None:
 
 
 def test_a_list_of_formats_and_a_recurrent_folder_of_ours() -> None:
-    assert HeadKind.BLOCK in {form.kind for form in FORMATS}
+    assert HeadKind.BLOCK in {form.kind for form in LAYOUTS}
     ours = {"format": 1, "architecture": {}, "target": {}}
-    assert not any(form.matches(ours, ["draft_vocabulary", "output.weight"]) for form in FORMATS)
+    assert not any(form.matches(ours, ["draft_vocabulary", "output.weight"]) for form in LAYOUTS)
 
 
 def test_tables_of_gemma_are_scaled_as_transformers_does_it() -> None:

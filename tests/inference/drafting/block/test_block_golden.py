@@ -7,7 +7,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.drafting.folders.drafter_folder import load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.heads.block_head import StoredBlockHead
 from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.target.target import LoadedModel

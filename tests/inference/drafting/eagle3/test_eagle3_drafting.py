@@ -11,7 +11,7 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.folders.drafter_folder import load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
 from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head, StoredEagle3
 from rdchat.inference.drafting.heads.head import Root, StoredHead

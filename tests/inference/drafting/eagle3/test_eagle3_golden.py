@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from rdchat.inference.drafting.folders.drafter_folder import load_drafter
-from rdchat.inference.drafting.folders.eagle3_checkpoint import matches
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
+from rdchat.inference.drafting.checkpoints.eagle3_layout import matches
 from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head
 from rdchat.inference.drafting.heads.head import HeadMemory, HeadState, Root
 from rdchat.inference.models.safetensors_file import read_header
@@ -69,11 +69,13 @@ def test_there_is_a_case_of_each_layout() -> None:
     assert {"eagle3_safeailab", "eagle3_deepspec", "eagle3_speculators_llama"} <= names
 
 
+@pytest.mark.across_rows
 def test_each_row_of_a_prompt_has_the_references_logits(golden: Golden) -> None:
     for rows in range(1, len(golden.following) + 1):
         golden.assert_same(golden.state(rows).logits(), "logits", slice(rows - 1, rows))
 
 
+@pytest.mark.across_rows
 def test_rows_that_come_one_by_one_are_those_that_come_at_once(golden: Golden) -> None:
     memory = golden.head.memory()
     memory.begin([0])
@@ -85,6 +87,7 @@ def test_rows_that_come_one_by_one_are_those_that_come_at_once(golden: Golden) -
         token = following
 
 
+@pytest.mark.across_rows
 def test_a_chain_has_the_references_logits(golden: Golden) -> None:
     state = golden.state(len(golden.following))
     for place, token in enumerate(golden.expected.get("chain", ())):
@@ -92,6 +95,7 @@ def test_a_chain_has_the_references_logits(golden: Golden) -> None:
         golden.assert_same(state.logits(), "chain_logits", slice(place, place + 1))
 
 
+@pytest.mark.across_rows
 def test_a_tree_has_the_references_logits(golden: Golden) -> None:
     state = golden.state(len(golden.following))
     tokens, parents = (golden.expected.get(name, np.zeros(0, int)) for name in ("tree", "parents"))

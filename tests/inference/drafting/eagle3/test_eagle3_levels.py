@@ -14,6 +14,7 @@ from tests.inference.fakes import shared_family, shared_llama
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.across_rows
 def test_a_level_has_the_logits_of_each_of_its_paths_alone(kind: str) -> None:
     """Fed as committed rows a path gives other rows, so the paths are fed as chains below the same root."""
     head = bound(shared_llama(), **KINDS[kind])

@@ -219,6 +219,28 @@ def test_damaged_shards_are_named(whole: Path, tmp_path: Path, name: str) -> Non
         shards.read(0) if name.endswith("npz") else shards.states(0)
 
 
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"tokens": np.full(4, len(ALPHABET), np.uint16)}, "tokens that the model does not have"),
+        ({"tokens": np.zeros(4, np.int16) - 1}, "tokens that the model does not have"),
+        ({"facts": np.array([[0, 5, 2]], np.int32)}, "not as long as its tokens"),
+        ({"facts": np.array([[0, 4, -2]], np.int32)}, "not as long as its tokens"),
+        ({"facts": np.zeros(3, np.int32)}, "too many indices"),
+        ({"temperatures": np.zeros(2)}, "no temperatures"),
+    ],
+)
+def test_shards_that_were_made_by_hand_are_refused(tmp_path: Path, changed: dict[str, np.ndarray], words: str) -> None:
+    """MLX looks up an embedding without asking whether it is there."""
+    shard = {"tokens": np.zeros(4, np.uint16), "facts": np.array([[0, 4, 2]], np.int32), "temperatures": np.zeros(1)}
+    np.savez(tmp_path / "00000.npz", **shard)
+    shards = ShardFolder(tmp_path, len(ALPHABET))
+    assert [item.answer for item in shards.read(0)] == [[0, 0]]
+    np.savez(tmp_path / "00000.npz", **shard | changed)
+    with pytest.raises(StorageError, match=rf"00000\.npz is damaged: .*{words}"):
+        shards.read(0)
+
+
 @pytest.mark.parametrize("template", ["{text}\nassistant: ", "user: {text}"])
 def test_a_template_that_marks_no_turns_is_refused(
     model: LoadedModel, template: str, monkeypatch: pytest.MonkeyPatch

@@ -21,6 +21,7 @@ def test_the_loss_of_a_hand_worked_example() -> None:
     assert loss.tolist() == pytest.approx([normalizer - 0.75 * 1 - 0.25 * -1])
 
 
+@pytest.mark.across_rows
 def test_the_loss_is_least_where_the_drafter_says_what_the_target_says() -> None:
     probs = mx.array([[0.5, 0.3, 0.2]])
     rows, columns = mx.eye(3), mx.array([[0, 1, 2]])
@@ -43,6 +44,7 @@ def candidates(rows: mx.array, drawn: list[int], chances: list[float]) -> tuple[
     return rows[mx.array(drawn)], mx.log(mx.array(chances)), mx.array(places)
 
 
+@pytest.mark.across_rows
 def test_drawing_every_token_gives_the_full_loss() -> None:
     features, rows, columns, probs = random_case(1)
     everything = candidates(rows, list(range(7)), [1.0] * 7)
@@ -51,6 +53,7 @@ def test_drawing_every_token_gives_the_full_loss() -> None:
     np.testing.assert_allclose(np.array(sampled), np.array(full), rtol=1e-5)
 
 
+@pytest.mark.across_rows
 def test_the_sampled_normaliser_is_right_in_expectation() -> None:
     """Over all ways to draw 2 of the 5 rarer tokens, beside 2 that are always there, the mean of Z is Z."""
     features, rows, columns, probs = random_case(2)
@@ -80,6 +83,7 @@ def head(cell: Cell) -> RecurrentHead:
 
 @pytest.mark.parametrize("cell", [Cell.RNN, Cell.GRU])
 @pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.across_rows
 def test_gradients_agree_with_finite_differences(cell: Cell, sampled: bool) -> None:
     _, rows, _, _ = random_case(4)
     draw = np.random.default_rng(5)

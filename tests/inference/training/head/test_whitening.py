@@ -37,6 +37,7 @@ def test_preconditioned_rows_have_a_second_moment_of_one() -> None:
 
 @pytest.mark.parametrize("cell", [Cell.RNN, Cell.GRU])
 @pytest.mark.parametrize("rank", [0, 5])
+@pytest.mark.across_rows
 def test_a_folded_head_says_the_same_of_the_targets_own_numbers_and_can_be_unfolded(cell: Cell, rank: int) -> None:
     draw = np.random.default_rng(2)
     states = draw.normal(1, [2, 9, 0.3] * 4, (50, 12)).astype(np.float32)

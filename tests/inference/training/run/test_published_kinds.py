@@ -11,8 +11,8 @@ import pytest
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.trained_kind import TrainedKind
-from rdchat.inference.drafting.folders.drafter_folder import bound_hash, check_drafter, load_drafter
-from rdchat.inference.drafting.folders.drafter_search import find_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, check_drafter, load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_search import find_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.target import LoadedModel

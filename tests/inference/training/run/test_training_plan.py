@@ -1,6 +1,7 @@
 """What is wrong is said before any long work begins."""
 
 import json
+import os
 import shutil
 from collections import namedtuple
 from dataclasses import replace
@@ -19,7 +20,7 @@ from rdchat.errors import (
     StorageFullError,
 )
 from rdchat.inference.api.trained_kind import TrainedKind
-from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter, save_drafter
+from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter, save_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.capability import Capability, DraftKind
@@ -32,6 +33,7 @@ from rdchat.inference.training.run.training_run import DrafterTraining
 from tests.disks import small_disk
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, lenient_llama, loaded, tiny_llama
 from tests.inference.families import CHAINS, TREES, network_of
+from tests.time_limits import at_most
 
 LANE_BYTES = 2 * 2 * 2 * 8 * 4 * 1408  # keys and values of two layers, of two heads of 8 numbers, of 4 bytes each
 
@@ -165,6 +167,22 @@ def test_a_note_that_is_damaged_is_named(model: LoadedModel, settings: TrainingS
         make_plan(model, replace(settings, sequences=4), resume=True)
 
 
+def test_a_note_of_another_models_tokens_is_damaged(model: LoadedModel, settings: TrainingSettings) -> None:
+    plan = begin(model, replace(settings, sequences=4))
+    note = json.loads((plan.folder / "begun.json").read_text())
+    (plan.folder / "begun.json").write_text(json.dumps(note | {"before": [len(ALPHABET)]}))
+    with pytest.raises(RdchatError, match=r"begun\.json is damaged: it has tokens that the model does not have"):
+        make_plan(model, replace(settings, sequences=4), resume=True)
+
+
+def test_a_note_that_is_a_pipe_is_not_waited_for(model: LoadedModel, settings: TrainingSettings) -> None:
+    plan = begin(model, replace(settings, sequences=4))
+    (plan.folder / "begun.json").unlink()
+    os.mkfifo(plan.folder / "begun.json")
+    with at_most(30), pytest.raises(RdchatError, match="is a named pipe"):
+        make_plan(model, replace(settings, sequences=4), resume=True)
+
+
 def test_sequences_are_fewer_where_memory_is_small(
     model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +232,13 @@ def test_an_output_that_is_a_file(model: LoadedModel, settings: TrainingSettings
     settings.out.write_text("x")
     with pytest.raises(RdchatError, match="is a file"):
         make_plan(model, settings, resume=False)
+
+
+def test_an_output_whose_path_is_no_text(model: LoadedModel, settings: TrainingSettings) -> None:
+    """MLX raised `std::bad_cast` at the end of the training, when the drafter was written."""
+    odd = settings.out.with_name("odd\udcff")
+    with pytest.raises(RdchatError, match="is not UTF-8 text, which MLX needs"):
+        make_plan(model, replace(settings, out=odd), resume=False)
 
 
 def test_a_folder_in_which_a_drafter_was_half_written_is_taken(model: LoadedModel, settings: TrainingSettings) -> None:

@@ -1,6 +1,7 @@
 """A training over several runs: what is taken up again, what is not, and what goes wrong on the way."""
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -9,10 +10,10 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from rdchat.errors import ModelError, StorageFullError, StorageLockedError
+from rdchat.errors import ModelError, StorageError, StorageFullError, StorageLockedError
 from rdchat.files.file_lock import FileLock
 from rdchat.inference.benchmark import evaluation
-from rdchat.inference.drafting.folders.drafter_folder import load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.training.data.shipped_answers import write_answers
@@ -24,6 +25,7 @@ from rdchat.inference.training.training_progress import Pace, Phase, TrainingPro
 from tests.disks import small_disk
 from tests.inference.fakes import ALPHABET, END, lenient_llama
 from tests.inference.training.short_runs import short_evaluation
+from tests.time_limits import at_most
 
 SEQUENCES = 16
 
@@ -227,6 +229,24 @@ def test_a_damaged_checkpoint_costs_the_steps_and_no_more(
     path.write_bytes(path.read_bytes()[:-100])
     train(model, settings)
     check_same(finished.settings, settings)
+
+
+def test_a_pipe_in_its_folder_is_not_waited_for(model: LoadedModel, settings: TrainingSettings) -> None:
+    train(model, settings, until=Phase.DATA)
+    folder = make_plan(model, settings, resume=True).folder
+    os.mkfifo(folder / "shards" / "00000.states.npy")
+    with at_most(30), pytest.raises(StorageError, match="is no ordinary file"):
+        train(model, settings)
+
+
+def test_what_it_cannot_go_on_from_is_said(model: LoadedModel, settings: TrainingSettings) -> None:
+    train(model, settings, until=Phase.DATA)
+    folder = make_plan(model, settings, resume=True).folder
+    (folder / "wave.safetensors").unlink(missing_ok=True)
+    mx.save_safetensors(str(folder / "wave.safetensors"), {"keys.0": mx.zeros(3)}, {"wave": "[]"})
+    with pytest.raises(StorageError, match="cannot go on from what is kept in") as caught:
+        train(model, settings)
+    assert caught.value.hint == "Delete that folder to begin afresh."
 
 
 @pytest.mark.slow

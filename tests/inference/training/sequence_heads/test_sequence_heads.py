@@ -11,8 +11,8 @@ import pytest
 from mlx.utils import tree_flatten, tree_map
 
 from rdchat.inference.api.trained_kind import TrainedKind
-from rdchat.inference.drafting.folders.drafter_files import write_drafter
-from rdchat.inference.drafting.folders.drafter_folder import check_drafter, inspect_drafter, load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.head import HeadKind, Root
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.sequence_heads.dspark_training import _of_both, block_mask
@@ -49,6 +49,7 @@ def sample_of(trained: SequenceTrainer) -> Sample:
 
 @pytest.mark.parametrize("bits", [0, 4])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.across_rows
 def test_logits_in_training_are_those_of_the_stored_head_in_drafting(
     kind: TrainedKind, bits: int, tmp_path: Path
 ) -> None:
@@ -111,6 +112,7 @@ def unrolled(head: Eagle3Training, sample: Sample, roots: list[int]) -> mx.array
     return mx.stack(found)
 
 
+@pytest.mark.across_rows
 def test_the_gradient_of_the_training_time_test_is_that_of_drafts_unrolled_one_by_one() -> None:
     trained = shaken(TrainedKind.EAGLE3, shared_llama())
     head, sample = trained.head, sample_of(trained)

@@ -270,14 +270,14 @@ def test_of_several_ggufs_only_what_is_here_is_said_to_be(
     desk.details.choose("a-Q4_0.gguf")
     qtbot.waitUntil(box.load.isVisible, timeout=WAIT_MS)
     qtbot.mouseClick(box.load, Qt.MouseButton.LeftButton)
-    (finished,) = desk.downloads.progress()
+    (finished,) = desk.downloads.all()
     path = Path(finished.folder) / "a-Q4_0.gguf"
     qtbot.waitUntil(lambda: bool(chat.engine.loads) and chat.engine.loads[-1][0] == str(path), timeout=WAIT_MS)
     desk.removal.asked.connect(desk.removal.remove)
     desk.removal.ask(library_model("a-Q4_0", path=path, repository="org/ggufs"))
     qtbot.waitUntil(lambda: box.button.isVisible() and box.words.text() == "", timeout=WAIT_MS)
     qtbot.waitUntil(lambda: desk.here.repositories == frozenset())
-    assert desk.downloads.progress() == ()
+    assert desk.downloads.all() == ()
 
 
 def test_a_failed_download_says_why_and_can_be_begun_anew(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:

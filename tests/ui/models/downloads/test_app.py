@@ -13,7 +13,7 @@ from rdchat import paths
 from rdchat.app import App
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.hub.downloads.download_progress import DownloadState
+from rdchat.hub.downloads.download import DownloadState
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.window.download_sign import DownloadSign
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, small_files
@@ -87,7 +87,7 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
         assert not app.window.windows.has_models, "the window is not needed for it"
         press(qtbot, banners(app)[done], "Load")
         qtbot.waitUntil(lambda: engine.loads[-1][0] == NAME, timeout=WAIT_MS)
-        (ended,) = app.window.windows.models_desk.downloads.progress()
+        (ended,) = app.window.windows.models_desk.downloads.all()
         assert ended.state is DownloadState.FINISHED
         check_whole(Path(ended.folder), files)
         qtbot.waitUntil(lambda: not sign_of(app).ring.isVisible(), timeout=WAIT_MS)

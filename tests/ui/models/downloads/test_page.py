@@ -8,9 +8,9 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QAbstractButton, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub.downloads.download_progress import DownloadState
+from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.downloads.repository_lock import RepositoryLock
-from rdchat.inference.api.library_model import LibraryModel
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.installed.removal import Removed
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.models import ModelsWindow
@@ -102,7 +102,7 @@ def test_cancelling_stops_at_once_and_asks_about_what_is_here(
     row.other.setFocus()
     qtbot.keyClick(row.other, Qt.Key.Key_Space)
     qtbot.waitUntil(row.question.isVisible, timeout=WAIT_MS)
-    assert desk.downloads.progress()[0].state is DownloadState.PAUSED
+    assert desk.downloads.all()[0].state is DownloadState.PAUSED
     assert row.asked.text().endswith("of it is here. Keep that, to go on another time?")
     assert row.keep.hasFocus(), "what loses nothing comes first"
     qtbot.keyClick(row.keep, Qt.Key.Key_Escape)
@@ -167,7 +167,7 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     say(qtbot, row, "complete and checked")
 
 
-def delete(qtbot: QtBot, models: ModelsWindow, desk: ModelsDesk, model: LibraryModel) -> Removed:
+def delete(qtbot: QtBot, models: ModelsWindow, desk: ModelsDesk, model: ModelCard) -> Removed:
     with qtbot.waitSignal(desk.removal.asked, timeout=WAIT_MS) as asked:
         desk.removal.ask(model)
     for box in models.findChildren(QMessageBox):
@@ -183,13 +183,13 @@ def test_the_row_of_a_deleted_model_goes_and_comes_back_with_it(
 ) -> None:
     row = begin(qtbot, hub, models, desk, None)
     say(qtbot, row, "complete and checked")
-    (progress,) = desk.downloads.progress()
+    (progress,) = desk.downloads.all()
     removed = delete(qtbot, models, desk, library_model(NAME, path=Path(progress.folder)))
-    assert (desk.downloads.progress(), models.downloads.rows) == ((), ())
+    assert (desk.downloads.all(), models.downloads.rows) == ((), ())
     assert removed.trashed is not None
     with qtbot.waitSignal(desk.removal.restored, timeout=WAIT_MS):
         desk.removal.restore(removed.trashed)
-    assert desk.downloads.progress() == (progress,)
+    assert desk.downloads.all() == (progress,)
     qtbot.waitUntil(lambda: len(models.downloads.rows) == 1, timeout=WAIT_MS)
     assert "complete and checked" in models.downloads.rows[0].state.text()
 
@@ -202,7 +202,7 @@ def test_the_row_of_a_deleted_unfinished_download_goes(
     say(qtbot, row, "Paused")
     unfinished = library_model(NAME, path=cached().folder, download_bytes=400_000)
     assert delete(qtbot, models, desk, unfinished).trashed is None
-    assert (desk.downloads.progress(), models.downloads.rows) == ((), ())
+    assert (desk.downloads.all(), models.downloads.rows) == ((), ())
     assert not cached().folder.exists()
 
 

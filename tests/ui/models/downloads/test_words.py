@@ -2,9 +2,9 @@
 
 import pytest
 
-from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState, FileProgress
+from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_errors import Lack
-from rdchat.services.models.downloading.download_totals import DownloadTotals, totals_of
+from rdchat.services.models.downloads.download_totals import DownloadTotals, totals_of
 from rdchat.ui.look import formatting
 from rdchat.ui.models.downloads import words
 
@@ -13,9 +13,9 @@ GB = 10**9
 
 def progress(
     state: DownloadState, done: float = 0, total: float = 0, speed: float | None = None, **more: object
-) -> DownloadProgress:
-    files = (FileProgress("model.safetensors", int(done), int(total)),) if total else ()
-    return DownloadProgress("one", "org/name", "main", state, files=files, bytes_per_second=speed, **more)  # type: ignore[arg-type]
+) -> Download:
+    files = (DownloadFile("model.safetensors", int(done), int(total)),) if total else ()
+    return Download("org/name", state=state, files=files, bytes_per_second=speed, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -60,15 +60,15 @@ def test_time_left(seconds: float, shown: str) -> None:
         (progress(DownloadState.FINISHED, GB, GB), "1.00 GB  ·  complete and checked"),
     ],
 )
-def test_states(told: DownloadProgress, shown: str) -> None:
+def test_states(told: Download, shown: str) -> None:
     assert words.state_words(told) == shown
 
 
 def test_files() -> None:
-    assert words.file_words(FileProgress("a", 5, 5_000_000)) == "0 of 5 MB"
-    going = FileProgress("a", GB, 2 * GB, bytes_per_second=1e7)
+    assert words.file_words(DownloadFile("a", 5, 5_000_000)) == "0 of 5 MB"
+    going = DownloadFile("a", GB, 2 * GB, bytes_per_second=1e7)
     assert words.file_words(going) == "1.00 of 2.00 GB  ·  10.0 MB/s  ·  2 min left"
-    assert words.file_words(FileProgress("a", GB, GB)) == "1.00 GB"
+    assert words.file_words(DownloadFile("a", GB, GB)) == "1.00 GB"
 
 
 def test_what_keeps_several_files_is_said_once() -> None:

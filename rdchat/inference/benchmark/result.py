@@ -1,0 +1,250 @@
+"""The result of a benchmark: its runs, and the figures of each setting. No MLX and no Qt here.
+
+Ratios are taken within a turn, between runs of the same prompt and trial, and summarised as the median of those ratios
+with their quartiles. Where plain decoding is listed among the modes, its ratio compares one run of it with another run
+of it beside it: what that scatters by is the error bar of all the others.
+"""
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
+from rdchat.inference.api.bench_results import MLX_LM, BenchRun, Difference
+from rdchat.inference.api.requests import Mode
+
+_HEAD_MODES = {Mode.DRAFTER, Mode.AUTO}
+_Runs = Mapping[tuple[int, int, int], BenchRun]  # (baseline, prompt, trial) -> run
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A median with its quartiles, of `n` values."""
+
+    median: float
+    low: float
+    high: float
+    n: int
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> "Figure | None":
+        """Summarise the known values; None without any. Quartiles are interpolated, the extremes included."""
+        known = [value for value in values if value is not None]
+        if len(known) < 2:
+            return cls(known[0], known[0], known[0], 1) if known else None
+        low, median, high = statistics.quantiles(known, n=4, method="inclusive")
+        return cls(median, low, high, len(known))
+
+
+class Neighbours(NamedTuple):
+    """Runs of the same prompt and trial that a run is compared with."""
+
+    plain: BenchRun | None
+    mlx_lm: BenchRun | None
+
+
+class FigureKind(NamedTuple):
+    """A column of the results."""
+
+    title: str
+    explanation: str
+    unit: str  # x: times another speed; %: a share; /s: a rate; empty: a number
+    digits: int  # decimals in the terminal
+
+
+FIGURES = {
+    "decode_tps": FigureKind("Tokens/s", "Tokens decoded a second, after the first one.", "/s", 1),
+    "ratio_to_plain": FigureKind("Of plain", "Speed over plain decoding of the same prompt and trial.", "x", 2),
+    "ratio_to_mlx_lm": FigureKind("Of mlx-lm", "Speed over stock mlx-lm on the same prompt and trial.", "x", 2),
+    "tokens_per_target_call": FigureKind("Tokens/call", "Tokens written for each call of the model.", "", 2),
+    "acceptance_rate": FigureKind("Accepted", "Drafted tokens that the model accepted.", "%", 2),
+    "nodes_per_target_call": FigureKind("Nodes/call", "Tokens of the draft tree that a call verifies.", "", 1),
+    "draft_ms": FigureKind("Draft ms", "Milliseconds that a draft takes alone.", "", 1),
+    "host_syncs_per_round": FigureKind("Syncs/round", "How often a round waits for the device.", "", 2),
+    "overhead": FigureKind("Overhead", "Time of a round over that of its draft and target call alone.", "x", 2),
+}
+Figures = Mapping[str, Figure | None]  # one for each name of `FIGURES`; None where it means nothing
+
+
+def speed_ratio(run: BenchRun, other: BenchRun | None) -> float | None:
+    """Return how many times as fast one run decoded as another; None where either did not decode."""
+    mine = run.statistics.decode_tps
+    theirs = other.statistics.decode_tps if other else None
+    return mine / theirs if mine and theirs else None
+
+
+@dataclass(frozen=True, slots=True)
+class CellReport:
+    """The results of one setting."""
+
+    cell: BenchCell
+    name: str  # mode and shape, and what else tells it from the others of its benchmark
+    figures: Figures  # over all prompts
+    groups: Mapping[str, Figures] = field(default_factory=dict)  # by group of prompts
+    identical_text: bool | None = True  # whether all replies equal plain decoding's; None where nobody can tell
+    first_difference: Difference | None = None  # where the reply that differs most seriously first does
+    mode_reason: str | None = None  # why its mode did not run
+    chosen: Mapping[str, int] = field(default_factory=dict)  # automatic mode: how many replies ended with each choice
+    dtype: str = ""  # precision of the model's weights, which `auto` does not tell; empty where nothing ran
+
+    @property
+    def same_text(self) -> str:
+        """`Yes`, `No`, `Near-tie` or `Not run`; empty where nobody can tell."""
+        if self.mode_reason:
+            return "Not run"
+        if self.identical_text is None or self.figures["decode_tps"] is None:
+            return ""
+        if self.first_difference is None:
+            return "Yes"
+        return "Near-tie" if self.first_difference.near_tie(self.dtype) else "No"
+
+    @property
+    def note(self) -> str:
+        """What a person should know beside the figures, in a sentence that begins in lower case; often nothing."""
+        if self.mode_reason:
+            return f"not run. {self.mode_reason}"
+        if self.first_difference:
+            return self.first_difference.words(self.dtype)
+        chosen = ", ".join(f"{words} {count} times" for words, count in self.chosen.items())
+        return f"ended with {chosen}." if chosen else ""
+
+    def as_json(self, *, drafter: bool) -> dict[str, Any]:
+        """Return its part of the JSON object, with its drafter's folder if wanted."""
+        cell, difference = self.cell, self.first_difference
+        return {
+            "mode": cell.draft.mode.value,
+            **cell.shape,
+            **({"drafter": cell.draft.drafter} if drafter and _has_head(cell) else {}),
+            "temperature": cell.temperature,
+            "dtype": self.dtype or cell.dtype.value,
+            "mode_reason": self.mode_reason,
+            "identical_text": self.identical_text,
+            "first_difference": difference and asdict(difference),
+            **({"chosen": dict(self.chosen)} if cell.draft.mode is Mode.AUTO else {}),
+            **_figures_json(self.figures),
+            "groups": {name: _figures_json(figures) for name, figures in self.groups.items()},
+        }
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """A benchmark that was run, here or elsewhere."""
+
+    plan: BenchPlan  # read from a file, its prompts have no text
+    runs: tuple[BenchRun, ...]  # so far
+    environment: Mapping[str, Any]  # where; see `benchmark.environment`
+    complete: bool = True  # neither stopped nor failed; a file does not tell, and counts as whole
+
+    @cached_property
+    def reports(self) -> tuple[CellReport, ...]:
+        """The results of each listed setting, in their order."""
+        first, cells = len(self.plan.baselines), self.plan.cells
+        runs = [[run for run in self.runs if run.cell == first + place] for place in range(len(cells))]
+        names = _names(cells, [next((run.dtype for run in own if not run.mode_reason), "") for own in runs])
+        return tuple(self._report(cell, name, own) for cell, name, own in zip(cells, names, runs, strict=True))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the one object that `rdchat bench --json` prints and the window exports."""
+        plan = self.plan
+        several = len({cell.draft.drafter for cell in plan.cells if _has_head(cell)}) > 1
+        return {
+            "environment": dict(self.environment),
+            "settings": {
+                "prompts": len(plan.prompts),
+                "max_tokens": plan.max_tokens,
+                "trials": plan.trials,
+                "seed": plan.seed,
+            },
+            "modes": [report.as_json(drafter=several) for report in self.reports],
+            "complete": self.complete,
+        }
+
+    def beside(self, run: BenchRun) -> Neighbours:
+        """Return plain decoding and mlx-lm of the same turn."""
+        place = run.baseline, run.prompt, run.trial
+        return Neighbours(self._plain.get(place), self._mlx_lm.get(place))
+
+    @cached_property
+    def _plain(self) -> _Runs:
+        return {(run.baseline, run.prompt, run.trial): run for run in self.runs if run.cell == run.baseline}
+
+    @cached_property
+    def _mlx_lm(self) -> _Runs:
+        return {(run.baseline, run.prompt, run.trial): run for run in self.runs if run.cell == MLX_LM}
+
+    def _report(self, cell: BenchCell, name: str, all_runs: Sequence[BenchRun]) -> CellReport:
+        runs = [run for run in all_runs if not run.mode_reason]
+        groups = [group for group in dict.fromkeys(run.group for run in runs) if group]
+        differences = [(run.difference, run.dtype) for run in runs if run.difference]
+        # of equals the first: a near-tie before a serious difference must not hide it
+        worst = max(differences, key=lambda found: found[0].seriousness(found[1]), default=(None, ""))[0]
+        return CellReport(
+            cell,
+            name,
+            self._figures(runs),
+            {group: self._figures([run for run in runs if run.group == group]) for group in groups},
+            not differences if runs and all(run.token_ids for run in runs) else None,
+            worst,
+            next((run.mode_reason for run in all_runs if run.mode_reason), None),
+            Counter(run.chosen for run in runs if run.chosen),
+            next((run.dtype for run in runs), ""),
+        )
+
+    def _figures(self, runs: Sequence[BenchRun]) -> Figures:
+        values = [self._values(run) for run in runs]
+        return {name: Figure.of(found[name] for found in values) for name in FIGURES}
+
+    def _values(self, run: BenchRun) -> dict[str, float | None]:
+        """Return one run's value for each name of `FIGURES`; None where it means nothing, or is not known."""
+        counts, beside = run.statistics, self.beside(run)
+        syncs_known = counts.rounds and counts.host_syncs
+        return {
+            "decode_tps": counts.decode_tps,
+            "ratio_to_plain": speed_ratio(run, beside.plain),
+            "ratio_to_mlx_lm": speed_ratio(run, beside.mlx_lm),
+            "tokens_per_target_call": counts.tokens_per_target_call,
+            "acceptance_rate": counts.acceptance_rate,
+            "nodes_per_target_call": counts.verified_nodes / counts.rounds if counts.rounds else None,
+            "draft_ms": run.draft_ms,
+            # plain calls of the automatic mode count too
+            "host_syncs_per_round": counts.host_syncs / counts.target_calls if syncs_known else None,
+            "overhead": run.overhead,
+        }
+
+
+def _names(cells: Sequence[BenchCell], dtypes: Sequence[str]) -> list[str]:
+    """Return what tells cells apart: mode and shape, and what there are several of beside them."""
+    drafters = _names_apart({cell.draft.drafter for cell in cells if _has_head(cell)})
+    several_dtypes = len({cell.dtype for cell in cells}) > 1
+    several_temperatures = len({cell.temperature for cell in cells}) > 1
+    return [
+        cell.words
+        + (f", {drafters[cell.draft.drafter]}" if len(drafters) > 1 and _has_head(cell) else "")
+        + (f", {dtype or cell.dtype.value}" if several_dtypes else "")
+        + (f", T {cell.temperature:g}" if several_temperatures else "")
+        for cell, dtype in zip(cells, dtypes, strict=True)
+    ]
+
+
+def _has_head(cell: BenchCell) -> bool:
+    return cell.draft.mode in _HEAD_MODES
+
+
+def _names_apart(drafters: Iterable[str | None]) -> dict[str | None, str]:
+    """Return a short name for each drafter: its folder's, or with those around it where that is no name of its own."""
+    names: dict[str | None, str] = {}
+    parts = {drafter: PurePath(drafter).parts if drafter else ("its own",) for drafter in drafters}
+    for drafter, own in parts.items():
+        count = 1
+        while count < len(own) and sum(other[-count:] == own[-count:] for other in parts.values()) > 1:
+            count += 1
+        names[drafter] = "/".join(own[-count:])
+    return names
+
+
+def _figures_json(figures: Figures) -> dict[str, Any]:
+    return {name: figure and asdict(figure) for name, figure in figures.items()}

@@ -1,0 +1,232 @@
+"""Block drafters as others publish them: z-lab's DFlash, DeepSpec's DSpark, and both in vLLM's speculators layout.
+
+The layouts share the names of their tensors and differ in their `config.json`:
+
+    z-lab       a Qwen3 configuration with `dflash_config`; the target's tables; the first mask drafts the first token
+    DeepSpec    the same, or Gemma 4's, with `target_layer_ids` and `markov_*`; tables of its own; the root drafts too
+    SpecForge   z-lab's, or the same with DSpark's settings in `dflash_config`; the target's tables
+    speculators `transformer_layer_config` inside; tables of its own, perhaps for a part of the tokens (`d2t`);
+                `sample_from_anchor`; layers are numbered by what they read, not by what they give
+
+A Hugging Face configuration has dozens of settings that no drafter looks at. So what is refused by name is a value that
+is not known of a setting that is, some settings that are known to ask for more, an unknown part of `dflash_config`, and
+any tensor that is not accounted for: what would compute something else has tensors of its own. Code that `auto_map`
+names is never run. Tried on random weights of these layouts, against the references' own code: no published drafter
+was at hand, and nothing was tried on a Mac.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from rdchat.inference.api.drafter_facts import TargetMatch
+from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout, fit_to
+from rdchat.inference.drafting.checkpoints.settings import (
+    DECODER_HEADS,
+    DECODER_LAYERS,
+    Row,
+    Settings,
+    is_positive_size,
+)
+from rdchat.inference.drafting.heads.block_config import BlockConfig, LayerStyle, Markov
+from rdchat.inference.drafting.heads.block_head import StoredBlockHead
+from rdchat.inference.drafting.heads.head import HeadKind
+from rdchat.inference.models.safetensors_file import StoredTensor
+from rdchat.inference.target.target import LoadedModel
+
+_GEMMA = "layers.0.pre_feedforward_layernorm.weight"  # tells its layers; the type may be the target's
+_DFLASH_SETTINGS = {
+    "block_size", "mask_token_id", "target_layer_ids", "num_target_layers", "causal", "draft_window_size",
+    "runtime_block_size",
+    # SpecForge's DSpark keeps its own settings there; those of its confidence follow from the tensors
+    "projector_type", "attention_mode", "markov_rank", "markov_head_type", "confidence_head_alpha",
+    "enable_confidence_head", "confidence_head_with_markov",
+}  # fmt: skip
+_ASK_FOR_MORE = {"gating", "quantization", "enable_moe_block", "hidden_size_per_layer_input"}
+_MOST_LAYERS, _MOST_BLOCK = 100, 256
+_PROJECTIONS = [f"self_attn.{name}_proj" for name in "qkvo"] + [f"mlp.{name}_proj" for name in ("gate", "up", "down")]
+# Gemma 4's full attention; the values of some of its models are the keys
+_GEMMA_HEADS = (
+    Row("kv_heads", "num_key_value_heads", is_positive_size),
+    Row("head_size", "global_head_dim", is_positive_size),
+)
+_GEMMA_SHARED = (Row("kv_heads", "num_global_key_value_heads", is_positive_size), _GEMMA_HEADS[1])
+_ACTIVATIONS = {LayerStyle.QWEN3: "silu", LayerStyle.GEMMA4: "gelu_pytorch_tanh"}
+_CONFIDENCE = "confidence_head.proj.weight"
+_IGNORED = {"t2d"}  # says the same as d2t
+_DSPARK = "dspark"
+_WINDOWS = ("layer_types", "use_sliding_window", "sliding_window")  # vLLM heeds these beside the layers' settings too
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Where a layout keeps its settings."""
+
+    top: Settings  # the whole configuration
+    layers: Settings  # of the decoder layers
+    block: Settings  # of the block
+    speculators: bool  # vLLM's layout
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> "_Parts":
+        top = Settings(checkpoint, checkpoint.config)
+        if "transformer_layer_config" in top.data:
+            layers = top.within("transformer_layer_config")
+            beside = {name: top.data[name] for name in _WINDOWS if top.data.get(name) is not None}
+            return cls(top, Settings(checkpoint, {**layers.data, **beside}), top, True)
+        inner = top.within("dflash_config")
+        inner.refuse_others(_DFLASH_SETTINGS)
+        inner.refuse({"causal"})
+        return cls(top, top, Settings(checkpoint, {**top.data, **inner.data}), False)
+
+
+def matches(config: Mapping[str, Any], tensors: Collection[str]) -> bool:
+    """Tell whether a checkpoint is a block drafter: one with a size of blocks, and some of their context."""
+    inner = config.get("dflash_config")
+    sized = "block_size" in config or (isinstance(inner, dict) and "block_size" in inner)
+    return sized and ("fc.weight" in tensors or "hidden_norm.weight" in tensors)
+
+
+def block_config(checkpoint: Checkpoint) -> BlockConfig:
+    """Return the network that a checkpoint describes, once its tensors are those of that network.
+
+    Raises:
+        ModelError: If a setting is missing or unknown, or a tensor missing, unknown, or of another shape or type.
+    """
+    parts, tensors = _Parts.of(checkpoint), checkpoint.tensors
+    top, layers, block = parts.top, parts.layers, parts.block
+    for settings in (top, layers):
+        settings.refuse(_ASK_FOR_MORE)
+    gemma = _GEMMA in tensors
+    style = LayerStyle.GEMMA4 if gemma else LayerStyle.QWEN3
+    count = layers.size("num_hidden_layers")
+    if count > _MOST_LAYERS:
+        raise layers.wrong("num_hidden_layers")
+    windows, causal = _windows(parts, count)
+    markov, rank = _markov(block)
+    shared = gemma and layers.flag("attention_k_eq_v", False)
+    sizes = layers.read(*DECODER_LAYERS, *((_GEMMA_SHARED if shared else _GEMMA_HEADS) if gemma else DECODER_HEADS))
+    layers.word("hidden_activation" if gemma else "hidden_act", _ACTIVATIONS[style], [_ACTIVATIONS[style]])
+    block.word("projector_type", _DSPARK, [_DSPARK])
+    block.word("attention_mode", "gqa", ["gqa", "mha"])
+    from_anchor = block.flag("sample_from_anchor", _drafts_from_anchor(parts))
+    if markov is Markov.RNN and not from_anchor:
+        raise block.wrong("sample_from_anchor")
+    config = BlockConfig(
+        **sizes,
+        draft_vocabulary_size=top.size("draft_vocab_size", checkpoint.listed_tokens or sizes["vocabulary_size"]),
+        # Qwen3's modules take no part of a head, so a part is the target's: trainers copy its configuration
+        rope=layers.rope("full_attention", whole_heads=not gemma and not parts.speculators),
+        windows=windows,
+        causal=causal,
+        target_layers=_target_layers(parts),
+        target_depth=None if block.data.get("num_target_layers") is None else block.size("num_target_layers"),
+        block_size=block.size("block_size", least=1 if from_anchor else 2),
+        mask_token=block.size("mask_token_id", least=0),
+        from_anchor=from_anchor,
+        markov=markov,
+        markov_rank=rank,
+        confidence_inputs=_confidence_inputs(tensors),
+        own_embeddings="embed_tokens.weight" in tensors,
+        own_output="lm_head.weight" in tensors,
+        reduced="d2t" in tensors,
+        style=style,
+        biases=frozenset(name for name in _PROJECTIONS if f"layers.0.{name}.bias" in tensors),
+        qk_norm="layers.0.self_attn.q_norm.weight" in tensors,
+        values_from_keys=shared,
+        softcap=_softcap(parts),
+    )
+    _check_config(checkpoint, block, config)
+    return config
+
+
+def check(checkpoint: Checkpoint, model: LoadedModel) -> TargetMatch:
+    """Check a checkpoint against a target; see `Layout`."""
+    return fit_to(checkpoint, block_config(checkpoint), _Parts.of(checkpoint).block.named_target, model)
+
+
+def load(checkpoint: Checkpoint, model: LoadedModel) -> StoredBlockHead:
+    """Read a checkpoint; see `Layout`. Its confidence head is left where it is (see `block_network`)."""
+    config = block_config(checkpoint)
+    wanted = list(config.shapes())
+    tensors = checkpoint.read([*wanted, "d2t"])
+    ids = checkpoint.drafted_tokens(tensors["d2t"], model.info.vocabulary_size) if config.reduced else None
+    return StoredBlockHead(config, partial(checkpoint.lazy, wanted), ids)
+
+
+BLOCK = Layout(HeadKind.BLOCK, matches, block_config, check, load)
+
+
+def _check_config(checkpoint: Checkpoint, block: Settings, config: BlockConfig) -> None:
+    if config.heads % config.kv_heads:
+        raise checkpoint.error(f"its {config.heads} heads cannot share {config.kv_heads} heads of keys")
+    turned = (config.rope.scaling or {}).get("partial_rotary_factor", 1) * config.head_size
+    if config.head_size % 2 or int(turned) < 2 or int(turned) % 2:
+        raise checkpoint.error(f"its positions cannot turn {turned:g} of {config.head_size} numbers of a head in pairs")
+    if config.block_size > _MOST_BLOCK:
+        raise block.wrong("block_size")
+    if config.mask_token >= config.vocabulary_size:
+        raise block.wrong("mask_token_id")
+    if not config.reduced and config.draft_vocabulary_size != config.vocabulary_size:
+        raise checkpoint.error(f"it drafts {config.draft_vocabulary_size:,} tokens and does not say which (d2t)")
+    expected = config.shapes() | config.side_shapes()
+    checkpoint.check_tensors(expected, _IGNORED if config.reduced else ())
+
+
+def _windows(parts: _Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bool, ...]]:
+    """Return how far each layer sees before the block, and whether a token of it sees only those before.
+
+    A sliding layer's window has the root in it, but not in the speculators layout, where those layers are causal within
+    a block too unless `sliding_window_non_causal` is set.
+    """
+    layers, block = parts.layers, parts.block
+    kinds = layers.layer_kinds(count)
+    used = layers.flag("use_sliding_window", True)  # Qwen's configurations name a window that they do not use
+    sliding = [used and kind == "sliding_attention" for kind in kinds]
+    width = layers.size("sliding_window") - (not parts.speculators) if any(sliding) else None
+    whole = None if block.data.get("draft_window_size") is None else block.size("draft_window_size")
+    in_order = parts.speculators and not block.flag("sliding_window_non_causal", False)
+    return tuple(width if slides else whole for slides in sliding), tuple(slides and in_order for slides in sliding)
+
+
+def _markov(block: Settings) -> tuple[Markov, int]:
+    rank = block.size("markov_rank", 0, least=0)
+    if not rank:
+        return Markov.NONE, 0
+    kinds = [kind.value for kind in Markov if kind is not Markov.NONE]
+    return Markov(block.word("markov_head_type", "vanilla", kinds)), rank
+
+
+def _drafts_from_anchor(parts: _Parts) -> bool:
+    """Tell whether the root's place drafts where the configuration does not say: in DSpark it does, in DFlash not.
+
+    DeepSpec writes `markov_rank` for all that it trains, 0 for a DFlash that is trained as its DSpark is. Speculators
+    says so of each since its DSpark has it; those before were trained as DFlash is, and propose one token less than a
+    block has.
+    """
+    if parts.speculators:
+        methods = parts.top.within("speculators_config").data.get("proposal_methods")
+        known = [method for method in methods if isinstance(method, dict)] if isinstance(methods, list) else []
+        whole = any(method.get("speculative_tokens") == parts.top.data.get("block_size") for method in known)
+        return parts.top.data.get("speculators_model_type") == _DSPARK and whole
+    return "markov_rank" in parts.block.data or parts.block.data.get("projector_type") == _DSPARK
+
+
+def _target_layers(parts: _Parts) -> tuple[int, ...]:
+    """Return the layers whose outputs are read; the speculators layout counts the token embeddings as number 0."""
+    if parts.speculators:
+        return parts.block.places("aux_hidden_state_layer_ids", -1)
+    return parts.block.places("target_layer_ids")
+
+
+def _confidence_inputs(tensors: Mapping[str, StoredTensor]) -> int:
+    """Return the inputs of the confidence head, by the tensor that it has; it is not used, so any will do."""
+    tensor = tensors.get(_CONFIDENCE)
+    return tensor.shape[-1] if tensor is not None and len(tensor.shape) == 2 else 0
+
+
+def _softcap(parts: _Parts) -> float | None:
+    if parts.speculators or parts.top.data.get("final_logit_softcapping") is None:
+        return None
+    return parts.top.number("final_logit_softcapping", 1.0)

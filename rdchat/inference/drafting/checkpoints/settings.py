@@ -1,0 +1,216 @@
+"""Reads the `config.json` of a published drafter: each setting with its type and range, refused by name."""
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rdchat.errors import ModelError
+from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, Checkpoint
+from rdchat.inference.drafting.heads.rope_config import RopeConfig
+
+_MOST_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
+_MOST_LIST = 1000
+_ROPE_NUMBERS: dict[str, frozenset[str]] = {
+    "default": frozenset(),
+    "linear": frozenset({"factor"}),
+    "llama3": frozenset({"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}),
+    "yarn": frozenset({"factor", "original_max_position_embeddings"}),
+    "proportional": frozenset(),
+    "mrope": frozenset(),
+}
+_ROPE_OPTIONS: dict[str, frozenset[str]] = {
+    "yarn": frozenset({"beta_fast", "beta_slow", "mscale", "mscale_all_dim"}),
+    "proportional": frozenset({"partial_rotary_factor", "factor"}),
+}
+# mlx-lm's yarn rounds as if `truncate` were true, whatever a model says; a text's mrope is plain rope
+_ROPE_WORDS = frozenset({"type", "rope_type", "rope_theta", "truncate", "mrope_section", "mrope_interleaved"})
+
+
+Kind = Callable[[Any], bool]
+"""Tells whether a value can be used for a setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A setting of a layout."""
+
+    field: str  # what it is called here
+    name: str  # what the configuration calls it
+    kind: Kind
+    default: Any = None  # where it is missing; perhaps a function of what was read before; None: it is needed
+
+
+def is_size(value: Any) -> bool:
+    """Whole and of a sane size."""
+    return type(value) is int and 0 <= value <= _MOST_SIZE
+
+
+def is_positive_size(value: Any) -> bool:
+    return is_size(value) and value > 0
+
+
+def is_positive(value: Any) -> bool:
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    return known and 0 < value < 1e30 and math.isfinite(value)
+
+
+DECODER_LAYERS = (  # of a decoder layer, as Hugging Face's configurations call them
+    Row("hidden_size", "hidden_size", is_positive_size),
+    Row("vocabulary_size", "vocab_size", is_positive_size),
+    Row("inner_size", "intermediate_size", is_positive_size),
+    Row("heads", "num_attention_heads", is_positive_size),
+    Row("norm_epsilon", "rms_norm_eps", is_positive, 1e-6),
+)
+DECODER_HEADS = (
+    Row("kv_heads", "num_key_value_heads", is_positive_size, lambda found: found["heads"]),
+    Row("head_size", "head_dim", is_positive_size, lambda found: max(found["hidden_size"] // found["heads"], 1)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Part of a configuration."""
+
+    checkpoint: Checkpoint  # whose, for errors
+    data: Mapping[str, Any]  # one that is null counts as missing
+
+    def within(self, name: str) -> "Settings":
+        """Return the settings inside another one; empty where there is none."""
+        inner = self.data.get(name)
+        if inner is not None and not isinstance(inner, dict):
+            raise self.wrong(name)
+        return Settings(self.checkpoint, inner or {})
+
+    def wrong(self, name: str) -> ModelError:
+        """Return the error that a setting has a value that cannot be used."""
+        value = repr(self.data.get(name))
+        return self.checkpoint.error(f"its setting {name[:100]} is {value[:100]}")
+
+    def value(self, name: str, kind: Kind, default: Any = None) -> Any:
+        """Return a setting of a kind, or the default where it is missing.
+
+        Raises:
+            ModelError: If it is missing and has no default, or is of another kind.
+        """
+        value = self.data.get(name)
+        value = default if value is None else value
+        if value is None:
+            raise self.checkpoint.error(f"its configuration lacks {name}")
+        if not kind(value):
+            raise self.wrong(name)
+        return value
+
+    def read(self, *rows: Row) -> dict[str, Any]:
+        """Return the settings of rows by their fields."""
+        found: dict[str, Any] = {}
+        for row in rows:
+            default = row.default(found) if callable(row.default) else row.default
+            found[row.field] = self.value(row.name, row.kind, default)
+        return found
+
+    def size(self, name: str, default: int | None = None, least: int = 1) -> int:
+        """Return a whole number of a sane size."""
+        return int(self.value(name, lambda value: is_size(value) and value >= least, default))
+
+    def number(self, name: str, default: float) -> float:
+        """Return a positive number."""
+        return float(self.value(name, is_positive, default))
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Return true or false."""
+        return bool(self.value(name, lambda value: isinstance(value, bool), default))
+
+    def word(self, name: str, default: str, known: Collection[str]) -> str:
+        """Return one of the known words."""
+        return str(self.value(name, lambda value: isinstance(value, str) and value in known, default))
+
+    def layer_kinds(self, count: int) -> list[str]:
+        """Return for each of `count` layers whether its attention is full or sliding."""
+        known = {"full_attention", "sliding_attention"}
+        kinds = self.value("layer_types", lambda value: isinstance(value, list), ["full_attention"] * count)
+        if len(kinds) != count or not all(isinstance(kind, str) and kind in known for kind in kinds):
+            raise self.wrong("layer_types")
+        return list(kinds)
+
+    def places(self, name: str, offset: int = 0) -> tuple[int, ...]:
+        """Return a list of layers, each with an offset, which must be of the model's own."""
+        values = self.value(name, lambda value: isinstance(value, list) and 0 < len(value) <= _MOST_LIST)
+        if not all(type(value) is int and 0 <= value + offset < _MOST_LIST for value in values):
+            raise self.wrong(name)
+        return tuple(value + offset for value in values)
+
+    def text(self, *names: str) -> str | None:
+        """Return the first of these that is a text with something in it."""
+        found = (self.data.get(name) for name in names)
+        return next((value for value in found if isinstance(value, str) and value), None)
+
+    @property
+    def named_target(self) -> str | None:
+        """What a whole configuration calls the target; in vLLM's layout other names are the drafter's own."""
+        if self.data.get("speculators_config") is not None:
+            return self.within("speculators_config").within("verifier").text("name_or_path")
+        return self.text("target_model_name_or_path", "target_model", "_name_or_path")
+
+    def refuse(self, names: Collection[str]) -> None:
+        """Refuse settings that ask for what is not computed here; null, false and empty ones ask for nothing."""
+        for name in sorted(names):
+            if self.data.get(name):
+                raise self.wrong(name)
+
+    def refuse_others(self, known: Collection[str]) -> None:
+        """Refuse settings that are not known."""
+        unknown = sorted(str(name) for name in self.data.keys() - set(known))
+        if unknown:
+            raise self.checkpoint.error(f"rdchat does not know its setting {unknown[0][:100]}", NEWER_HINT)
+
+    def rope(self, layer_type: str, *, whole_heads: bool = False) -> RopeConfig:
+        """Return the rotary positions of layers of a type, as `rope_parameters` or `rope_scaling` say.
+
+        Both may hold the base and name the kind in the older way, and the base in either goes before the one beside
+        them, as in transformers.
+
+        Args:
+            layer_type: The type.
+            whole_heads: Whether the default kind turns all of a head, whatever part is written beside it.
+        """
+        rope, older = self.within("rope_parameters"), self.within("rope_scaling")
+        if isinstance(rope.data.get(layer_type), dict):
+            rope = rope.within(layer_type)
+        based = next((part for part in (rope, older) if part.data.get("rope_theta") is not None), self)
+        theta = based.number("rope_theta", 10_000.0)
+        if theta <= 1:  # a base without frequencies
+            raise based.wrong("rope_theta")
+        scaling = rope if rope.data.get("rope_type") or rope.data.get("type") else older
+        traditional = not self.flag("rope_is_neox_style", True)
+        most = self.size("max_position_embeddings", 2048)
+        if not scaling.data:
+            return RopeConfig(theta, None, traditional, most)
+        named = "type" if scaling.data.get("rope_type") is None else "rope_type"
+        kind = scaling.word(named, "default", _ROPE_NUMBERS)
+        kind = "default" if kind == "mrope" else kind
+        needed, options = _ROPE_NUMBERS[kind], _ROPE_OPTIONS.get(kind, frozenset())
+        scaling.refuse_others(_ROPE_WORDS | needed | options | {"partial_rotary_factor"})
+        partial = scaling.number("partial_rotary_factor", self.number("partial_rotary_factor", 1.0))
+        ignored = whole_heads and kind == "default"
+        if not ignored and (partial > 1 or (partial != 1 and kind != "proportional")):
+            raise scaling.wrong("partial_rotary_factor")
+        for name in needed:
+            if scaling.data.get(name) is None:
+                raise self.checkpoint.error(f"its configuration lacks {name} of the rope of kind {kind}")
+        numbers = {
+            name: self._rope_number(scaling, name)
+            for name in sorted(needed | options)
+            if scaling.data.get(name) is not None
+        }
+        if kind == "proportional":
+            numbers["partial_rotary_factor"] = partial
+        return RopeConfig(theta, {"rope_type": kind, **numbers}, traditional, most)
+
+    @staticmethod
+    def _rope_number(scaling: "Settings", name: str) -> float:
+        if name.startswith("original"):
+            return scaling.size(name)
+        if name.startswith("mscale") and scaling.data.get(name) == 0:
+            return 0.0
+        return scaling.number(name, 1.0)

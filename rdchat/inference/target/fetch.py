@@ -1,0 +1,34 @@
+"""The one way from MLX to NumPy.
+
+`np.array` as the first wait on a lazy MLX array swallows the device's error: NumPy drops the exception of the buffer
+protocol and reads the elements one by one, from memory that was never written. So arrays are evaluated first.
+"""
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+Host = npt.NDArray[Any]
+Besides = Sequence[mx.array | None]
+
+
+@overload
+def fetch(array: mx.array, /, *, besides: Besides = ()) -> Host: ...
+@overload
+def fetch(first: mx.array, second: mx.array, /, *more: mx.array, besides: Besides = ()) -> tuple[Host, ...]: ...
+def fetch(*arrays: mx.array, besides: Besides = ()) -> Host | tuple[Host, ...]:
+    """Wait for arrays together and return copies of them on the host: one alone, or a tuple.
+
+    Args:
+        arrays: Of any dtype but bfloat16, which NumPy does not have.
+        besides: Are waited for as well, and stay where they are.
+
+    Raises:
+        RuntimeError: If the device could not compute one of them.
+    """
+    mx.eval(*arrays, *besides)
+    found = tuple(np.array(array) for array in arrays)
+    return found[0] if len(found) == 1 else found

@@ -1,1 +1,0 @@
-"""Downloads as widgets see them, and the account that they are asked with."""

@@ -1,0 +1,1 @@
+"""Downloads as widgets see them, and the hub account that they use."""

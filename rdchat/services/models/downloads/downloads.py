@@ -1,0 +1,265 @@
+"""Downloads as widgets see them: what the downloading process does, told on the main thread."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from rdchat import paths
+from rdchat.errors import RdchatError
+from rdchat.hub.cache_layout import free_bytes
+from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
+from rdchat.hub.downloads.download_process import DownloadProcess
+from rdchat.hub.downloads.unfinished_list import read_unfinished, unfinished_of, write_unfinished
+from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.known_files import check_names
+from rdchat.hub.tokens import Tokens
+from rdchat.services.background.background_work import BackgroundWork, MainThread
+from rdchat.services.models.downloads.download_totals import DownloadTotals, totals_of
+from rdchat.work.job import Job
+
+_LOG = logging.getLogger(__name__)
+LIMITS = DownloadLimits(tries=60, lock_wait_s=1e9)
+"""The window has time: it goes on trying for an hour without a network, and waits for other programs' downloads."""
+_DISK_LOOK_MS = 3000
+
+
+class Downloads(QObject):
+    """Starts, pauses, resumes and discards downloads, and remembers them. Lives on the main thread.
+
+    What goes on when the app ends, however it ends, goes on at the next start; what was paused or has failed waits for
+    the person.
+
+    Args:
+        tokens: Where the person's tokens are found.
+        limits: Of downloads at once, times and the disk.
+        parent: The Qt parent.
+
+    Attributes:
+        free_bytes: Of the disk that takes what is downloaded; None until it was looked at.
+    """
+
+    progressed = Signal(Download)
+    finished = Signal(Download)
+    failed = Signal(Download)
+    removed = Signal(str)
+    disk_looked = Signal()
+    restored = Signal()  # what earlier runs left is listed
+    went_on = Signal(tuple)  # each `Download` that a start of the app goes on with by itself
+
+    def __init__(self, tokens: Tokens, limits: DownloadLimits = LIMITS, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._process = DownloadProcess(tokens, limits)
+        self._main = MainThread(self)
+        self._tell = self._main.bring(self._take)
+        self._reserve_bytes = limits.reserve_bytes
+        self._work = BackgroundWork("downloads' disk", self)
+        self._shown: dict[str, Download] = {}
+        self._running: dict[str, Job[Any]] = {}
+        self._deleted: dict[Path, list[Download]] = {}  # by the trash's entry
+        self._remembered: list[dict[str, Any]] | None = None
+        self._restored = False
+        self._closed = False
+        self.free_bytes: int | None = None
+        self._disk_timer = QTimer(self, interval=_DISK_LOOK_MS)
+        self._disk_timer.timeout.connect(self._look_at_disk)
+        self._watched = False
+
+    def start(self, repository: str, revision: str = "main", gguf: str = "", *, is_model: bool = True) -> str:
+        """Begin a download, or go on with one that was left unfinished; return its id.
+
+        Args:
+            repository: The hub id.
+            revision: A branch, tag or commit.
+            gguf: The GGUF file to take, where there are several.
+            is_model: Whether it answers by itself once it is here; a drafter head does not.
+
+        Raises:
+            HubError: If that is no hub id, or no revision.
+            InvalidSettingError: If `HF_ENDPOINT` is no address.
+        """
+        find_endpoint()
+        check_names(repository, revision)
+        download = Download(repository, revision, gguf, is_model, DownloadState.PAUSED)
+        if download.id not in self._shown:
+            self._show(download)
+        self.resume(download.id)
+        return download.id
+
+    def resume(self, download: str) -> None:
+        """Go on with a download that was paused, has failed or was left by an earlier run."""
+        before = self._shown[download]
+        if before.state.has_ended:
+            waiting = before.at(DownloadState.WAITING)
+            self._running[download] = self._process.start(waiting, self._tell)
+            self._take(waiting)
+
+    def pause(self, download: str) -> None:
+        """Stop a download; its bytes stay."""
+        if (job := self._running.get(download)) is not None:
+            job.cancel()
+
+    def discard(self, download: str) -> None:
+        """Stop a download and remove what it has left; `removed` follows."""
+        self.pause(download)
+        self._process.discard(self._shown[download], self._tell)
+
+    def clear(self, download: str) -> None:
+        """Show a finished download no longer; the model stays."""
+        if self._shown[download].state is DownloadState.FINISHED:
+            self._forget(download)
+
+    def clear_finished(self) -> None:
+        for download in self.all():
+            self.clear(download.id)
+
+    def retry_refused(self) -> None:
+        """Go on with what the hub refused for want of a token: there is another one now."""
+        for download in self.all():
+            if download.state is DownloadState.FAILED and download.lack:
+                self.resume(download.id)
+
+    def set_at_once(self, number: int) -> None:
+        """Let so many downloads go on at once."""
+        self._process.set_at_once(number)
+
+    def all(self) -> tuple[Download, ...]:
+        """Return the downloads, in the order in which they were begun."""
+        return tuple(self._shown.values())
+
+    def find(self, repository: str, revision: str = "main", gguf: str = "") -> Download | None:
+        """Return the download of just that; None where there is none."""
+        return self._shown.get(Download(repository, revision, gguf).id)
+
+    def forget_deleted(self, model: Path, entry: Path | None) -> None:
+        """Show what was downloaded no longer, as it was deleted.
+
+        Args:
+            model: Its snapshot's folder, or the GGUF file in it.
+            entry: Of the trash, by which `bring_back` shows it again; None where it was deleted for good.
+        """
+        deleted = [download for download in self.all() if _is_of(download, model)]
+        if entry is not None:
+            self._deleted[entry] = deleted
+        for download in deleted:
+            self._forget(download.id)
+
+    def forget_unfinished(self, repository: str) -> None:
+        """Show a model's unfinished downloads no longer, as what they left was deleted."""
+        for download in self.all():
+            if download.repository == repository and download.state in {DownloadState.PAUSED, DownloadState.FAILED}:
+                self._forget(download.id)
+
+    def bring_back(self, entry: Path) -> None:
+        """Show again what was downloaded of a model that is back from the trash."""
+        for download in self._deleted.pop(entry, ()):
+            if download.id not in self._shown:
+                self._show(download)
+
+    def totals(self) -> DownloadTotals:
+        """Return what goes on, in sum."""
+        return totals_of(self._shown.values())
+
+    @property
+    def lacking_bytes(self) -> int:
+        """How much more the disk would have to have free for all that goes on; 0 where it suffices, or nobody knows."""
+        totals = self.totals()
+        if self.free_bytes is None or not totals.going:
+            return 0
+        return max(0, totals.total_bytes - totals.done_bytes + self._reserve_bytes - self.free_bytes)
+
+    def restore(self) -> None:
+        """List what earlier runs left unfinished, and go on with what went on then. Once; later calls do nothing."""
+        if not self._restored:
+            self._restored = True
+            self._work.do(lambda: read_unfinished(paths.downloads_path()), self._take_left)
+
+    def watch_disk(self, watched: bool) -> None:
+        """Look how much of the disk is free, every few seconds while somebody watches or something is downloaded."""
+        if self._closed:
+            return
+        self._watched = watched
+        if watched:
+            self._look_at_disk()
+        self._set_disk_timer()
+
+    def close(self) -> None:
+        """Pause all and end the process; the next start goes on with what went on."""
+        self._closed = True
+        self._disk_timer.stop()
+        self._main.close()
+        self._process.close()
+        self._work.close()
+
+    def _take(self, download: Download) -> None:
+        before = self._shown.get(download.id)
+        if before is None:
+            return
+        if download.state.has_ended:
+            self._running.pop(download.id, None)
+        if download.state is DownloadState.REMOVED:
+            self._forget(download.id)
+            return
+        self._shown[download.id] = download
+        self._remember()
+        self.progressed.emit(download)
+        if download.state is not before.state:
+            self._set_disk_timer()
+            if download.state is DownloadState.FINISHED:
+                self.finished.emit(download)
+            elif download.state is DownloadState.FAILED:
+                self.failed.emit(download)
+
+    def _show(self, download: Download) -> None:
+        self._shown[download.id] = download
+        self.progressed.emit(download)
+
+    def _forget(self, download: str) -> None:
+        del self._shown[download]
+        self._remember()
+        self._set_disk_timer()
+        self.removed.emit(download)
+
+    def _remember(self) -> None:
+        """Write down what has not finished, where that is another than before."""
+        unfinished = unfinished_of(self._shown.values())
+        if unfinished != self._remembered:
+            self._remembered = unfinished
+            self._work.do(lambda: write_unfinished(paths.downloads_path(), unfinished))
+
+    def _take_left(self, left: tuple[Download, ...] | RdchatError) -> None:
+        """Show what earlier runs left, but for what was begun meanwhile."""
+        if isinstance(left, RdchatError):
+            _LOG.warning("What earlier runs left cannot be listed: %s", left)
+            return
+        new = [download for download in left if download.id not in self._shown]
+        for download in new:
+            self._show(download.at(DownloadState.PAUSED))
+        went_on = tuple(download for download in new if not download.state.has_ended)
+        for download in went_on:
+            self.resume(download.id)
+        self._remember()
+        if went_on:
+            self.went_on.emit(went_on)
+        self.restored.emit()
+
+    def _set_disk_timer(self) -> None:
+        wanted = self._watched or any(not download.state.has_ended for download in self._shown.values())
+        if wanted != self._disk_timer.isActive():
+            (self._disk_timer.start if wanted else self._disk_timer.stop)()
+
+    def _look_at_disk(self) -> None:
+        self._work.do(free_bytes, self._take_free_bytes)
+
+    def _take_free_bytes(self, free: int | RdchatError | None) -> None:
+        if not isinstance(free, RdchatError) and free != self.free_bytes:
+            self.free_bytes = free
+            self.disk_looked.emit()
+
+
+def _is_of(download: Download, model: Path) -> bool:
+    """Tell whether a finished download is what lies at a path: a snapshot's folder, or a GGUF file in it."""
+    folder = Path(download.folder)
+    here = model == folder or any(model == folder / file.name for file in download.files)
+    return here and download.state is DownloadState.FINISHED

@@ -1,0 +1,1 @@
+"""Jobs on threads and in child processes. No Qt."""

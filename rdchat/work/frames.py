@@ -1,0 +1,87 @@
+"""Messages between two processes: four bytes of length, big-endian, then JSON."""
+
+import json
+from typing import Any, BinaryIO
+
+from rdchat.errors import RdchatError
+
+MOST_BYTES = 2**28
+"""The longest message."""
+_LENGTH_BYTES = 4
+
+Message = dict[str, Any]
+
+
+class FrameError(RdchatError):
+    """A message is too long, or is not a JSON object."""
+
+
+def packed(message: Message) -> bytes:
+    """Return the bytes that carry a message.
+
+    Raises:
+        FrameError: If it is longer than `MOST_BYTES`.
+    """
+    content = json.dumps(message).encode()
+    if len(content) > MOST_BYTES:
+        raise FrameError(f"{len(content):,} bytes are too many for one message.")
+    return len(content).to_bytes(_LENGTH_BYTES, "big") + content
+
+
+def unpacked(content: bytes) -> Message:
+    """Return the message in the bytes behind a length.
+
+    Raises:
+        FrameError: If they are not a JSON object.
+    """
+    try:
+        message = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise FrameError("A process sent what is not JSON.") from error
+    if not isinstance(message, dict):
+        raise FrameError("A process sent JSON that is not an object.")
+    return message
+
+
+class FrameBuffer:
+    """Puts messages together from the bytes of a pipe, in whatever pieces they come."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def add(self, piece: bytes) -> None:
+        self._bytes += piece
+
+    def take(self) -> Message | None:
+        """Return the next message; None until it is whole.
+
+        Raises:
+            FrameError: If its length is beyond `MOST_BYTES`, or it is not a JSON object.
+        """
+        if len(self._bytes) < _LENGTH_BYTES:
+            return None
+        length = int.from_bytes(self._bytes[:_LENGTH_BYTES], "big")
+        if length > MOST_BYTES:
+            raise FrameError("A process sent a message that is too long.")
+        end = _LENGTH_BYTES + length
+        if len(self._bytes) < end:
+            return None
+        content = bytes(self._bytes[_LENGTH_BYTES:end])
+        del self._bytes[:end]
+        return unpacked(content)
+
+
+def read_message(source: BinaryIO) -> Message | None:
+    """Wait for the next message of a blocking stream; None where the other side has gone.
+
+    Raises:
+        FrameError: As `FrameBuffer.take`.
+    """
+    length = source.read(_LENGTH_BYTES)
+    if len(length) < _LENGTH_BYTES:
+        return None
+    number = int.from_bytes(length, "big")
+    if number > MOST_BYTES:
+        raise FrameError("A process sent a message that is too long.")
+    content = source.read(number)
+    return unpacked(content) if len(content) == number else None

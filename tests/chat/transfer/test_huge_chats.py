@@ -1,0 +1,177 @@
+"""A chat that would take too much memory is left out by its name, and the others are taken."""
+
+import gzip
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer import source_files
+from rdchat.chat.transfer.reports import NotTaken
+from tests.chat.transfer.conftest import ImportFiles, WriteJson
+from tests.chat.transfer.huge_chats import HUGE, good, within, write, write_zip
+
+SIZE = 3 << 20
+
+
+@pytest.fixture
+def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_files, "MOST_BYTES", 1 << 20)
+
+
+def titles(store: ConversationStore) -> set[str]:
+    return {each.title for each in store.conversations()}
+
+
+@pytest.mark.usefixtures("small_bounds")
+@pytest.mark.parametrize("archived", [False, True])
+@pytest.mark.parametrize("what", HUGE)
+def test_a_chat_that_is_too_large_is_left_out_by_its_name(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path, what: str, archived: bool
+):
+    parts = within(*HUGE[what], SIZE)
+    path = write_zip(tmp_path / "a.zip", parts) if archived else write(tmp_path / "conversations.json", parts)
+    report = import_files(path)
+    assert titles(store) == {"First", "Last"}
+    (not_taken,) = report.not_taken
+    assert (not_taken.title, "is larger than" in not_taken.reason) == ("Huge", True)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "words"),
+    [
+        (b"[" * 50_000 + b"]" * 50_000, "nested too deeply"),
+        (b"1" * 5000, "a number that is too long"),
+        (b"[" + b"{}," * 40_000 + b"{}]", "more parts"),
+    ],
+)
+def test_a_chat_that_is_short_and_yet_too_much_is_left_out_by_its_name(
+    store: ConversationStore,
+    import_files: ImportFiles,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mapping: bytes,
+    words: str,
+):
+    monkeypatch.setattr(source_files, "_FEW_MARKS_BYTES", 110_000)
+    monkeypatch.setattr(source_files, "MOST_MARKS", 100_000)
+    report = import_files(write(tmp_path / "conversations.json", within(mapping, b" ", b"", 0)))
+    assert titles(store) == {"First", "Last"}
+    assert report.not_taken[0].title == "Huge"
+    assert words in report.not_taken[0].reason
+
+
+@pytest.mark.usefixtures("small_bounds")
+@pytest.mark.parametrize("order", ["ours", "of another program"])
+def test_one_of_our_chats_that_is_too_large_is_left_out(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, order: str
+):
+    message = {"parent": None, "role": "user", "text": "a"}
+    large = {"title": "Huge", "messages": [message | {"text": "a" * SIZE}]}
+    chats = [{"title": "First", "messages": [message]}, large, {"title": "Last", "messages": [message]}]
+    path = write_json("chats.json", {"format": "rdchat chats", "version": 1, "chats": chats})
+    if order == "of another program":
+        path.write_text(json.dumps(json.loads(path.read_text()), indent=4))
+    report = import_files(path)
+    assert titles(store) == {"First", "Last"}
+    assert [each.title for each in report.not_taken] == ["Huge"]
+
+
+@pytest.mark.usefixtures("small_bounds")
+def test_a_file_of_one_chat_that_is_too_large_is_refused(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+):
+    for name, content in {
+        "conversations.json": b'{"title": "Huge", "mapping": {"a": "' + b"a" * SIZE + b'"}}',
+        "messages.jsonl": b'{"role": "user", "content": "' + b"a" * SIZE + b'"}',
+        "a.chat.json": b'{"messages": [{"role": "user", "content": "' + b"a" * SIZE + b'"}]}',
+    }.items():
+        (report,) = import_files(write(tmp_path / name, [content])).files
+        assert "is larger than" in report.problem
+    assert not store.conversations()
+
+
+def test_parts_that_are_too_long_together_leave_one_chat_out(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    """SQLite would refuse the text, and with it the whole import."""
+    node = {"message": {"author": {"role": "user"}, "content": {"parts": ["a" * 12_000_000] * 2}}}
+    chats = [json.loads(good("First")), {"title": "Long", "mapping": {"a": node}}]
+    assert import_files(write_json("conversations.json", chats)).not_taken == (
+        NotTaken("Long", "A message is longer than 16 million characters."),
+    )
+    assert titles(store) == {"First"}
+
+
+@pytest.mark.parametrize("unit", [b"{}", b'{"title": "", "mapping": {}}', b"[]", b"null", b"0"])
+def test_a_long_list_of_empty_chats_is_given_up(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path, unit: bytes
+):
+    path = tmp_path / "conversations.json"
+    (report,) = import_files(write(path, [b"[" + unit, (b"," + unit) * 300_000, b"]"])).files
+    assert "none of the files" in report.problem or "more than 10,000" in report.problem
+    assert not store.conversations()
+
+
+def test_of_keys_that_come_twice_the_last_one_counts(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+):
+    chat = good("Twice").removesuffix(b"}") + b', "title": "Once", "title": "Last"}'
+    assert import_files(write(tmp_path / "conversations.json", [b"[", chat, b"]"])).complete
+    assert titles(store) == {"Last"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32-le"])
+def test_a_file_in_another_encoding_is_read(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path, encoding: str
+):
+    text = b"[" + good("First") + b"]"
+    assert import_files(write(tmp_path / "conversations.json", [text.decode().encode(encoding)])).complete
+    assert titles(store) == {"First"}
+
+
+@pytest.mark.parametrize("kept", [0.2, 0.6, 0.98])
+@pytest.mark.parametrize("kind", ["json", "zip", "gzip"])
+def test_a_file_that_is_cut_off_takes_nothing_of_it(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path, kind: str, kept: float
+):
+    whole = b"[" + b",".join(good(f"{number}") for number in range(200)) + b"]"
+    path = tmp_path / "conversations.json"
+    if kind == "zip":
+        path = write_zip(tmp_path / "export.zip", [whole])
+    else:
+        path.write_bytes(gzip.compress(whole) if kind == "gzip" else whole)
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * kept)])
+    (report,) = import_files(path).files
+    assert report.problem
+    assert "unexpected" not in report.problem
+    assert not store.conversations()
+
+
+@pytest.mark.parametrize("size", [0, 10, 1 << 20, 0xFFFFFFF0])
+def test_an_archive_that_lies_about_sizes_takes_nothing_or_all(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path, size: int
+):
+    whole = b"[" + b",".join(good(f"{number}") for number in range(20)) + b"]"
+    path = tmp_path / "export.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("conversations.json", whole)
+    lying = path.read_bytes().replace(len(whole).to_bytes(4, "little"), size.to_bytes(4, "little"))
+    assert lying != path.read_bytes()
+    path.write_bytes(lying)
+    (report,) = import_files(path).files
+    assert len(store.conversations()) == (0 if report.problem else 20)
+
+
+@pytest.mark.parametrize("rest", [b"", b"]", b', "more": ', b"}}", b"} x"])
+def test_what_stands_behind_our_chats_is_whole_json_too(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path, rest: bytes
+):
+    head = b'{"format": "rdchat chats", "version": 1, "chats": ['
+    chat = b'{"title": "T", "messages": [{"parent": null, "role": "user", "text": "a"}]}'
+    path = write(tmp_path / "chats.json", [head, chat, b"]", rest])
+    assert "damaged or cut off" in import_files(path).files[0].problem
+    assert not store.conversations()
+    assert import_files(write(path, [head, chat, b'], "more": [1]} \n'])).complete

@@ -1,0 +1,148 @@
+"""What commands write is closed to the machine's other users; chats are read where nothing can be written."""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rdchat import paths
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.api.requests import Role
+from tests.chat.transfer.samples import chatgpt_with_everything
+from tests.disks import small_disk
+from tests.users import BECOME_ANOTHER, OTHER_USER, folder_for_all, modes, needs_root
+
+COMMANDS = f"""
+import json, os, subprocess, sys
+from pathlib import Path
+from rdchat.cli import main
+
+def run(place):
+    os.environ["RDCHAT_DATA_DIR"] = str(place / "data")
+    os.environ["RDCHAT_CACHE_DIR"] = str(place / "out" / "cache")
+    out = place / "out"
+    return [
+        main(["chats", "list"]),
+        main(["chats", "list", "--search", "secret"]),
+        main(["chats", "export", "--json", str(out / "chats.json")]),
+        main(["chats", "export", "--markdown", str(out / "chats")]),
+        main(["chats", "backup", str(out / "b.zip")]),
+    ]
+
+run(Path(sys.argv[1]))  # imports all that it needs: another user could not
+{BECOME_ANOTHER}
+print(run(Path(sys.argv[2])))
+"""
+
+
+def store_in(data: Path) -> None:
+    with closing(ConversationStore.open(data / "conversations.db")) as store:
+        made = store.create_conversation("Bread")
+        store.add_message(made.id, None, Role.USER, "A secret recipe")
+
+
+def rdchat(*arguments: object, umask: int = 0o022, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rdchat", *map(str, arguments)]
+    told = subprocess.run(
+        command, env=os.environ | environment, umask=umask, capture_output=True, text=True, check=False
+    )
+    assert (told.returncode, told.stderr) == (0, ""), told.stderr
+    return told
+
+
+def check_closed(folder: Path) -> None:
+    open_to_others = {name: mode for name, mode in modes(folder).items() if int(mode, 8) & 0o077 and name != "."}
+    assert open_to_others == {}
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0])
+def test_what_commands_write_is_closed_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    (tmp_path / "conversations.json").write_text(json.dumps([chatgpt_with_everything()]))
+    (tmp_path / "conversations.json").chmod(0o600)
+    rdchat("chats", "import", tmp_path / "conversations.json", umask=umask)
+    rdchat("chats", "export", "--json", tmp_path / "chats.json", umask=umask)
+    rdchat("chats", "export", "--markdown", tmp_path / "chats", umask=umask)
+    rdchat("chats", "backup", tmp_path / "b.zip", umask=umask)
+    rdchat("chats", "restore", tmp_path / "b.zip", umask=umask)
+    rdchat("doctor", umask=umask)
+    assert {"conversations.db", "logs"} < set(modes(paths.data_dir()))
+    check_closed(tmp_path)
+
+
+def test_what_an_earlier_version_left_open_is_closed_at_start(tmp_path: Path) -> None:
+    paths.data_dir().mkdir()
+    store_in(paths.data_dir())
+    (paths.cache_dir() / "costs").mkdir(parents=True)
+    (paths.cache_dir() / "costs" / "tiny.json").write_text("{}")
+    for path in (paths.data_dir(), *paths.data_dir().rglob("*"), *paths.cache_dir().rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    rdchat("chats", "list")
+    check_closed(paths.data_dir())
+    check_closed(paths.cache_dir())
+
+
+# Chats that can be read, and nothing else
+
+
+@pytest.mark.parametrize("log", ["", "empty", "full", "full with its index"])
+def test_chats_on_a_disk_that_cannot_be_written_are_read(tmp_path: Path, log: str) -> None:
+    """As from a disk image or another machine's backup; the app may have been killed before."""
+    disk_folder, out = tmp_path / "disk", tmp_path / "out"
+    disk_folder.mkdir()
+    out.mkdir()
+    with small_disk(disk_folder, kibibytes=4096) as disk:
+        data = disk_folder / "data"
+        data.mkdir()
+        store_in(data)
+        if log.startswith("full"):
+            kill_a_writer(data)
+        if log != "full with its index":
+            (data / "conversations.db-shm").unlink(missing_ok=True)
+        if log == "empty":
+            (data / "conversations.db-wal").touch()
+        titles = ["Cake", "Bread"] if log.startswith("full") else ["Bread"]
+        before = {path.name: path.read_bytes() for path in data.iterdir()}
+        disk.make_read_only()
+        own = {"RDCHAT_DATA_DIR": str(data)}
+        listed = json.loads(rdchat("chats", "list", "--json", **own).stdout)["chats"]
+        assert [each["title"] for each in listed] == titles
+        rdchat("chats", "export", "--json", out / "chats.json", **own)
+        rdchat("chats", "export", "--markdown", out / "chats", **own)
+        rdchat("chats", "backup", out / "b.zip", **own)
+        assert {path.name: path.read_bytes() for path in data.iterdir()} == before
+    assert len(list((out / "chats").iterdir())) == len(titles)
+    rdchat("chats", "restore", out / "b.zip")
+    restored = json.loads(rdchat("chats", "list", "--json").stdout)["chats"]
+    assert [each["title"] for each in restored] == titles
+
+
+def kill_a_writer(data: Path) -> None:
+    """Write a chat into the log, and die before it is written back."""
+    code = (
+        "import os, sys; from pathlib import Path; from rdchat.chat.store import ConversationStore\n"
+        "ConversationStore.open(Path(sys.argv[1])).create_conversation('Cake')\n"
+        "os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(data / "conversations.db")], check=True)
+    assert (data / "conversations.db-wal").stat().st_size > 0
+
+
+@needs_root
+def test_chats_in_a_folder_that_may_not_be_written_are_read() -> None:
+    with folder_for_all() as place:
+        for name in ("first", "second"):
+            (place / name / "data").mkdir(parents=True)
+            (place / name / "out").mkdir()
+            store_in(place / name / "data")
+        for path in ((place / "second"), *(place / "second").rglob("*")):
+            os.chown(path, OTHER_USER, OTHER_USER)
+        (place / "second" / "data" / "conversations.db").chmod(0o400)
+        (place / "second" / "data").chmod(0o500)
+        command = [sys.executable, "-c", COMMANDS, str(place / "first"), str(place / "second")]
+        told = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert told.stdout.splitlines()[-1:] == ["[0, 0, 0, 0, 0]"], told.stderr
+        assert (place / "second" / "out" / "b.zip").exists()

@@ -1,0 +1,203 @@
+"""Folders and files of rdchat's are closed to the other users of the machine, and nothing else is changed."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rdchat.errors import StorageError
+from rdchat.files import privacy
+from rdchat.files.privacy import is_private, mend, persons_umask, private_folder, with_persons_umask, write_privately
+from tests.users import BECOME_ANOTHER, OTHER_USER, folder_for_all, modes, needs_root
+
+LOOK = f"""
+import sys
+{BECOME_ANOTHER}
+for path in sys.argv[1:]:
+    try:
+        open(path).close()
+        print("open")
+    except PermissionError:
+        print("closed")
+"""
+
+
+@pytest.fixture(autouse=True)
+def usual_umask(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    before = os.umask(0o022)
+    monkeypatch.setattr(privacy, "_before", -1)
+    yield
+    os.umask(before)
+
+
+def old_folder(place: Path) -> Path:
+    """Return a data folder as earlier versions left it."""
+    (place / "data" / "logs").mkdir(parents=True)
+    for name in ("conversations.db", "conversations.db-wal", "settings.json", "logs/rdchat.log"):
+        (place / "data" / name).write_text("said")
+    (place / "data" / "own").write_text("")
+    (place / "data" / "own").chmod(0o700)
+    return place / "data"
+
+
+@needs_root
+def test_what_an_earlier_version_left_open_is_closed_to_another_user() -> None:
+    with folder_for_all() as place:
+        data = old_folder(place)
+        look = [sys.executable, "-c", LOOK, str(data / "conversations.db"), str(data / "logs" / "rdchat.log")]
+        assert subprocess.run(look, capture_output=True, text=True, check=True).stdout == "open\nopen\n"
+        mend(data, default=True)
+        assert subprocess.run(look, capture_output=True, text=True, check=True).stdout == "closed\nclosed\n"
+        data.chmod(0o755)  # the files by themselves, too
+        (data / "logs").chmod(0o755)
+        assert subprocess.run(look, capture_output=True, text=True, check=True).stdout == "closed\nclosed\n"
+
+
+def test_only_the_rights_of_others_are_taken(tmp_path: Path) -> None:
+    data = old_folder(tmp_path)
+    (data / "kept").mkdir()
+    (data / "kept").chmod(0o555)
+    mend(data, default=True)
+    assert modes(data) == {
+        ".": "700",
+        "conversations.db": "600",
+        "conversations.db-wal": "600",
+        "settings.json": "600",
+        "own": "700",
+        "logs": "700",
+        "logs/rdchat.log": "600",
+        "kept": "500",
+    }
+
+
+def test_links_are_not_followed_and_a_file_with_two_names_is_left(tmp_path: Path) -> None:
+    data, outside = old_folder(tmp_path), tmp_path / "outside"
+    (outside / "inner").mkdir(parents=True)
+    for name in ("file", "inner/file", "twice"):
+        (outside / name).write_text("of others")
+    before = modes(outside)
+    (data / "folder").symlink_to(outside)
+    (data / "file").symlink_to(outside / "file")
+    (data / "nowhere").symlink_to(data / "missing")
+    (data / "circle").symlink_to(data)
+    (data / "twice").hardlink_to(outside / "twice")
+    mend(data, default=True)
+    assert modes(outside) == before
+
+
+def test_a_data_folder_that_is_a_link_is_closed_where_it_lies(tmp_path: Path) -> None:
+    data = old_folder(tmp_path)
+    (tmp_path / "link").symlink_to(data)
+    mend(tmp_path / "link", default=True)
+    assert modes(data)["."] == "700"
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o1755])
+def test_a_folder_that_is_shared_by_all_is_left_alone(tmp_path: Path, mode: int) -> None:
+    data = old_folder(tmp_path)
+    data.chmod(mode)
+    before = modes(data)
+    mend(data, default=True)
+    assert modes(data) == before
+
+
+@pytest.mark.parametrize("home", ["data", "data/logs"])
+def test_the_home_of_a_person_is_left_alone(tmp_path: Path, home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = old_folder(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / home))
+    before = modes(data)
+    mend(data, default=True)
+    assert modes(data) == before
+
+
+@needs_root
+def test_what_is_anothers_is_left_alone(tmp_path: Path) -> None:
+    data = old_folder(tmp_path)
+    os.chown(data / "settings.json", OTHER_USER, OTHER_USER)
+    mend(data, default=True)
+    assert (modes(data)["settings.json"], modes(data)["conversations.db"]) == ("644", "600")
+    os.chown(data, OTHER_USER, OTHER_USER)
+    data.chmod(0o755)
+    mend(data, default=True)
+    assert modes(data)["."] == "755"
+
+
+def test_what_is_to_be_looked_at_first_is_left_alone(tmp_path: Path) -> None:
+    data = old_folder(tmp_path)
+    (data / "logs").chmod(0o777)
+    mend(data, default=True, but=data / "logs")
+    assert (modes(data)["logs"], modes(data)["settings.json"]) == ("777", "600")
+
+
+def test_a_folder_that_a_person_named_is_closed_if_it_is_for_rdchat_alone(tmp_path: Path) -> None:
+    data = old_folder(tmp_path)
+    before = modes(data)
+    mend(data, default=False)
+    assert modes(data) == before  # there is a file of the person's: others may need it
+    (data / "own").unlink()
+    (data / ".DS_Store").touch()
+    mend(data, default=False)
+    assert set(modes(data).values()) == {"600", "700"}
+
+
+def test_what_is_no_folder_is_left_alone(tmp_path: Path) -> None:
+    """As with RDCHAT_CACHE_DIR=/dev/null, by root."""
+    (tmp_path / "device").touch()
+    mend(tmp_path / "device", default=True)
+    assert modes(tmp_path)["device"] == "644"
+
+
+def test_nothing_there_is_nothing_to_mend(tmp_path: Path) -> None:
+    mend(tmp_path / "missing", default=True)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    mend(tmp_path / "circle", default=True)
+
+
+def test_what_is_written_is_private_but_for_what_is_the_persons(tmp_path: Path) -> None:
+    assert persons_umask() == -1
+    with with_persons_umask():
+        (tmp_path / "before").touch()
+    write_privately()
+    write_privately()  # as a command that a child's entry point runs
+    (tmp_path / "ours").touch()
+    with with_persons_umask():
+        (tmp_path / "theirs").touch()
+    (tmp_path / "ours too").touch()
+    assert persons_umask() == 0o022
+    found = modes(tmp_path)
+    del found["."]
+    assert found == {"before": "644", "ours": "600", "theirs": "644", "ours too": "600"}
+
+
+def test_a_private_folder_is_made_once(tmp_path: Path) -> None:
+    folder = private_folder(tmp_path / "above" / "folder")
+    assert is_private(folder)
+    assert private_folder(folder) == folder
+
+
+def test_a_folder_that_others_could_only_read_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "copied").mkdir()
+    assert is_private(private_folder(tmp_path / "copied"))
+
+
+def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o770)
+    (tmp_path / "private").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "private")
+    (tmp_path / "file").touch(mode=0o600)
+    for name in ("open", "link", "file"):
+        with pytest.raises(StorageError, match="another user of this machine may have put something into it"):
+            private_folder(tmp_path / name)
+
+
+@needs_root
+def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "planted").mkdir(mode=0o700)
+    os.chown(tmp_path / "planted", OTHER_USER, OTHER_USER)
+    with pytest.raises(StorageError, match="another user"):
+        private_folder(tmp_path / "planted")

@@ -1,0 +1,173 @@
+"""What another user of the machine could try: to read, to answer for the window, to have code run. Needs root."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from rdchat.files.file_lock import FileLock
+from rdchat.services.app.instance_socket import place_to_listen
+from tests.hostile.command_runner import environment_of, fresh
+from tests.hostile.results import Result
+from tests.hostile.samples import BUILD, samples
+from tests.users import OTHER_USER, folder_for_all, modes
+
+_PATIENCE_S = 60.0
+_CHATS = [
+    {
+        "title": "A secret",
+        "mapping": {
+            "a": {
+                "id": "a",
+                "message": {"id": "a", "author": {"role": "user"}, "content": {"content_type": "text", "parts": ["x"]}},
+                "parent": None,
+                "children": [],
+            }
+        },
+        "current_node": "a",
+    }
+]
+_ANSWERS = {
+    "nothing": b"",
+    "garbage": b"\xff\xfe\0garbage\n",
+    "done, and nothing with it": b'{"done": {}}\n',
+    "done, with a number": b'{"done": {"database": 7, "settings": ""}}\n',
+    "lines without end": b"x" * (6 << 20),
+    "nested too deeply": b"[" * 200_000 + b"\n",
+}
+_PLANTED = '#include <cstdio>\n__attribute__((constructor)) static void run() { fopen(MARK, "w"); }\n'
+
+type _Faults = list[str]
+
+
+def other_users() -> Iterator[tuple[str, Callable[[], Result]]]:
+    """Yield names of cases, and what does each; none where this user cannot become another one."""
+    if os.geteuid() != 0:
+        return
+    for umask in (0o022, 0o002, 0):
+        yield f"reads what a person with umask {umask:03o} said", partial(_timed, partial(_reads, umask))
+    for name, answer in _ANSWERS.items():
+        yield f"a window that answers {name}", partial(_timed, partial(_answers, answer))
+    yield "a folder for the socket that was planted", partial(_timed, _planted_socket)
+    yield "a kernel of MLX's that was planted", partial(_timed, _planted_kernel)
+
+
+def run_case(name: str, case: Callable[[], Result]) -> Result:
+    """Run one of them under its name."""
+    result = case()
+    return Result("users", name, result.faults, result.seconds)
+
+
+def _timed(case: Callable[[], _Faults]) -> Result:
+    began = time.monotonic()
+    return Result("users", "", tuple(case()), round(time.monotonic() - began, 2))
+
+
+def _rdchat(place: Path, *arguments: object, umask: int = 0o022, **more: str) -> "subprocess.CompletedProcess[str]":
+    environment = environment_of(place / "audit") | {
+        "RDCHAT_DATA_DIR": str(place / "data"), "RDCHAT_CACHE_DIR": str(place / "cache"), "TMPDIR": "", **more,
+    }  # fmt: skip
+    command = [sys.executable, "-m", "rdchat", *map(str, arguments)]
+    return subprocess.run(
+        command, env=environment, umask=umask, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+    )
+
+
+def _reads(umask: int) -> _Faults:
+    with folder_for_all(0o700) as place:
+        (place / "conversations.json").write_text(json.dumps(_CHATS))
+        (place / "conversations.json").chmod(0o600)
+        for arguments in (
+            ("chats", "import", place / "conversations.json"),
+            ("chats", "export", "--json", place / "chats.json"),
+            ("chats", "export", "--markdown", place / "chats"),
+            ("chats", "backup", place / "b.zip"),
+            ("ask", "--model", samples() / "model", "--max-tokens", 4, "--temperature", 0, "Hello"),
+        ):
+            done = _rdchat(place, *arguments, umask=umask)
+            if done.returncode:
+                return [f"{arguments[:2]}: {done.stderr.strip()[:200]}"]
+        # the hook that watches processes of the corpus writes its own file
+        found = {name: mode for name, mode in modes(place).items() if int(mode, 8) & 0o077 and name != "audit"}
+    return [f"open to others: {name} {mode}" for name, mode in found.items()]
+
+
+def _answers(answer: bytes) -> _Faults:
+    """Have a process in the window's place take a command, and answer so."""
+    place = fresh(BUILD / "users")
+    (place / "data").mkdir()
+    (place / "b.zip").write_text("")
+    lock = FileLock(place / "data" / "conversations.db.lock")
+    path = place_to_listen(place / "data")
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        thread = threading.Thread(target=_give, args=(listening, answer), daemon=True)
+        thread.start()
+        done = _rdchat(place, "chats", "restore", place / "b.zip")
+    path.unlink(missing_ok=True)
+    lock.release()
+    faults = [] if done.returncode == 1 and not done.stdout else [f"status {done.returncode}, said {done.stdout[:100]}"]
+    if done.stderr.count("\n") != 1 or "unexpected" in done.stderr:
+        faults.append(f"not one plain line: {done.stderr[:200]}")
+    return faults
+
+
+def _give(listening: socket.socket, answer: bytes) -> None:
+    connection, _ = listening.accept()
+    with connection:
+        connection.recv(100_000)
+        try:
+            connection.sendall(answer)
+        except ConnectionError:  # it has heard enough
+            return
+
+
+def _planted_socket() -> _Faults:
+    """Another user makes both folders first; the window's process must not listen there, nor a command ask there."""
+    with folder_for_all(0o1777) as shared:
+        planted = shared / "runtime"
+        planted.mkdir(mode=0o777)
+        planted.chmod(0o777)
+        os.chown(planted, OTHER_USER, OTHER_USER)
+        code = (
+            "import sys; from pathlib import Path; from rdchat.services.app.instance_socket import place_to_listen\n"
+            "print(place_to_listen(Path(sys.argv[1])))"
+        )
+        environment = environment_of(shared / "audit") | {"XDG_RUNTIME_DIR": str(planted)}
+        command = [sys.executable, "-c", code, str(shared)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        listens = Path(done.stdout.strip() or "/nowhere").parent
+        return [f"it listens in {listens}"] if done.returncode or listens == planted else []
+
+
+def _planted_kernel() -> _Faults:
+    """Put libraries under all names that a reply has asked for into the folder that all users share."""
+    place = fresh(BUILD / "users")
+    ask = ("ask", "--model", samples() / "model", "--max-tokens", 4, "--temperature", 0, "Hello")
+    with folder_for_all(0o1777) as shared:
+        first = _rdchat(place, *ask, TMPDIR=str(shared))
+        kernels = place / "cache" / "kernels"
+        names = [path.relative_to(kernels) for path in kernels.glob("mlx/*/cpu/lib*.so")]
+        if first.returncode or not names:
+            return [f"no kernels: {first.stderr.strip()[:200]}"]
+        (place / "planted.cpp").write_text(_PLANTED)
+        library = place / "planted.so"
+        mark = f'-DMARK="{place / "mark"}"'
+        subprocess.run(["g++", "-shared", "-fPIC", mark, place / "planted.cpp", "-o", library], check=True)
+        for name in names:
+            (shared / name).parent.mkdir(parents=True, exist_ok=True)
+            (shared / name).write_bytes(library.read_bytes())
+            os.chown(shared / name, OTHER_USER, OTHER_USER)
+            (kernels / name).unlink()
+        second = _rdchat(place, *ask, TMPDIR=str(shared))
+        faults = ["another user's library was run"] if (place / "mark").exists() else []
+        same = (second.returncode, second.stdout) == (0, first.stdout)
+        return faults + ([] if same else [f"another reply: {second.stderr.strip()[:200]}"])

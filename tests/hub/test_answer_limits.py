@@ -1,0 +1,175 @@
+"""No answer of a hub takes more than its share of memory, of time and of pages."""
+
+import gzip
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from rdchat.hub import hub_client
+from rdchat.hub.answer_limits import AnswerLimits
+from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.hub_api import HubApi
+from rdchat.hub.hub_errors import HubError, TemporaryHubError
+from rdchat.hub.tokens import Tokens
+from tests.hub.downloading import NAME, download, small_files
+from tests.hub.hostile_answers import (
+    HEAD,
+    endless_list,
+    gzip_bomb,
+    long_json,
+    raw,
+    slow,
+    slow_headers,
+)
+from tests.hub.hub_contents import Fault
+from tests.hub.hub_server import HubServer
+
+COMMIT = "0" * 40
+QUESTIONS: dict[str, Callable[[HubApi], object]] = {
+    "search": lambda api: api.search("small"),
+    "files": lambda api: api.all_files(NAME),
+    "commits": lambda api: api.commits(NAME),
+    "account": lambda api: api.account(),
+}
+_SOCKETS = 2**23  # bytes that may lie in buffers between the two
+
+
+@pytest.fixture
+def question(request: pytest.FixtureRequest) -> Callable[[HubApi], object]:
+    return QUESTIONS[request.param]
+
+
+each_question = pytest.mark.parametrize("question", QUESTIONS, indirect=True)
+
+
+def api_of(**limits: float) -> HubApi:
+    return HubApi(Tokens().access(find_endpoint()), AnswerLimits(**limits))  # type: ignore[arg-type]  # numbers
+
+
+@contextmanager
+def little_memory(most: int = 150_000_000) -> Iterator[None]:
+    """Check that Python's objects never take more than so many bytes."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
+
+
+@each_question
+def test_gigabytes_of_json_are_given_up(hub: HubServer, question: Callable[[HubApi], object]) -> None:
+    hub.api_faults = [long_json()]
+    with little_memory(), pytest.raises(HubError, match="answers with more than 17 MB"):
+        question(api_of())
+    assert hub.sent[""] < AnswerLimits().bytes + _SOCKETS
+
+
+@each_question
+def test_what_unpacks_to_gigabytes_is_given_up(hub: HubServer, question: Callable[[HubApi], object]) -> None:
+    hub.api_faults = [gzip_bomb()]
+    with little_memory(), pytest.raises(HubError, match="answers with more than 17 MB"):
+        question(api_of())
+
+
+def test_json_of_more_values_than_any_answer_has_is_given_up(hub: HubServer) -> None:
+    hub.api_faults = [Fault(status=200, body=b"[" + b"[]," * 1_000_000 + b"1]")]
+    with little_memory(), pytest.raises(HubError, match="no hub's answer"):
+        api_of().search("small")
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 100_000, b"\xff", b"", b"[", b"NaN", b"1" * 10_000])
+@each_question
+def test_json_that_is_none_is_said(hub: HubServer, question: Callable[[HubApi], object], body: bytes) -> None:
+    hub.api_faults = [Fault(status=200, body=body)]
+    with pytest.raises(HubError, match="no hub's answer"):
+        question(api_of())
+
+
+@each_question
+@pytest.mark.parametrize("fault", [slow, slow_headers])
+def test_a_byte_a_second_ends(
+    hub: HubServer, question: Callable[[HubApi], object], fault: Callable[[HubServer], Fault]
+) -> None:
+    hub.api_faults = [fault(hub)]
+    with pytest.raises(TemporaryHubError, match="takes too long to answer"):
+        question(api_of(seconds=0.2))
+
+
+@pytest.mark.parametrize("itself", [True, False])
+def test_a_list_without_end_ends(hub: HubServer, itself: bool) -> None:
+    hub.api_faults = endless_list(hub, 1000, itself)
+    with pytest.raises(HubError, match="gives a list that does not end"):
+        api_of().search("small")
+    assert len(hub.requests) <= AnswerLimits().pages
+
+
+def test_all_pages_together_have_one_limit_of_time(hub: HubServer) -> None:
+    hub.api_faults = endless_list(hub, 1000, itself=False)
+    hub.before_api = lambda _path: hub.closing.wait(0.1)
+    with pytest.raises(TemporaryHubError, match="takes too long to answer"):
+        api_of(seconds=0.3).search("small")
+
+
+def test_a_list_of_several_pages_is_read_as_far_as_it_is_wanted(hub: HubServer) -> None:
+    page = b'[{"id": "org/model-%d"}, {"id": "org/other-%d"}]'
+    for number in range(3):
+        headers = {"Link": f'<{hub.url}/api/models?cursor={number}>; rel="next"'}
+        hub.api_faults.append(Fault(status=200, body=page % (number, number), headers=headers))
+    found = api_of().search("small", limit=3)
+    assert [model.repository for model in found] == ["org/model-0", "org/other-0", "org/model-1"]
+    assert len(hub.requests) == 2
+
+
+@pytest.mark.parametrize("status", [b"302 Found\r\nLocation: /api/whoami-v2", b"404 Not Found", b"500 Oh"])
+def test_what_comes_with_a_refusal_is_not_read(hub: HubServer, status: bytes) -> None:
+    hub.api_faults = [long_json(status)]
+    with little_memory(), pytest.raises(HubError):
+        api_of().search("small")
+    assert hub.sent[""] < _SOCKETS
+
+
+@pytest.mark.parametrize("fault", [long_json, gzip_bomb])
+def test_only_the_beginning_of_a_card_is_read(hub: HubServer, fault: Callable[[], Fault]) -> None:
+    commit = hub.add(NAME, small_files())
+    hub.fault("README.md", fault())
+    with little_memory():
+        assert len(api_of().card(NAME, commit)) == 200_000
+    assert hub.sent[""] < _SOCKETS
+
+
+def test_a_card_that_comes_a_byte_a_second_ends(hub: HubServer) -> None:
+    commit = hub.add(NAME, small_files())
+    hub.fault("README.md", slow(hub))
+    with pytest.raises(TemporaryHubError, match="takes too long to answer"):
+        api_of(seconds=0.2).card(NAME, commit)
+
+
+@pytest.mark.parametrize("coding", [b"br", b"zstd", b"gzip, gzip", b"\xff"])
+def test_a_form_that_was_not_asked_for_is_refused(hub: HubServer, coding: bytes) -> None:
+    hub.api_faults = [raw(lambda: [HEAD, b"Content-Encoding: " + coding + b"\r\n\r\n[]"])]
+    with pytest.raises(HubError, match="in a compressed form that rdchat did not ask for"):
+        api_of().search("small")
+
+
+@pytest.mark.parametrize("end", [20, -4])
+def test_an_answer_in_gzip_is_read_and_one_that_is_cut_is_said(hub: HubServer, end: int) -> None:
+    body = gzip.compress(b"[]" + b" " * 2_000)
+    packed = HEAD + b"Content-Encoding: gzip\r\n\r\n"
+    hub.api_faults = [raw(lambda: [packed, body]), raw(lambda: [packed, body[:end]])]
+    assert api_of().search("small") == ()
+    with pytest.raises(TemporaryHubError, match="stopped answering"):
+        api_of().search("small")
+
+
+def test_headers_of_a_file_that_come_a_byte_a_second_end(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.add(NAME, small_files())
+    hub.fault("config.json", *[slow_headers(hub)] * 2)
+    monkeypatch.setattr(hub_client, "_OPENING_S", 0.2)
+    began = time.monotonic()
+    with pytest.raises(HubError, match="takes too long to answer"):
+        download(tries=2)
+    assert time.monotonic() - began < 10

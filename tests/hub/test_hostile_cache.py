@@ -1,0 +1,349 @@
+"""What strangers left in the hub's cache and in the trash: nothing waits for ever, and no other file is touched."""
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from rdchat.errors import RdchatError
+from rdchat.hub import trash
+from rdchat.hub.cache_layout import cached_repositories
+from rdchat.hub.checksums import checksum, is_intact
+from rdchat.hub.deleting import delete, plan_deletion
+from rdchat.hub.downloads.download_record import discard, records_of, unfinished_downloads
+from rdchat.hub.downloads.repository_lock import RepositoryLock
+from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.hub_api import HubApi
+from rdchat.hub.known_files import is_safe_name
+from rdchat.hub.tokens import Tokens
+from rdchat.hub.verifying import verify_cached, verify_folder
+from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
+from tests.hub.hub_server import HubServer, git_sha1, sha256
+
+COMMIT = "c" * 40
+WEIGHTS = "model.safetensors"
+
+Odd = Callable[[Path], object]
+ODD_PLACES: dict[str, Odd] = {
+    "a named pipe": os.mkfifo,
+    "a link to /dev/zero": lambda path: path.symlink_to("/dev/zero"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a folder": lambda path: path.mkdir(),
+    "a link nowhere": lambda path: path.symlink_to("/nowhere/at/all"),
+}
+each_odd = pytest.mark.parametrize("odd", ODD_PLACES.values(), ids=ODD_PLACES)
+DEEP = "[" * 100_000
+
+
+@pytest.fixture
+def precious(tmp_path: Path) -> Path:
+    """A file of the person's, outside the cache."""
+    path = tmp_path / "precious"
+    path.write_text("precious")
+    return path
+
+
+def write_record(**changes: object) -> Path:
+    fields = {
+        "repository": NAME,
+        "revision": "main",
+        "commit": COMMIT,
+        "files": [["a.json", 3, "a" * 40]],
+        "left_out": [],
+        "gguf": "",
+        "checked": [],
+    }
+    path = cached().work / f"download-{COMMIT}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(fields | changes).replace("Infinity", "1e999"))
+    return path
+
+
+# Records
+
+
+def test_a_record_that_names_other_files_as_checked_deletes_none_of_them(hub: HubServer, precious: Path) -> None:
+    cached().blobs.mkdir(parents=True)
+    other = cached().blobs / ("b" * 40)
+    other.write_text("of another program")
+    write_record(checked=[os.path.relpath(precious, cached().blobs), str(precious), "b" * 40])
+    cached().work.joinpath(f"download-{COMMIT}.checked").write_text(f"{precious}\n../../../precious\n{'b' * 40}\n")
+    discard(cached())
+    assert precious.read_text() == "precious"
+    assert other.exists()
+    assert records_of(cached()) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"files": [["a.json", float("inf"), "a" * 40]]},
+        {"files": [["a.json", -1, "a" * 40]]},
+        {"files": [["a.json", 10**30, "a" * 40]]},
+        {"files": [["a.json", "many", "a" * 40]]},
+        {"files": [["a.json", 3, "../../x"]]},
+        {"files": [["a.json", 3, "a" * 40], ["A.JSON", 3, "b" * 40]]},
+        {"files": [["a\ud800.json", 3, "a" * 40]]},
+        {"files": [["a" * 190 + "\u20ac" * 10 + ".json", 3, "a" * 40]]},
+        {"files": 1},
+        {"files": [[]]},
+        {"checked": None},
+        {"left_out": 5},
+        {"commit": "../evil"},
+        {"revision": "../../evil"},
+    ],
+)
+def test_a_record_that_cannot_be_is_none(hub: HubServer, changes: dict[str, object]) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    write_record(**changes)
+    assert records_of(cached()) == []
+    assert list(unfinished_downloads()) == []
+    check_whole(download()[0], files)
+
+
+@each_odd
+def test_odd_things_in_the_place_of_records_are_none(hub: HubServer, odd: Odd) -> None:
+    files = small_files()
+    commit = hub.add(NAME, files)
+    cached().work.mkdir(parents=True)
+    for name in (f"download-{commit}.json", f"download-{'d' * 40}.json", f"download-{'e' * 40}.checked"):
+        odd(cached().work / name)
+    assert records_of(cached()) == []
+    with suppress(RdchatError):  # where the record's place cannot be taken, in words
+        check_whole(download()[0], files)
+
+
+def test_deeply_nested_files_beside_downloads_are_none(hub: HubServer) -> None:
+    files = small_files()
+    commit = hub.add(NAME, files)
+    cached().work.mkdir(parents=True)
+    for name in (f"download-{commit}.json", f"{sha256(files[WEIGHTS])}.json", "lock"):
+        (cached().work / name).write_text(DEEP)
+    (cached().work / f"{sha256(files[WEIGHTS])}.part").write_text("x")
+    check_whole(download()[0], files)
+
+
+# Bytes on their way
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_a_partial_file_that_leads_elsewhere_is_not_written(
+    hub: HubServer, precious: Path, link: Callable[[Path, Path], None]
+) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    digest = sha256(files[WEIGHTS])
+    cached().work.mkdir(parents=True)
+    link(cached().work / f"{digest}.part", precious)
+    facts = {"etag": f'"store-{digest}"', "size": len(files[WEIGHTS])}
+    (cached().work / f"{digest}.json").write_text(json.dumps(facts))
+    check_whole(download()[0], files)
+    assert precious.read_text() == "precious"
+
+
+def test_a_lock_that_leads_elsewhere_is_not_written(hub: HubServer, precious: Path) -> None:
+    hub.add(NAME, small_files())
+    cached().work.mkdir(parents=True)
+    (cached().work / "lock").symlink_to(precious)
+    with pytest.raises(RdchatError, match="cannot write to its folder"):
+        download()
+    assert precious.read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    "said", [DEEP, '{"pid": 1e999, "started": 0}', '{"pid": 1, "started": 1' + "0" * 400 + "}", '{"pid": -1}', "[]"]
+)
+def test_what_a_lock_says_may_be_anything(hub: HubServer, said: str) -> None:
+    cached().work.mkdir(parents=True)
+    (cached().work / "lock").write_text(said)
+    with RepositoryLock(cached()):
+        pass
+
+
+def test_a_lock_that_is_a_pipe_waits_for_nobody(hub: HubServer) -> None:
+    cached().work.mkdir(parents=True)
+    os.mkfifo(cached().work / "lock")
+    with RepositoryLock(cached()):
+        pass
+
+
+def test_templates_are_not_put_into_a_folder_that_a_link_leads_to(hub: HubServer, tmp_path: Path) -> None:
+    name = "additional_chat_templates/tools.jinja"
+    commit = hub.add(NAME, small_files() | {name: b"new"})
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "tools.jinja").write_text("precious")
+    snapshot = cached().snapshots / commit
+    snapshot.mkdir(parents=True)
+    (snapshot / "additional_chat_templates").symlink_to(elsewhere)
+    with pytest.raises(RdchatError, match="is a link, where a folder belongs"):
+        download()
+    assert (elsewhere / "tools.jinja").read_text() == "precious"
+
+
+# References
+
+
+@each_odd
+def test_a_reference_that_is_no_file_is_none(hub: HubServer, odd: Odd) -> None:
+    (cached().folder / "refs").mkdir(parents=True)
+    odd(cached().reference("main"))
+    assert cached().commit_of("main") == ""
+    assert cached().references() == {}
+    with pytest.raises(RdchatError, match="is not in the Hugging Face cache"):
+        plan_deletion(cached())
+
+
+@pytest.mark.parametrize("said", ["../../..", "/etc", ".", "x" * 10_000, "\n", "\x00", "é", ""])
+def test_a_reference_that_says_something_else_leads_nowhere(hub: HubServer, precious: Path, said: str) -> None:
+    cached().reference("main").parent.mkdir(parents=True)
+    cached().reference("main").write_text(said)
+    with pytest.raises(RdchatError, match="is not in the Hugging Face cache"):
+        plan_deletion(cached())
+    with pytest.raises(RdchatError, match="is not in the Hugging Face cache"):
+        verify_cached(cached(), cached().commit_of("main"), HubApi(Tokens().access(find_endpoint())))
+
+
+# Verifying
+
+
+@each_odd
+@pytest.mark.parametrize("online", [True, False])
+def test_odd_blobs_are_damaged_and_are_not_waited_for(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch, odd: Odd, online: bool
+) -> None:
+    hub.add(NAME, small_files() | {"empty.json": b""})
+    folder, _ = download()
+    for data in (small_files()[WEIGHTS], b""):
+        blob = cached().blobs / (sha256(data) if data else git_sha1(data))
+        blob.unlink()
+        odd(blob)
+    if not online:
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    verdict = verify_cached(cached(), folder.name, HubApi(Tokens().access(find_endpoint())))
+    assert {*verdict.damaged, *verdict.astray} == {WEIGHTS, "empty.json"}
+    assert not verdict.is_whole
+
+
+def test_odd_files_of_another_programs_folder_are_damaged(hub: HubServer, tmp_path: Path) -> None:
+    hub.add(NAME, small_files() | {"empty.json": b""})
+    folder = tmp_path / "studio"
+    folder.mkdir()
+    for name, data in small_files().items():
+        (folder / name).write_bytes(data)
+    (folder / "empty.json").symlink_to("/dev/zero")
+    (folder / "loop").symlink_to(folder)
+    os.mkfifo(folder / "pipe")
+    verdict = verify_folder(NAME, folder, HubApi(Tokens().access(find_endpoint())))
+    assert verdict.damaged == ("empty.json",)
+
+
+@each_odd
+def test_checksums_of_what_is_no_file_are_none(tmp_path: Path, odd: Odd) -> None:
+    odd(tmp_path / "odd")
+    assert checksum(tmp_path / "odd", 40) == ""
+    assert not is_intact(tmp_path / "odd", 0, git_sha1(b""))
+
+
+# Deleting and putting back
+
+
+def test_deleting_what_is_a_link_takes_the_link_alone(hub: HubServer, tmp_path: Path) -> None:
+    hub.add(NAME, small_files())
+    download()
+    elsewhere = tmp_path / "another disk"
+    cached().folder.rename(elsewhere)
+    cached().folder.symlink_to(elsewhere)
+    trashed = delete(plan_deletion(cached()))
+    assert trashed is not None
+    assert not os.path.lexists(cached().folder)
+    assert trash.empty(cached().folder.parent) >= 0
+    assert list(cached_repositories()) == []
+    assert len(list((elsewhere / "snapshots").iterdir())) == 1
+
+
+def entry_of(base: Path, **changes: object) -> Path:
+    """Write an entry of rdchat's own trash."""
+    entry = base / ".rdchat-trash" / "1-evil"
+    entry.mkdir(parents=True)
+    (entry / "0").write_text("evil")
+    journal = {"name": "model", "deleted": 1e9, "moved": ["a"]} | changes
+    (entry / "moved.json").write_text(json.dumps(journal).replace("Infinity", "1e999"))
+    return entry
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"deleted": float("inf")},
+        {"deleted": float("nan")},
+        {"deleted": 1e300},
+        {"deleted": -1},
+        {"deleted": "yesterday"},
+        {"place": "/srv/trashy-novels/model", "size": 1},
+        {"place": "Trash/model", "size": 1},
+        {"place": "/Trash/../home", "size": 1},
+        {"place": "/Trash/files/x", "size": float("inf")},
+        {"place": 5, "size": 1},
+    ],
+)
+def test_a_journal_that_cannot_be_hides_no_other(tmp_path: Path, changes: dict[str, object]) -> None:
+    (tmp_path / "good").write_text("good")
+    assert trash.move_to_trash("good", tmp_path, [tmp_path / "good"]) is not None
+    entry_of(tmp_path, **changes)
+    assert [model.name for model in trash.trashed_models(tmp_path)] == ["good"]
+
+
+@pytest.mark.parametrize("moved", ["ab", {"a": 1}, [1], ["../a"], ["/a"], None, [["a"]]])
+def test_a_journal_of_odd_places_puts_nothing_back(tmp_path: Path, moved: object) -> None:
+    entry_of(tmp_path, moved=moved)
+    (model,) = trash.trashed_models(tmp_path)
+    with pytest.raises(RdchatError, match="cannot be restored"):
+        trash.restore(model)
+    assert [path.name for path in tmp_path.iterdir()] == [".rdchat-trash"]
+
+
+def test_nothing_is_put_back_through_a_link(tmp_path: Path) -> None:
+    base, elsewhere = tmp_path / "base", tmp_path / "elsewhere"
+    base.mkdir()
+    elsewhere.mkdir()
+    (base / "folder").symlink_to(elsewhere)
+    entry_of(base, moved=["folder/a"])
+    (model,) = trash.trashed_models(base)
+    with pytest.raises(RdchatError, match="leads elsewhere"):
+        trash.restore(model)
+    assert list(elsewhere.iterdir()) == []
+
+
+@each_odd
+def test_an_odd_journal_is_none(tmp_path: Path, odd: Odd) -> None:
+    entry = entry_of(tmp_path)
+    (entry / "moved.json").unlink()
+    odd(entry / "moved.json")
+    assert trash.trashed_models(tmp_path) == []
+
+
+def test_an_entry_that_is_a_link_is_none(tmp_path: Path) -> None:
+    entry = entry_of(tmp_path / "other")
+    (tmp_path / "base" / ".rdchat-trash").mkdir(parents=True)
+    (tmp_path / "base" / ".rdchat-trash" / "1-link").symlink_to(entry)
+    assert trash.trashed_models(tmp_path / "base") == []
+    trash.empty(tmp_path / "base")
+    assert (entry / "0").read_text() == "evil"
+
+
+# Names
+
+
+@pytest.mark.parametrize("name", ["a\ud800.json", "\udfff", "\u20ac" * 100 + ".json", "../a.json", "a\x1b[31m.json"])
+def test_names_that_no_disk_takes_are_left_out(hub: HubServer, name: str) -> None:
+    assert not is_safe_name(name)
+    files = small_files()
+    commit = hub.add(NAME, files)
+    hub.repositories[NAME].commits[commit] = files | {"odd.json": random_bytes(10)}
+    hub.repositories[NAME].told["odd.json"] = {"rfilename": name}
+    check_whole(download()[0], files)

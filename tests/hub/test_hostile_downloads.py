@@ -1,0 +1,206 @@
+"""Downloads from a hub that lies about its files, over a clock that jumps, with a process that talks nonsense."""
+
+import json
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rdchat import host
+from rdchat.errors import RdchatError
+from rdchat.hub.downloads import download_record
+from rdchat.hub.downloads.download import Download, DownloadState
+from rdchat.hub.downloads.download_process import DownloadProcess
+from rdchat.hub.downloads.download_record import records_of
+from rdchat.hub.hub_errors import HubError
+from rdchat.hub.tokens import Tokens
+from tests.hub.downloading import (
+    LIMITS,
+    NAME,
+    cached,
+    check_nothing_installed,
+    check_whole,
+    download,
+    random_bytes,
+    small_files,
+)
+from tests.hub.hostile_answers import HEAD, raw
+from tests.hub.hub_server import Fault, HubServer, sha256
+
+WEIGHTS = "model.safetensors"
+
+
+def tell_size(hub: HubServer, size: int) -> None:
+    """Have the API tell another size of the weights."""
+    digest = sha256(small_files()[WEIGHTS])
+    hub.repositories[NAME].told[WEIGHTS] = {"size": size, "lfs": {"size": size, "sha256": digest}}
+
+
+@pytest.mark.parametrize("size", [0, 1, 399_999, 400_001, 10**6])
+def test_a_size_that_is_not_the_files_is_said(hub: HubServer, size: int) -> None:
+    hub.add(NAME, small_files())
+    tell_size(hub, size)
+    with pytest.raises(HubError, match="has another model"):
+        download()
+    check_nothing_installed()
+
+
+@pytest.mark.parametrize("size", [0, 399_999, 400_001])
+def test_a_size_that_is_not_the_files_is_said_where_the_server_tells_none(hub: HubServer, size: int) -> None:
+    hub.add(NAME, small_files())
+    tell_size(hub, size)
+    hub.fault(WEIGHTS, *[raw(lambda: [HEAD, b"\r\n", small_files()[WEIGHTS]])] * 10)
+    with pytest.raises(HubError, match=r"sends more of model|The connection was lost"):
+        download()
+    check_nothing_installed()
+    assert not (cached().blobs / sha256(small_files()[WEIGHTS])).exists()
+
+
+@pytest.mark.parametrize("size", [2**49, 2**50 + 1, -1, 10**400, True, None, "400000", [1]])
+def test_a_size_that_no_disk_has_is_said(hub: HubServer, size: object) -> None:
+    hub.add(NAME, small_files())
+    digest = sha256(small_files()[WEIGHTS])
+    hub.repositories[NAME].told[WEIGHTS] = {"size": size, "lfs": {"size": size, "sha256": digest}}
+    with pytest.raises(RdchatError, match=r"GB more|no size or checksum|has another model"):
+        download()
+    check_nothing_installed()
+
+
+def test_a_file_that_would_be_refused_when_it_is_read_is_not_fetched(hub: HubServer) -> None:
+    hub.add(NAME, small_files() | {"model.safetensors.index.json": b"{}"})
+    hub.repositories[NAME].told["model.safetensors.index.json"] = {"size": 3 * 10**9}
+    with pytest.raises(HubError, match=r"model\.safetensors\.index\.json is too large"):
+        download()
+    assert not [request for request in hub.requests if "/resolve/" in request.path]
+
+
+def test_a_card_that_nobody_could_read_is_left_out(hub: HubServer) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.repositories[NAME].told["README.md"] = {"size": 3 * 10**9}
+    del files["README.md"]
+    check_whole(download()[0], files)
+
+
+def test_content_that_changed_between_two_runs_is_fetched_anew(hub: HubServer) -> None:
+    """The first bytes are of another content of the same length; the checksum tells."""
+    files = small_files()
+    commit = hub.add(NAME, files)
+    other = files | {WEIGHTS: random_bytes(len(files[WEIGHTS]), 9)}
+    for _ in range(4):
+        hub.fault(WEIGHTS, raw(lambda: [HEAD, b"\r\n", other[WEIGHTS][:50_000]]))
+    with pytest.raises(HubError):
+        download()
+    folder, running = download()
+    check_whole(folder, files)
+    assert f"{WEIGHTS} does not have its checksum: it begins again." in running.said
+    assert folder.name == commit
+
+
+def test_finishing_a_file_writes_no_record_of_all_files(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of 9,000 small files took minutes."""
+    files = small_files() | {f"part-{number}.json": b"%d" % number for number in range(300)}
+    hub.add(NAME, files)
+    written: list[Path] = []
+    write = download_record.write_json
+    monkeypatch.setattr(download_record, "write_json", lambda path, data: (written.append(path), write(path, data)))
+    check_whole(download()[0], files)
+    assert len(written) <= 3
+    assert [path.name for path in cached().work.iterdir()] == ["lock"]
+
+
+def test_what_was_checked_counts_in_the_next_run(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.fault(WEIGHTS, Fault(cut=50_000), *[Fault(status=503)] * 10)
+    with pytest.raises(HubError):
+        download()
+    (record,) = records_of(cached())
+    assert record.checked == record.digests - {sha256(files[WEIGHTS])}
+    hub.faults.clear()
+    check_whole(download()[0], files)
+
+
+def test_a_clock_that_jumps_by_years_changes_nothing(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.fault(WEIGHTS, Fault(cut=50_000), Fault(status=429, headers={"Retry-After": "0"}), Fault(stall=90_000))
+    clock, odd = time.time, random.Random(1)
+    monkeypatch.setattr(time, "time", lambda: clock() + odd.choice([-1, 1]) * 10 * 365 * 86_400)
+    began = time.monotonic()
+    folder, running = download(stall_s=0.2)
+    check_whole(folder, files)
+    assert time.monotonic() - began < 60
+    waits = [words for words in running.said if "Trying again in" in words]
+    assert all("again in 1 s" in words for words in waits)
+
+
+# The downloading process
+
+
+class Told:
+    """What a `DownloadProcess` says."""
+
+    def __init__(self) -> None:
+        self.all: list[Download] = []
+        self.ended = threading.Event()
+
+    def __call__(self, progress: Download) -> None:
+        self.all.append(progress)
+        if progress.state.has_ended:
+            self.ended.set()
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def framed(content: bytes) -> bytes:
+    return len(content).to_bytes(4, "big") + content
+
+
+READY = framed(b'{"ready": true}')
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"nonsense\n",
+        framed(b"[" * 100_000),
+        framed(b"{}"),
+        framed(b"[]"),
+        framed(b"\xff"),
+        framed(b'{"id": 1, "progress": 3}'),
+        framed(b'{"id": 1, "progress": {"id": "x", "files": 1, "notes": [], "state": "waiting"}}'),
+        framed(
+            b'{"id": 1, "progress": {"files": [{"name": 1, "done_bytes": "x", "size": null}], "notes": [], '
+            b'"state": "waiting"}}'
+        ),
+        framed(b'{"id": 1, "result": {"repository": "x"}}'),
+        framed(b"{" * 40_000_000),
+        framed(json.dumps({"id": 2, "result": Download(NAME).to_dict()}).encode()),
+    ],
+)
+def test_a_process_that_says_what_is_no_progress_is_ended_and_that_is_said(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch, told: Told, tmp_path: Path, said: bytes
+) -> None:
+    """Nor may it answer what nobody asked."""
+    (tmp_path / "said").write_bytes(said)
+    code = (
+        f"import sys; out = sys.stdout.buffer; out.write({READY!r}); out.flush(); sys.stdin.buffer.read(4); "
+        f"out.write(open({str(tmp_path / 'said')!r}, 'rb').read()); out.flush(); sys.stdin.read()"
+    )
+    monkeypatch.setattr(host, "child_command", lambda _name: [sys.executable, "-c", code])
+    process = DownloadProcess(Tokens(), LIMITS)
+    try:
+        process.start(Download(NAME), told)
+        assert told.ended.wait(30)
+        assert told.all[-1].state is DownloadState.FAILED
+        assert told.all[-1].problem.startswith("The downloading process ")
+        assert {progress.id for progress in told.all} == {Download(NAME).id}
+    finally:
+        process.close()

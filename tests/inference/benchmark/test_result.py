@@ -1,0 +1,170 @@
+"""Figures of runs whose figures are known."""
+
+import json
+
+import pytest
+
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
+from rdchat.inference.api.bench_results import MLX_LM, BenchRun, Difference
+from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
+from rdchat.inference.benchmark.charts import Charts
+from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure
+from tests.inference.benchmark.runs import LOOKUP, OFF, beam, plan, run
+
+BASE, FIRST, SECOND = 0, 1, 2  # indices where one baseline stands before the cells
+
+
+def summarise(of: BenchPlan, runs: list[BenchRun]) -> tuple[CellReport, ...]:
+    return BenchResult(of, tuple(runs), {}).reports
+
+
+def test_a_ratio_is_taken_within_a_prompt_and_trial_and_the_median_over_all() -> None:
+    asked = plan(LOOKUP, groups=("", ""), trials=2)
+    speeds = {
+        (0, 0): (10, 20),
+        (0, 1): (40, 60),
+        (1, 0): (10, 11),
+        (1, 1): (100, 130),
+    }  # plain, lookup: the machine drifts
+    runs = []
+    for (prompt, trial), (plain, lookup) in speeds.items():
+        runs += [
+            run(asked, BASE, plain, prompt=prompt, trial=trial),
+            run(asked, FIRST, lookup, prompt=prompt, trial=trial),
+        ]
+    (report,) = summarise(asked, runs)
+    ratio = report.figures["ratio_to_plain"]
+    assert ratio is not None
+    assert (ratio.median, ratio.n) == (pytest.approx((1.3 + 1.5) / 2), 4)
+    assert (ratio.low, ratio.high) == (pytest.approx(1.25), pytest.approx(1.625))
+
+
+def test_every_figure_is_what_its_counters_say() -> None:
+    asked = plan(OFF, LOOKUP)
+    runs = [
+        run(asked, BASE, 10),
+        run(asked, FIRST, 11),
+        run(asked, SECOND, 15, overhead=1.04, draft_ms=3.5),
+        run(asked, MLX_LM, 12),
+    ]
+    off, lookup = summarise(asked, runs)
+    assert {name: figure and figure.median for name, figure in lookup.figures.items()} == pytest.approx(
+        {
+            "decode_tps": 15,
+            "ratio_to_plain": 1.5,
+            "ratio_to_mlx_lm": 1.25,
+            "tokens_per_target_call": 2,
+            "acceptance_rate": 0.625,
+            "nodes_per_target_call": 4,
+            "draft_ms": 3.5,
+            "host_syncs_per_round": 1.5,
+            "overhead": 1.04,
+        }
+    )
+    assert tuple(lookup.figures) == tuple(FIGURES)
+    assert off.figures["ratio_to_plain"] == Figure(pytest.approx(1.1), pytest.approx(1.1), pytest.approx(1.1), 1)
+    assert [off.figures[name] for name in ("acceptance_rate", "host_syncs_per_round", "overhead")] == [None] * 3
+
+
+def test_drafters_are_told_apart_by_as_much_of_their_folders_as_it_takes() -> None:
+    cells = [
+        BenchCell(DraftSettings(Mode.DRAFTER, drafter=name)) for name in ("/a/small", "/b/small", "/b/large", None)
+    ]
+    asked = plan(LOOKUP, *cells, BenchCell(DraftSettings(Mode.AUTO, drafter="/b/large")))
+    names = [report.name for report in summarise(asked, [])]
+    ends = [name.rpartition(", ")[2] for name in names]
+    assert ends == ["Prompt lookup K3", "a/small", "b/small", "large", "its own", "large"]
+    assert [mode.get("drafter", "") for mode in BenchResult(asked, (), {}).as_json()["modes"]][1:3] == [
+        "/a/small",
+        "/b/small",
+    ]
+
+
+def test_groups_are_told_apart() -> None:
+    asked = plan(LOOKUP, groups=("qa", "rag"))
+    runs = [run(asked, BASE, 10, prompt=n) for n in (0, 1)]
+    runs += [run(asked, FIRST, 20, prompt=0), run(asked, FIRST, 5, prompt=1)]
+    (report,) = summarise(asked, runs)
+    ratios = {name: figures["ratio_to_plain"] for name, figures in report.groups.items()}
+    assert {name: figure and figure.median for name, figure in ratios.items()} == {"qa": 2.0, "rag": 0.5}
+
+
+def test_a_mode_that_did_not_run_has_a_reason_and_no_figures() -> None:
+    asked = plan(LOOKUP)
+    runs = [run(asked, BASE, 10), run(asked, FIRST, 10, mode_reason="It cannot.")]
+    (report,) = summarise(asked, runs)
+    assert report.mode_reason == "It cannot."
+    assert report.identical_text is None, "nobody can tell"
+    assert set(report.figures.values()) == {None}
+
+
+def test_what_the_automatic_mode_chose_is_counted() -> None:
+    asked = plan(BenchCell(DraftSettings(Mode.AUTO)), trials=3)
+    choices = ("off", "recurrent W4 L5", "off")
+    runs = [run(asked, FIRST, 10, trial=trial, chosen=chosen) for trial, chosen in enumerate(choices)]
+    (mode,) = BenchResult(asked, tuple(runs), {}).as_json()["modes"]
+    assert mode["chosen"] == {"off": 2, "recurrent W4 L5": 1}
+
+
+def test_json_holds_every_cell_with_its_settings_and_the_first_difference() -> None:
+    asked = plan(OFF, beam(2, 3), beam(4, 3))
+    difference = Difference(0, 3, "a", "b", 1e-6)
+    runs = [run(asked, BASE, 10), run(asked, 1, 10), run(asked, 2, 20, difference=difference), run(asked, 3, 30)]
+    report = json.loads(json.dumps(BenchResult(asked, tuple(runs), {"rdchat": "1"}, complete=False).as_json()))
+    assert (report["environment"], report["complete"]) == ({"rdchat": "1"}, False)
+    assert [mode["mode"] for mode in report["modes"]] == ["off", "drafter", "drafter"]
+    _, narrow, wide = report["modes"]
+    assert (narrow["beam_width"], wide["beam_width"]) == (2, 4)
+    assert (narrow["identical_text"], wide["identical_text"]) == (False, True)
+    assert narrow["first_difference"] == {
+        "prompt": 0,
+        "index": 3,
+        "plain": "a",
+        "other": "b",
+        "gap": 1e-6,
+        "rounding": None,
+    }
+    assert wide["first_difference"] is None
+    assert wide["ratio_to_plain"] == {"median": 3, "low": 3, "high": 3, "n": 1}
+    assert wide["overhead"] is None
+
+
+@pytest.mark.parametrize(
+    ("gaps", "worst"),
+    [
+        ((1e-5, 2.5, 1e-6, 0.3), 2.5),
+        ((1e-5, 2e-5), 2e-5),
+        ((1e-5, None, 1e-6), None),  # one reply had ended
+        ((None, 0.3), 0.3),
+    ],
+)
+def test_a_near_tie_does_not_hide_a_difference_that_comes_later(
+    gaps: tuple[float | None, ...], worst: float | None
+) -> None:
+    asked = plan(LOOKUP, trials=1 + len(gaps))
+    runs = [run(asked, FIRST, 10, trial=0, dtype="float32")] + [
+        run(asked, FIRST, 10, trial=1 + n, difference=Difference(0, n, "a", "b", gap), dtype="float32")
+        for n, gap in enumerate(gaps)
+    ]
+    (report,) = summarise(asked, runs)
+    assert report.first_difference is not None
+    assert (report.first_difference.gap, report.first_difference.index) == (worst, gaps.index(worst))
+    assert report.identical_text is False
+
+
+def test_bars_show_the_fastest_shape_of_each_mode_and_maps_all_of_them() -> None:
+    asked = plan(LOOKUP, beam(2, 3), beam(4, 3), beam(2, 3, Dtype.FLOAT16))
+    fast = {2: 10, 3: 15, 4: 12, 5: 30}  # index -> tokens/s
+    runs = [run(asked, 0, 10, dtype="float32"), run(asked, 1, 20, baseline=1, dtype="float16")]
+    runs += [run(asked, index, tps, baseline=index == 5) for index, tps in fast.items()]
+    runs += [run(asked, MLX_LM, 9)]
+    pictures = Charts.of(BenchResult(asked, tuple(runs), {}))
+    (first, first_bars), (second, second_bars) = pictures.bars
+    assert (first, [(name, figure.median) for name, figure in first_bars]) == (
+        "float32",
+        [("mlx-lm", 0.9), ("Prompt lookup K3", 1.0), ("Drafter W2 L3", 1.5)],
+    )
+    assert (second, [(name, figure.median) for name, figure in second_bars]) == ("float16", [("Drafter W2 L3", 1.5)])
+    (heat_map,) = pictures.maps  # one beam alone makes no map
+    assert heat_map.values == pytest.approx({(2, 3): 1.5, (4, 3): 1.2})
+    assert (heat_map.best, heat_map.reference) == ((2, 3), "Plain decoding")

@@ -1,0 +1,146 @@
+"""MLX runs kernels that it finds in a folder: only this user can put any there."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.users import OTHER_USER, folder_for_all, modes, needs_root
+
+COMPUTE = """
+import json, os, subprocess, sys, tempfile
+import rdchat.inference.blas
+import mlx.core as mx
+
+mx.set_default_device(mx.cpu)
+curve = mx.compile(lambda x: mx.sin(x) * x + 1.5)
+child = [sys.executable, "-c", "import os; print(os.environ.get('TMPDIR'))"]
+print(json.dumps({
+    "values": curve(mx.array([0.0, 1.0])).tolist(),
+    "temporary": tempfile.gettempdir(),
+    "child": subprocess.run(child, capture_output=True, text=True, env=os.environ, check=True).stdout.strip(),
+}))
+"""
+RIGHT = [1.5, pytest.approx(2.3414710)]
+PLANTED = """
+#include <cstdio>
+__attribute__((constructor)) static void run() { if (FILE* mark = fopen(MARK, "w")) fclose(mark); }
+"""
+
+pytestmark = pytest.mark.slow  # each compiles kernels
+
+
+def compute(temporary: Path | None, cache: Path) -> subprocess.CompletedProcess[str]:
+    """Have MLX compute in a process whose folder for temporary files is this one; None where it is not named."""
+    environment = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
+    environment |= {"RDCHAT_CACHE_DIR": str(cache)} | ({} if temporary is None else {"TMPDIR": str(temporary)})
+    command = [sys.executable, "-c", COMPUTE]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, umask=0o022, check=False)
+
+
+def computed(temporary: Path | None, cache: Path) -> dict[str, object]:
+    done = compute(temporary, cache)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, object] = json.loads(done.stdout)
+    assert told["values"] == RIGHT
+    return told
+
+
+def kernels(folder: Path) -> list[Path]:
+    return sorted(folder.glob("mlx/*/cpu/lib*.so"))
+
+
+@needs_root
+def test_a_kernel_that_another_user_has_planted_is_not_run(tmp_path: Path) -> None:
+    """Its name is known to whoever has run the same version once."""
+    with folder_for_all(0o1777) as shared:
+        computed(shared, tmp_path / "cache")
+        (own,) = kernels(tmp_path / "cache" / "kernels")
+        planted = shared / own.relative_to(tmp_path / "cache" / "kernels")
+        planted.parent.mkdir(parents=True)
+        (tmp_path / "planted.cpp").write_text(PLANTED)
+        mark = f'-DMARK="{tmp_path / "mark"}"'
+        subprocess.run(["g++", "-shared", "-fPIC", mark, tmp_path / "planted.cpp", "-o", planted], check=True)
+        for path in (shared / "mlx", *(shared / "mlx").rglob("*")):
+            os.chown(path, OTHER_USER, OTHER_USER)
+        own.unlink()
+        told = computed(shared, tmp_path / "cache")
+        assert not (tmp_path / "mark").exists()
+        assert (told["temporary"], told["child"]) == (str(shared), str(shared))  # only MLX's own place is another
+
+
+def test_kernels_last_from_start_to_start_in_a_folder_of_our_own(tmp_path: Path) -> None:
+    computed(None, tmp_path / "cache")
+    folder = tmp_path / "cache" / "kernels"
+    (first,) = kernels(folder)
+    made = first.stat()
+    assert (modes(tmp_path / "cache")["."], modes(folder)["."]) == ("700", "700")
+    computed(None, tmp_path / "cache")
+    again = first.stat()
+    assert (again.st_ino, again.st_mtime_ns) == (made.st_ino, made.st_mtime_ns)
+
+
+def test_a_kernel_that_a_crash_cut_short_is_compiled_again(tmp_path: Path) -> None:
+    computed(None, tmp_path / "cache")
+    (kernel,) = kernels(tmp_path / "cache" / "kernels")
+    whole = kernel.read_bytes()
+    for damaged in (b"", b"\0" * len(whole), whole[:100], whole[: len(whole) // 2]):
+        kernel.write_bytes(damaged)
+        os.utime(kernel, (0, 0))
+        computed(None, tmp_path / "cache")
+        assert kernel.stat().st_size == len(whole)
+
+
+def test_a_temporary_folder_that_is_private_stays(tmp_path: Path) -> None:
+    """As the one that macOS gives each user."""
+    (tmp_path / "own").mkdir(mode=0o700)
+    told = computed(tmp_path / "own", tmp_path / "cache")
+    assert len(kernels(tmp_path / "own")) == 1
+    assert told["temporary"] == str(tmp_path / "own")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_cache_folder_that_cannot_be_written_does_without_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with folder_for_all(0o1777) as shared:
+        computed(shared, tmp_path / "file" / "cache")
+        assert list(shared.iterdir()) == []  # nor is anything left
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o702, 0o770])
+def test_a_folder_that_others_could_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+    folder = tmp_path / "cache" / "kernels"
+    folder.mkdir(parents=True)
+    folder.chmod(mode)
+    check_refused(tmp_path / "cache")
+
+
+@needs_root
+@pytest.mark.parametrize("name", ["kernels", "kernels/mlx"])
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "cache" / name
+    (tmp_path / "cache" / "kernels").mkdir(parents=True)
+    (tmp_path / "cache" / "kernels").chmod(0o700)
+    folder.mkdir(exist_ok=True)
+    os.chown(folder, OTHER_USER, OTHER_USER)
+    check_refused(tmp_path / "cache")
+
+
+def check_refused(cache: Path) -> None:
+    """Check that a folder is left as it is, that this is said, and that all goes on without it."""
+    before = modes(cache)
+    for _ in range(2):
+        done = compute(None, cache)
+        assert (done.returncode, json.loads(done.stdout)["values"]) == (0, RIGHT)
+        assert "MLX compiles its kernels anew at each start." in done.stderr
+        assert "nother user of this machine may have put" in done.stderr
+        assert str(cache / "kernels") in done.stderr
+        # nor does a command close it, and take it for private from then on
+        command = [sys.executable, "-m", "rdchat", "chats", "list"]
+        environment = os.environ | {"RDCHAT_CACHE_DIR": str(cache), "TMPDIR": ""}
+        assert subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 0
+        found = modes(cache)
+        assert found == before | {".": "700"}

@@ -1,0 +1,207 @@
+"""A drafter's scores, whatever they are, change no token of a reply: drafts of such scores are dropped and counted."""
+
+from dataclasses import replace
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import rdchat.inference.drafters as drafters
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
+from rdchat.inference.auto.state import AvailableDrafters
+from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.drafting.beam_search import DevicePool
+from rdchat.inference.drafting.draft_shape import DraftShape
+from rdchat.inference.drafting.head_drafter import HeadSettings
+from rdchat.inference.drafting.node_selection import best_nodes
+from rdchat.inference.session import ChatSession
+from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.target import LoadedModel
+from tests.grids import grid
+from tests.inference.auto.automatic_replies import RandomPlanner, iterator_of, state_of
+from tests.inference.fakes import ALPHABET, ask, chains_only, shared_llama
+from tests.inference.harmed_drafters import HARMS, HEADS, INF, NAN, NEVER_FINITE, harmed_draft_model, harmed_head
+from tests.inference.plain_replies import drafted, plain
+
+pytestmark = pytest.mark.across_rows
+
+TEMPERATURES = (0.0, 0.9)
+SHAPES = {"chain": (BeamShape(1, 5), False), "tree": (BeamShape(3, 4), False), "branch": (BeamShape(3, 4), True)}
+
+
+def request_at(temperature: float) -> GenerationRequest:
+    return ask("abcabcabc", seed=5, max_tokens=30, temperature=temperature)
+
+
+def check(model: LoadedModel, request: GenerationRequest, end: object) -> ReplyEnd:
+    assert isinstance(end, ReplyEnd)
+    expected = plain(model, request)
+    assert (end.token_ids, end.text, end.finish_reason) == (expected.token_ids, expected.text, expected.finish_reason)
+    return end
+
+
+@pytest.mark.parametrize(
+    ("kind", "harm", "shape", "temperature"), grid(list(HEADS), list(HARMS), list(SHAPES), TEMPERATURES, one_in=4)
+)
+def test_a_heads_scores_change_no_token(kind: str, harm: str, shape: str, temperature: float) -> None:
+    """NaN was above the root, so that the target was fed tokens that it had not chosen."""
+    model, request = shared_llama(), request_at(temperature)
+    beams, branch = SHAPES[shape]
+    prompt = model.encode_chat(request.messages, False)
+    drafter = harmed_head(model, kind, harm).drafter(prompt, request, HeadSettings(beams, branch))
+    events, cache = drafted(model, request, drafter)
+    end = check(model, request, events[-1])
+    assert end.statistics.host_syncs == end.statistics.rounds, "the flag comes with the round's one wait"
+    assert cache.tokens == [*prompt, *end.token_ids][: len(cache.tokens)]
+    if harm in NEVER_FINITE:
+        assert (end.statistics.dropped_drafts, end.statistics.drafted) == (3, 0)
+        assert end.mode_reason is not None
+        assert end.mode_reason.startswith("The drafter computed scores that are not finite, so the reply went on witho")
+    if harm == "random":
+        assert (end.statistics.dropped_drafts, end.mode_reason) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("harm", "sampling"),
+    grid(list(HARMS), [{"top_k": 4}, {"top_p": 0.8}, {"min_p": 0.1}, {"repetition_penalty": 1.4}]),
+)
+def test_filters_and_penalty_take_any_scores(harm: str, sampling: dict[str, float]) -> None:
+    model, request = shared_llama(), ask("abcabcabc", max_tokens=20, temperature=0.9, **sampling)
+    prompt = model.encode_chat(request.messages, False)
+    drafter = harmed_head(model, "recurrent", harm).drafter(prompt, request, HeadSettings(BeamShape(3, 4), False))
+    end = drafted(model, request, drafter)[0][-1]
+    assert isinstance(end, ReplyEnd)
+    assert end.token_ids == plain(model, request).token_ids
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_chains_of_any_scores_change_no_token(harm: str) -> None:
+    model, request = chains_only(shared_llama()), request_at(0.9)
+    prompt = model.encode_chat(request.messages, False)
+    drafter = harmed_head(model, "recurrent", harm).drafter(prompt, request, HeadSettings(BeamShape(3, 4), True))
+    check(model, request, drafted(model, request, drafter)[0][-1])
+
+
+@pytest.mark.parametrize(
+    ("harm", "temperature", "shape"), grid(list(HARMS), TEMPERATURES, [DraftShape(4), DraftShape(4, (2, 1))])
+)
+def test_a_draft_models_scores_change_no_token(harm: str, temperature: float, shape: DraftShape) -> None:
+    model, request = shared_llama(), request_at(temperature)
+    draft = harmed_draft_model(model, harm)
+    prompt = model.encode_chat(request.messages, False)
+    end = check(model, request, drafted(model, request, draft.drafter(prompt, request, shape))[0][-1])
+    assert end.statistics.host_syncs == end.statistics.rounds
+    if harm in NEVER_FINITE:
+        assert (end.statistics.dropped_drafts, end.statistics.drafted) == (3, 0)
+        assert end.mode_reason is not None
+        assert end.mode_reason.startswith("The draft model computed scores that are not finite")
+    assert draft.cache.tokens == [*prompt, *end.token_ids][: len(draft.cache.tokens)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "harm", "temperature"), grid([*HEADS, "draft model"], list(HARMS), TEMPERATURES, one_in=3)
+)
+def test_the_automatic_mode_takes_any_scores(kind: str, harm: str, temperature: float) -> None:
+    model, request = shared_llama(), request_at(temperature)
+    head = None if kind == "draft model" else harmed_head(model, kind, harm)
+    small = harmed_draft_model(model, harm) if head is None else None
+    state = state_of(model, AvailableDrafters(head, None, small), request)
+    mode = Mode.SPECULATIVE if head is None else Mode.DRAFTER
+    dropped = 0
+    for seed in range(3):
+        state.planner = RandomPlanner(state.costs, (mode, mode, Mode.LOOKUP), seed)
+        *_, end = iterator_of(state, request)
+        check(model, request, end)
+        assert end.statistics.dropped_drafts <= 6, "some may have been begun before the last that counted"
+        assert (end.statistics.dropped_drafts < 3) == (end.mode_reason is None)
+        dropped += end.statistics.dropped_drafts
+    assert (dropped > 0) >= (harm in NEVER_FINITE)
+    estimates = state.estimates(request.sampling)
+    for width in (1, 4):
+        assert not np.isnan(estimates.values(width).table()).any()
+    rates = [estimates.chains.expected(8, (2, 1)), estimates.cut_gain.value, estimates.follows.value]
+    chances = [rate.value for rate in (*estimates.nodes._rates, *estimates.chains._sure)]
+    assert np.isfinite([*rates, *chances, state.costs.plain_ms(100), *state.costs.beams_ms().ravel()]).all()
+
+
+def test_off_path_drafts_of_a_broken_head_end_as_well() -> None:
+    """Nothing can be learnt from them, so one was made beside each plain step."""
+    model = shared_llama()
+    request = ask("what is it", seed=2, max_tokens=40, temperature=0)
+    head = harmed_head(model, "recurrent", "nan")
+    state = state_of(model, AvailableDrafters(head, None, None), request)
+    state._estimates.clear()
+    made: list[BeamShape] = []
+    iterator = iterator_of(state, request)
+    draft = iterator._auto.draft_off_path
+    iterator._auto.draft_off_path = lambda shape: (made.append(shape), draft(shape))  # type: ignore[method-assign]
+    *_, end = iterator
+    check(model, request, end)
+    assert end.statistics.dropped_drafts >= 3
+    assert 0 < len(made) <= 6
+
+
+def test_a_session_says_why_drafting_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ChatSession(shared_llama())
+    draft = harmed_draft_model(session.model, "nan")
+    monkeypatch.setattr(drafters, "load_draft_model", lambda *_a, **_k: draft)
+    settings = DraftSettings(Mode.SPECULATIVE, draft_model="small", draft_tokens=4)
+    for _ in range(2):
+        *_, end = session.generate(replace(request_at(0.9), draft=settings))
+        check(session.model, request_at(0.9), end)
+        assert end.mode is Mode.SPECULATIVE
+        assert end.mode_reason
+        assert end.statistics.dropped_drafts == 3
+
+
+def test_whatever_the_scores_the_best_nodes_are_a_tree_below_the_root() -> None:
+    rng = np.random.default_rng(4)
+    values = [NAN, INF, -INF, 0.0, 5.0, -1.0, -3e38, 3e38]
+    for trial in range(200):
+        width, levels = int(rng.integers(1, 6)), int(rng.integers(1, 5))
+        size = 1 + width * levels
+        count, length = int(rng.integers(1, size + 3)), int(rng.integers(0, levels + 1))
+        above = [0 if level == 0 else 1 + (level - 1) * width for level in range(levels) for _ in range(width)]
+        parents = np.array([-1, *(first + rng.integers(0, width if first else 1) for first in above)], np.int32)
+        pool = _pool(rng.integers(1, 30, size), parents, rng.choice(values, size), levels, width)
+        branch = rng.integers(1, 30, length).tolist() if trial % 2 else []
+        tree = best_nodes(pool, count, branch)[0].fetch()
+        assert tree.is_sound
+        assert tree.tokens[0] == int(pool.tokens[0])
+        assert len(tree) == min(max(count, 1 + len(branch)), size + len(branch))
+
+
+def _pool(tokens: np.ndarray, parents: np.ndarray, scores: np.ndarray, levels: int, width: int):
+    columns = mx.array(tokens.astype(np.int32)), mx.array(parents), mx.array(scores.astype(np.float32))
+    return DevicePool(*columns, levels, width)
+
+
+class _Liar(Drafter):
+    """Offers trees that are none, with tokens that there are not, below another root than the last token."""
+
+    name = "drafter"
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def propose(self, root: int, limit: int) -> Draft:
+        rng, size = self._rng, int(self._rng.integers(1, 9))
+        tokens = mx.array(rng.integers(-(2**31), 2**31 - 1, size).astype(np.int32))
+        parents = mx.array(rng.integers(-9, 12, size).astype(np.int32))
+        if rng.random() < 0.5:
+            return Draft(PackedTree.from_parents(tokens, parents, int(rng.integers(0, 9))))
+        tree = PackedTree.chain(tokens)
+        depths = mx.array(rng.integers(-9, 12, size).astype(np.int32))
+        return Draft(replace(tree, parents=parents, depths=depths if rng.random() < 0.5 else tree.depths))
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 0.9, "repetition_penalty": 1.3}], ids=str)
+def test_a_drafter_that_lies_changes_no_token(sampling: dict[str, float]) -> None:
+    model, request = shared_llama(), ask(max_tokens=40, **sampling)
+    request = replace(request, draft=replace(request.draft, trace=True))
+    events, _ = drafted(model, request, _Liar(int(sampling["temperature"])))
+    end = events[-1]
+    assert isinstance(end, ReplyEnd)
+    assert end.token_ids == plain(model, request).token_ids
+    assert max(end.token_ids) < len(ALPHABET)

@@ -1,0 +1,164 @@
+"""What a child process says may be garbage: the parent has one plain error, and neither hangs nor grows."""
+
+import os
+import queue
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rdchat.chat.attachments.attached_file import FileRefusedError
+from rdchat.chat.attachments.file_reader import FileReader
+from rdchat.chat.formulas.formula_drawer import FormulaDrawer
+from rdchat.chat.transfer.child import submit
+from rdchat.chat.transfer.tasks import hide_task
+from rdchat.errors import ModelError
+from rdchat.files import json_lines
+from rdchat.hub.downloads.download import Download, DownloadState
+from rdchat.hub.downloads.download_process import DownloadProcess
+from rdchat.hub.tokens import Tokens
+from rdchat.inference.api.training import TrainingNews, TrainingOrder, TrainingTask
+from rdchat.inference.library.facts_child import FactsReader
+from rdchat.inference.prompts import model_prompts
+from rdchat.inference.prompts.model_prompts import TokenizerProcess
+from rdchat.services.models.training.training_process import TrainingProcess
+from rdchat.work import frames
+from rdchat.work.child_process import ChildEndedError, ChildLimitError, ChildProcess, Limits
+from tests.garbage_children import KINDS, put_in_place
+from tests.hub.downloading import LIMITS
+from tests.time_limits import at_most
+
+_GROWTH = 300 << 20
+SHAPES = [
+    '{"control": 3, "kind": "text", "parts": 1, "formula": 3, "sizes": 3, "choices": 3, "drops": 1}',
+    '{"control": {"a": "b"}, "kind": "evil", "parts": "x", "formula": [1], "sizes": [], "choices": [], "drops": 1}',
+    '{"failure": 3}',
+    '{"failure": null, "refused": 3}',
+    '{"control": {"a": -1}, "kind": "text", "parts": null, "formula": {"svg": 1}, "sizes": {"float_type": 1}}',
+]
+
+
+def file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Hi")
+    reader = FileReader(step_s=3.0)
+    with pytest.raises(FileRefusedError, match=r"a\.txt"):
+        reader.read(tmp_path / "a.txt")
+    reader.close()
+
+
+def formula_is_not_drawn(_tmp_path: Path) -> None:
+    drawer = FormulaDrawer(seconds=3.0)
+    assert drawer.draw("x", True) is None
+    drawer.close()
+
+
+def folder_has_a_problem(tmp_path: Path) -> None:
+    reader = FactsReader(Limits(seconds=3.0))
+    assert "could not be looked at" in reader.read(tmp_path).problem
+    reader.child.close()
+
+
+def tokenizer_is_refused(tmp_path: Path) -> None:
+    process = TokenizerProcess()
+    with pytest.raises(ModelError, match="The tokenizer of"):
+        process.read(tmp_path)
+    process.child.close()
+
+
+FRAMED: dict[str, Callable[[Path], None]] = {
+    "files": file_is_refused,
+    "formulas": formula_is_not_drawn,
+    "facts": folder_has_a_problem,
+    "tokenizers": tokenizer_is_refused,
+}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_prompts, "_LOAD_S", 3.0)
+    monkeypatch.setattr(json_lines, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(frames, "MOST_BYTES", 2**20)
+
+
+@pytest.mark.parametrize("name", FRAMED)
+@pytest.mark.parametrize("kind", [*KINDS, "a length of 2**32", "two messages"])
+def test_frames_of_garbage(name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")), frames=True)
+    before = psutil.Process().memory_info().rss
+    with at_most(60):
+        FRAMED[name](tmp_path)
+    assert psutil.Process().memory_info().rss < before + _GROWTH
+    assert not [child for child in psutil.Process().children() if "-S" in child.cmdline()]
+
+
+@pytest.mark.parametrize("name", FRAMED)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_answers_of_another_shape(name: str, shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_in_place(monkeypatch, "garbage", shape, frames=True)
+    with at_most(60):
+        FRAMED[name](tmp_path)
+
+
+def test_half_a_frame_and_silence_end_at_the_limit_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_in_place(monkeypatch, "half a message and silence", frames=True)
+    child = ChildProcess("files")
+    with at_most(60), pytest.raises(ChildLimitError, match="took longer than 1 seconds"):
+        child.submit("open", {}, Limits(1.0, 2**30)).result()
+    assert child.pid is None
+
+
+def test_a_process_for_chats_that_tells_garbage_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in (*KINDS, "a length of 2**32"):
+        put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")), frames=True)
+        child = ChildProcess("transfer")
+        with at_most(60), pytest.raises(ChildEndedError):
+            submit(child, hide_task(Path("x"), [1]), lambda _: None).result()
+        assert child.pid is None
+
+
+@pytest.mark.parametrize(("number", "words"), [(signal.SIGKILL, "was killed"), (signal.SIGSTOP, "was stopped")])
+def test_one_that_is_killed_or_stopped_from_outside_is_not_blamed_on_what_it_reads(
+    number: signal.Signals, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model's template was blamed, and the model to be fetched again."""
+    put_in_place(monkeypatch, "half a message and silence", frames=True)
+    monkeypatch.setattr(model_prompts, "_LOAD_S", 1.0)
+    process, sent = TokenizerProcess(), []
+
+    def send() -> None:
+        running = process.child._running
+        if running is not None and running._asked and not sent:
+            os.kill(running.process.pid, number)
+            sent.append(number)
+
+    with at_most(60), pytest.raises(ModelError, match=words) as caught:
+        process.read(tmp_path, send)
+    assert caught.value.hint.endswith("Try again.")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_training_that_tells_garbage_ends(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_in_place(monkeypatch, *KINDS[kind], frames=False)
+    told: queue.SimpleQueue[TrainingNews | int] = queue.SimpleQueue()
+    training = TrainingProcess(TrainingTask(TrainingOrder("m", "m"), str(tmp_path)), told.put)
+    try:
+        assert isinstance(told.get(timeout=60), int)
+    finally:
+        training.close()
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "a length of 2**32"])
+def test_downloads_that_tell_garbage_fail(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stood still for ever."""
+    put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")), frames=True)
+    told: queue.SimpleQueue[Download] = queue.SimpleQueue()
+    downloads = DownloadProcess(Tokens(), LIMITS)
+    downloads.start(Download("org/model"), told.put)
+    try:
+        while (progress := told.get(timeout=60)).state is not DownloadState.FAILED:
+            pass
+        assert "downloading process" in progress.problem
+    finally:
+        downloads.close()

@@ -1,0 +1,77 @@
+"""The Discover page with a hub that means ill: one plain line, and the window goes on."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.hub.answer_limits import AnswerLimits
+from rdchat.ui.models import ModelsWindow
+from rdchat.ui.models.discover.page import DiscoverPage
+from tests.hostile.heartbeat import Heartbeat
+from tests.hub.hostile_answers import endless_list, gzip_bomb, long_json
+from tests.hub.hub_contents import Fault, git_sha1
+from tests.hub.hub_server import HubServer
+from tests.ui.models.discover.test_page import click, said, search
+
+STALL_S = 5.0  # a machine that does nothing else is held to 0.1 by measuring; this one may be busy
+
+
+@pytest.fixture
+def page(models: ModelsWindow) -> DiscoverPage:
+    return models.discover
+
+
+@pytest.fixture
+def heartbeat(page: DiscoverPage) -> Heartbeat:
+    return Heartbeat(lambda: None, page)
+
+
+def json_fault(told: object) -> Fault:
+    return Fault(status=200, body=json.dumps(told).encode())
+
+
+FAULTS: dict[str, Callable[[HubServer], list[Fault]]] = {
+    "3 GB of JSON": lambda _hub: [long_json()],
+    "a gzip bomb": lambda _hub: [gzip_bomb()],
+    "as many values as are read": lambda _hub: [json_fault([[]] * (AnswerLimits().values // 2 - 10))],
+    "numbers": lambda _hub: [json_fault([1e300] * (AnswerLimits().values - 10))],
+    "keys": lambda _hub: [json_fault({str(number): 0 for number in range(AnswerLimits().values - 10)})],
+    "a list that names itself": lambda hub: endless_list(hub, 100, itself=True),
+    "deeply nested JSON": lambda _hub: [Fault(status=200, body=b"[" * 1_000_000)],
+    "a redirect to no address": lambda _hub: [Fault(status=302, headers={"Location": "http://[::1"})],
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_search_that_cannot_be_answered_is_one_plain_line(
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage, heartbeat: Heartbeat, name: str
+) -> None:
+    search(qtbot, page, "first")
+    hub.api_faults = FAULTS[name](hub)
+    heartbeat.begin_measuring()
+    search(qtbot, page, "small")
+    assert heartbeat.longest_s < STALL_S
+    trouble = page._desk.search.state.trouble
+    words = trouble.message if trouble is not None else "Nothing found"  # a list of what are no models is empty
+    assert words in said(page)
+    assert "\n" not in words
+
+
+def test_odd_results_and_details_are_shown_as_far_as_they_can_be(
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage, heartbeat: Heartbeat
+) -> None:
+    results = [
+        {"id": "org/text-4bit", "downloads": "many", "likes": [1], "lastModified": "some day", "tags": "mlx"},
+        {"id": "org/odd-4bit", "safetensors": {"parameters": {"F32": float("inf")}}},
+    ]
+    hub.api_faults = [Fault(status=200, body=json.dumps(results).replace("Infinity", "1e999").encode())]
+    search(qtbot, page, "4bit")
+    assert [model.repository for model in page._desk.search.state.found] == ["org/text-4bit", "org/odd-4bit"]
+    names = [f"model-{number}.safetensors" for number in range(10_000)]
+    siblings = [{"rfilename": name, "size": 2**49, "blobId": git_sha1(name.encode())} for name in names]
+    hub.api_faults = [json_fault({"id": "x", "sha": "0" * 40, "siblings": siblings, "likes": {}})]
+    heartbeat.begin_measuring()
+    click(qtbot, page, "org/text-4bit")
+    assert heartbeat.longest_s < STALL_S

@@ -1,0 +1,113 @@
+"""Names of models, drafters, files and publishers that are HTML, and name a pipe, in the window of models."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
+from rdchat.hub.drafters.card_figures import CardFigure
+from rdchat.hub.drafters.published_drafters import FoundDrafter, PublishedKind
+from rdchat.hub.found_models import FoundModel
+from rdchat.hub.trash import TrashedModel
+from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
+from rdchat.inference.api.model_card import ModelCard
+from rdchat.services.models.discover.hub_details import ModelDetails
+from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.models import ModelsWindow
+from rdchat.ui.models.downloads.row import DownloadRow
+from rdchat.ui.models.drafters.rows import InstalledRow, PublishedRow
+from rdchat.ui.models.installed.page import InstalledPage
+from tests.services.models.library_samples import library_model
+from tests.ui.hovering import Pipe, check_tips, rich_labels, shown_tips, watched_pipe
+from tests.ui.models.conftest import Machine
+from tests.ui.models.page_steps import names, pick, refresh
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[Pipe]:
+    with watched_pipe(tmp_path) as pipe:
+        yield pipe
+
+
+def test_the_page_of_installed_models(
+    qtbot: QtBot, machine: Machine, page: InstalledPage, desk: ModelsDesk, pipe: Pipe
+) -> None:
+    named = pipe.named
+    known = {"kind": HeadKind.RECURRENT, "match": TargetMatch(True, named("match")), "weights_bytes": 100}
+    machine.heads = (ModelCard(named("head"), named("headpath"), named("place"), **known),)
+    machine.problems = {named("refused"): named("problem")}
+    machine.models = [
+        library_model(named("model"), family=named("family"), place=named("place"), quantization=named("bits")),
+        library_model(named("broken"), problem=named("problem")),
+    ]
+    refresh(qtbot, desk)
+    for name in names(page):
+        pick(page, name)
+        check_tips(pipe, shown_tips(page))
+        assert rich_labels(page) == []
+    page.details.show_trashed(TrashedModel(named("trashed"), 0.0, 1, Path(named("entry"))))
+    assert {"model", "broken"} <= check_tips(pipe, shown_tips(page))
+    assert rich_labels(page) == []
+    assert not pipe.reads
+
+
+def test_rows_of_drafters(qtbot: QtBot, theme: Theme, pipe: Pipe) -> None:
+    named = pipe.named
+    known = {"kind": HeadKind.RECURRENT, "match": TargetMatch(False, named("match"))}
+    card = ModelCard(named("name"), named("path"), named("place"), **known)
+    found = FoundDrafter(
+        named("repository"), PublishedKind.EAGLE3, 1, named("licence"),
+        figures=(CardFigure(named("measure"), named("of"), named("value")),), problem=named("problem"),
+    )  # fmt: skip
+    here, published = InstalledRow(card, theme), PublishedRow(found, theme)
+    qtbot.addWidget(here)
+    qtbot.addWidget(published)
+    here.show_card(card, figures={}, loaded=False, used=False)
+    published.show_found(found, None, here=False, problem=named("unfit"), loaded=False, used=False)
+    for row in (here, published):
+        row.resize(300, 200)
+        row.show()
+    assert "path" in check_tips(pipe, shown_tips(here))
+    assert {"repository", "problem"} & check_tips(pipe, shown_tips(published))
+    assert rich_labels(here) + rich_labels(published) == []
+    assert not pipe.reads
+
+
+def test_a_row_of_downloads(qtbot: QtBot, theme: Theme, desk: ModelsDesk, pipe: Pipe) -> None:
+    named = pipe.named
+    progress = Download(
+        named("repository"), named("revision"), state=DownloadState.FAILED,
+        files=(DownloadFile(named("file"), 1, 10, named("note")),), notes=(named("note"),),
+        problem=named("problem"), hint=named("hint"), gguf=named("gguf"),
+    )  # fmt: skip
+    row = DownloadRow(progress, desk.downloads, desk.slot, theme)
+    qtbot.addWidget(row)
+    row.resize(500, 300)
+    row.show()
+    row.unfold.click()
+    check_tips(pipe, shown_tips(row))
+    assert rich_labels(row) == []
+    assert not pipe.reads
+
+
+def test_what_the_hub_tells_of_a_model(qtbot: QtBot, models_window: ModelsWindow, pipe: Pipe) -> None:
+    named = pipe.named
+    facts = FoundModel(
+        named("repository"), 1, 1, named("changed"), True, named("licence"), named("family"), named("bits"), 10
+    )
+    page = models_window.discover
+    models_window.show_page(page)
+    model = ModelDetails(
+        f"{named('publisher')}/{named('model')}", "https://a.b", facts, None, named("problem"), named("hint"),
+        asking=False, card=named("card"),
+    )  # fmt: skip
+    page.details.show_model(model, None, None, frozenset())
+    check_tips(pipe, shown_tips(page))
+    page.details.show_model(replace(model, card=f"![a]({pipe.path}) {named('card')}"), None, None, frozenset())
+    page.grab()
+    assert rich_labels(page) == []
+    assert not pipe.reads

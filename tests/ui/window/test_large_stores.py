@@ -1,0 +1,177 @@
+"""With 100,000 chats, or 100,000 messages in one, a command costs what it changes and shows, not what is stored."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rdchat.chat.conversation import Message
+from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.search_reader import SearchQuery
+from rdchat.inference.api.requests import Role
+from rdchat.services.order.chat_order import Place
+from rdchat.ui.window.main_window import MainWindow
+from tests.ui.conftest import Chat
+
+pytestmark = pytest.mark.slow
+
+COUNT = 100_000
+_MOST_ROWS = 2_000  # that Python reads for one command
+_MOST_STEPS = 4_000_000  # of SQLite's machine: counting an index of all chats takes it half a million
+_MOST_S = 1.0  # of the thread's processor time, on any machine; 0.1 s is the aim
+_PER_CALL = 1000  # steps between two calls of the handler
+
+type Do = Callable[[str, Callable[[], object]], None]
+
+
+@pytest.fixture
+def do(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> Iterator[Do]:
+    """Run a command on the main thread and count its work on the store."""
+    read = steps = 0
+    rows = Database.rows
+
+    def count_rows(database: Database, sql: str, *parameters: object) -> list[tuple[object, ...]]:
+        nonlocal read
+        found = rows(database, sql, *parameters)
+        read += len(found)
+        return found
+
+    def count_steps() -> int:
+        nonlocal steps
+        steps += _PER_CALL
+        return 0
+
+    def run(name: str, act: Callable[[], object]) -> None:
+        nonlocal read, steps
+        read = steps = 0
+        began = time.thread_time()
+        act()
+        taken = time.thread_time() - began
+        assert read <= _MOST_ROWS, f"{name} reads {read:,} rows"
+        assert steps <= _MOST_STEPS, f"{name} takes SQLite {steps:,} steps"
+        assert taken <= _MOST_S, f"{name} takes {taken:.2f} s"
+
+    monkeypatch.setattr(Database, "rows", count_rows)
+    chat.store._database._connection.set_progress_handler(count_steps, _PER_CALL)
+    yield run
+    chat.store._database._connection.set_progress_handler(None, 0)
+
+
+def add_chats(chat: Chat) -> None:
+    """Store chats of a message each: half of them in folders, some pinned, in the archive and in the bin."""
+    folders = [chat.store.organiser.create_folder(f"Folder {number}").id for number in range(20)]
+    now = time.time()
+    with chat.store._database.writing() as connection:
+        connection.executemany(
+            "INSERT INTO conversations (id, title, created_at, updated_at, folder_id, pinned_at, archived_at,"
+            " deleted_at) VALUES (?, ?, 0, ?, ?, ?, ?, ?)",
+            (
+                (number, f"Chat {number}", now - 600 * number, folders[number % 20] if number % 2 else None,
+                 now if number % 1000 == 0 else None, now if number % 50 == 7 else None,
+                 now if number % 50 == 9 else None)
+                for number in range(1, COUNT + 1)
+            ),
+        )  # fmt: skip
+        connection.executemany(
+            "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"
+            " VALUES (?, 1, 'user', 'complete', 0, ?)",
+            ((number, f"w{number % 100}") for number in range(1, COUNT + 1)),
+        )
+
+
+def add_messages(chat: Chat) -> int:
+    """Store one chat, with an alternative of its second message, of one in the middle, and of the last."""
+    conversation = chat.store.create_conversation("Long").id
+    with chat.store._database.writing() as connection:
+        connection.executemany(
+            "INSERT INTO messages (id, conversation_id, parent_id, activated, role, status, created_at, text)"
+            " VALUES (?, ?, ?, ?, ?, 'complete', 0, ?)",
+            (
+                (number, conversation, number - 1 or None, number, ("assistant", "user")[number % 2], f"w{number % 9}")
+                for number in range(1, COUNT + 1)
+            ),
+        )
+        connection.executemany(
+            "INSERT INTO messages (conversation_id, parent_id, activated, role, status, created_at, text)"
+            " VALUES (?, ?, 0, 'assistant', 'complete', 0, 'another')",
+            ((conversation, parent) for parent in (1, COUNT // 2 - 1, COUNT - 1)),
+        )
+    return conversation
+
+
+def test_a_command_does_not_depend_on_how_many_chats_there_are(chat: Chat, window: MainWindow, do: Do) -> None:
+    add_chats(chat)
+    controller, desk, order = chat.controller, chat.controller.desk, chat.controller.desk.order
+    do("start", controller.start)
+    do("open", lambda: desk.open_conversation(5000))
+    assert window.sidebar.list.current_id == 5000
+    chat.start()
+    do("send", lambda: controller.send("Hello"))
+    chat.qtbot.waitUntil(lambda: not chat.writing)
+    for name, act in {
+        "rename": lambda: desk.rename_conversation(5002, "Another title"),
+        "pin": lambda: order.set_pinned(chat.store.conversation(5002), True),
+        "move": lambda: order.move(chat.store.conversation(5002), order.folders[3].id),
+        "archive": lambda: desk.archive_conversation(5002),
+        "delete": lambda: desk.delete_conversation(5000),
+        "create a folder": lambda: order.create_folder("Another folder"),
+        "delete a folder": lambda: order.delete_folder(order.folders[4]),
+    }.items():
+        do(name, act)
+        do(f"undo of {name}", desk.undo)
+    assert desk.conversation is not None
+    do("duplicate", lambda: order.duplicate(chat.store.conversation(5002)))
+    chat.qtbot.waitUntil(lambda: desk.conversation is not None and desk.conversation.title == "Chat 5002 copy")
+    do("fold", lambda: order.set_expanded(order.folders[2], False))
+    do("unfold", lambda: order.set_expanded(order.folders[2], True))
+    for place in (Place.ARCHIVE, Place.BIN, Place.CHATS):
+        do(f"show {place}", lambda place=place: window.sidebar.show_place(place))  # type: ignore[misc]
+    for query in (SearchQuery("w5"), SearchQuery(folder_id=order.folders[1].id)):
+        do("search", lambda query=query: desk.search(query))  # type: ignore[misc]
+        chat.qtbot.waitUntil(lambda: desk.listing.found > 0)
+        do("end of the search", lambda: desk.search(""))
+    do("scroll", window.sidebar.list.scrollToBottom)
+    do("close", window.close)
+
+
+def test_a_command_does_not_depend_on_how_long_a_chat_is(chat: Chat, window: MainWindow, do: Do) -> None:
+    conversation = add_messages(chat)
+    controller, desk = chat.controller, chat.controller.desk
+
+    def last() -> Message:
+        return controller.messages[-1]
+
+    do("start", controller.start)
+    assert len(controller.messages) == COUNT
+    chat.start()
+    desk.new_chat()
+    do("open", lambda: desk.open_conversation(conversation))
+
+    def reply(name: str, ask: Callable[[], object]) -> None:
+        do(name, ask)
+        controller.stop()  # before all of the chat is read for the engine
+        assert not chat.writing
+
+    reply("send", lambda: controller.send("Hello"))
+    reply("regenerate", lambda: controller.regenerate(last().id))
+    do("an alternative", lambda: controller.show_alternative(last().id, -1))
+    reply("edit", lambda: controller.edit_message(controller.messages[-2].id, "Hello again"))
+    do("edit a reply", lambda: controller.edit_message(last().id, "Another reply"))
+    do("delete", lambda: controller.text.delete_message(last().id))
+    do("undo", desk.undo)
+    do("back to the first question", lambda: controller.show_alternative(controller.messages[-2].id, -1))
+    for number in (COUNT // 2, 2):
+        do("an alternative far up", lambda number=number: controller.show_alternative(number, 1))  # type: ignore[misc]
+        assert len(controller.messages) == number
+        do("back", lambda: controller.show_alternative(last().id, -1))
+        assert len(controller.messages) > COUNT
+    reply("regenerate far up", lambda: controller.regenerate(COUNT // 2))
+    assert [message.role for message in controller.messages[-2:]] == [Role.USER, Role.ASSISTANT]
+    do("back", lambda: controller.show_alternative(last().id, -2))
+    do("to the start", window.conversation.transcript.scroll_to_start)
+    do("to the end", window.conversation.transcript.scroll_to_end)
+    do("rename", lambda: desk.rename_conversation(conversation, "Another title"))
+    do("delete the chat", lambda: desk.delete_conversation(conversation))
+    do("bring it back", desk.undo)
+    do("send", lambda: controller.send("Hello"))
+    do("close", controller.close)

@@ -1,0 +1,212 @@
+"""A watched child process: answers, limits, cancelling, its end, and what it says that makes no sense."""
+
+import gc
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rdchat import host
+from rdchat.errors import RdchatError
+from rdchat.work.child_process import ChildEndedError, ChildLimitError, ChildProcess, Limits
+from rdchat.work.frames import MOST_BYTES, FrameError
+from rdchat.work.job import CancelledError
+
+CHILD = Path(__file__).parent / "echo_child.py"
+
+
+@pytest.fixture
+def child(monkeypatch):
+    monkeypatch.setattr(host, "child_command", lambda _name: [sys.executable, str(CHILD)])
+    child = ChildProcess("echo")
+    yield child
+    child.close()
+
+
+def begin(monkeypatch, code):
+    """Return a child that runs some code instead of answering by `work.served`."""
+    monkeypatch.setattr(host, "child_command", lambda _name: [sys.executable, "-c", code])
+    return ChildProcess("odd")
+
+
+def test_answers_one_request_after_the_other(child):
+    jobs = [child.submit("echo", {"value": number}) for number in range(20)]
+    assert [job.result() for job in jobs] == [{"value": number} for number in range(20)]
+    assert child.starts == 1
+
+
+def test_tells_progress_in_order_before_the_result(child):
+    told = []
+    assert child.submit("count", {"to": 50}, on_progress=told.append).result() == 50
+    assert told == list(range(50))
+
+
+def test_a_large_request_and_its_answer_pass(child):
+    text = "x" * 5_000_000
+    assert child.submit("echo", {"value": text}).result() == {"value": text}
+
+
+def test_an_error_of_the_child_comes_with_its_words_and_the_child_goes_on(child):
+    with pytest.raises(RdchatError) as refused:
+        child.submit("fail", {}).result()
+    assert (refused.value.message, refused.value.hint) == ("The file is odd.", "Choose another.")
+    with pytest.raises(RdchatError, match="ValueError") as stumbled:
+        child.submit("stumble", {}).result()
+    assert "stranger" not in str(stumbled.value)
+    assert child.submit("echo", {"value": 1}).result() == {"value": 1}
+    assert child.starts == 1
+
+
+def test_what_takes_too_long_is_ended_and_the_next_request_starts_another(child):
+    with pytest.raises(ChildLimitError, match="longer than"):
+        child.submit("hang", {}, Limits(seconds=0.2)).result()
+    assert child.submit("echo", {"value": 1}).result() == {"value": 1}
+    assert child.starts == 2
+
+
+def test_what_takes_too_much_memory_is_ended(child):
+    with pytest.raises(ChildLimitError, match="memory"):
+        child.submit("take", {"size": 300_000_000}, Limits(memory_bytes=50_000_000)).result()
+
+
+def test_one_that_hangs_is_killed_when_it_is_cancelled(child):
+    told = []
+    job = child.submit("hang", {}, on_end=told.append)
+    behind = child.submit("echo", {"value": 1})
+    job.cancel()
+    with pytest.raises(CancelledError):
+        job.result()
+    assert behind.result() == {"value": 1}
+    assert len(told) == 1
+
+
+def test_one_that_gets_time_to_stop_is_not_killed(child):
+    job = child.submit("wait", {}, Limits(cancel_s=30.0))
+    job.cancel()
+    with pytest.raises(CancelledError):
+        job.result()
+    assert child.submit("echo", {"value": 1}).result() == {"value": 1}
+    assert child.starts == 1
+
+
+def test_whoever_waits_may_give_up(child):
+    class GaveUpError(Exception):
+        pass
+
+    def give_up():
+        raise GaveUpError
+
+    job = child.submit("hang", {})
+    with pytest.raises(GaveUpError):
+        job.result(give_up)
+    assert job.cancelled
+
+
+def test_a_child_that_dies_ends_what_it_worked_on(child):
+    first, second = child.submit("die", {"status": 3}), child.submit("echo", {"value": 1})
+    with pytest.raises(ChildEndedError, match="status 3"):
+        first.result()
+    assert second.result() == {"value": 1}  # asked of another: it was not at fault
+    assert child.starts == 2
+
+
+def test_a_child_that_is_killed_from_outside(child):
+    begun = threading.Event()
+    job = child.submit("hang", {}, on_progress=lambda _: begun.set())
+    assert begun.wait(60)  # one that it does not have yet would be asked of another child
+    os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(ChildEndedError):
+        job.result()
+
+
+def test_what_libraries_print_does_not_get_between_the_answers(child):
+    child.submit("babble", {"text": "{}" * 100}).result()
+    assert child.submit("echo", {"value": 1}).result() == {"value": 1}
+
+
+def test_a_request_that_is_too_long_is_refused_and_the_child_goes_on(child):
+    with pytest.raises(FrameError):
+        child.submit("echo", {"value": "x" * (MOST_BYTES + 1)}).result()
+    assert child.submit("echo", {"value": 1}).result() == {"value": 1}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\xff\xff\xff\xff",  # a length of four gigabytes
+        b"\x00\x00\x00\x02[]",
+        b"\x00\x00\x00\x03{]}",
+        b'\x00\x00\x00\x09{"id": 7}',
+        b"\x00\x00\x40\x00" + b"[" * 2**14,
+        b"\x00\x00",  # half a frame, then the end
+    ],
+)
+def test_a_child_that_answers_nonsense_is_ended(monkeypatch, said):
+    code = (
+        f"import sys, time; sys.stdout.buffer.write({said!r}); sys.stdout.flush(); len({said!r}) > 2 and time.sleep(60)"
+    )
+    child = begin(monkeypatch, code)
+    with pytest.raises(ChildEndedError):
+        child.submit("echo", {"value": 1}).result()
+    child.close()
+
+
+def test_a_child_that_always_dies_before_it_is_ready_is_not_started_for_ever(monkeypatch):
+    child = begin(monkeypatch, "raise SystemExit(1)")
+    with pytest.raises(ChildEndedError):
+        child.submit("echo", {"value": 1}).result()
+    assert child.starts == 1
+
+
+def test_a_child_that_cannot_be_started(monkeypatch):
+    monkeypatch.setattr(host, "child_command", lambda _name: ["/nowhere/to/be/found"])
+    with pytest.raises(ChildEndedError, match="could not be started"):
+        ChildProcess("none").submit("echo", {}).result()
+
+
+def test_closing_lets_it_stop_in_good_order_and_waits_no_longer(child):
+    child.submit("echo", {"value": 1}).result()
+    pid, job = child.pid, child.submit("hang", {})
+    child.close(0.1)
+    assert not psutil.pid_exists(pid)
+    with pytest.raises(RdchatError):
+        job.result()
+
+
+def test_a_child_ends_with_the_object_that_held_it(monkeypatch):
+    monkeypatch.setattr(host, "child_command", lambda _name: [sys.executable, str(CHILD)])
+    child = ChildProcess("echo")
+    child.submit("echo", {"value": 1}).result()
+    process = psutil.Process(child.pid)
+    del child
+    gc.collect()
+    process.wait(10)
+    assert not process.is_running()
+
+
+def test_a_child_without_anything_to_do_is_ended_and_started_again(monkeypatch):
+    monkeypatch.setattr(host, "child_command", lambda _name: [sys.executable, str(CHILD)])
+    child = ChildProcess("echo", idle_s=0.1)
+    for starts in (1, 2):
+        assert child.submit("echo", {"value": 1}).result() == {"value": 1}
+        assert child.starts == starts
+        psutil.Process(child.pid).wait(30)
+    child.close()
+
+
+def test_many_threads_may_ask(child):
+    answers = []
+
+    def ask(number):
+        answers.append(child.submit("echo", {"value": number}).result()["value"])
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answers) == list(range(16))

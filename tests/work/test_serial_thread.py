@@ -1,0 +1,108 @@
+"""Jobs on a thread: order, results, errors, replacing, forgetting, closing."""
+
+import threading
+
+import pytest
+
+from rdchat.errors import RdchatError
+from rdchat.work.job import CancelledError
+from rdchat.work.serial_thread import SerialThread
+
+
+@pytest.fixture
+def thread():
+    thread = SerialThread("tested")
+    yield thread
+    thread.close()
+
+
+def test_jobs_run_in_order_on_one_named_thread(thread):
+    seen = []
+    jobs = [
+        thread.do(lambda _job, number=number: seen.append(number) or threading.current_thread().name)
+        for number in range(9)
+    ]
+    assert {job.result() for job in jobs} == {"tested"}
+    assert seen == list(range(9))
+
+
+def test_progress_comes_before_the_end_and_each_once(thread):
+    told = []
+    job = thread.do(lambda job: [job.tell(each) for each in "ab"] and 3, on_end=told.append, on_progress=told.append)
+    assert job.result() == 3
+    assert told == ["a", "b", 3]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (RdchatError("It is full.", "Make room."), "It is full. Make room."),
+        (OSError(28, "No space left on device", "here"), "here cannot be used: No space left on device."),
+        (ValueError("secret"), "Something went wrong: ValueError."),
+        (MemoryError(), "There is not enough memory."),
+    ],
+)
+def test_what_fails_becomes_an_error_for_people_and_the_thread_goes_on(thread, error, words):
+    def fail(_job):
+        raise error
+
+    with pytest.raises(RdchatError) as failed:
+        thread.do(fail).result()
+    assert words in str(failed.value)
+    assert "secret" not in str(failed.value)
+    assert thread.do(lambda _job: 1).result() == 1
+
+
+def test_a_callback_that_fails_does_not_end_the_thread(thread):
+    thread.do(lambda _job: 1, on_end=lambda _: 1 / 0)
+    assert thread.do(lambda _job: 2).result() == 2
+
+
+def test_a_job_that_is_replaced_holds_nothing_up_and_tells_nothing(thread):
+    let_go, begun, told = threading.Event(), threading.Event(), []
+
+    def slow(job):
+        begun.set()
+        let_go.wait(30)
+        job.tell("late")
+
+    thread.replace(slow, on_end=told.append, on_progress=told.append)
+    assert begun.wait(30)
+    assert thread.replace(lambda _job: "new", on_end=told.append).result() == "new"
+    let_go.set()
+    thread.close()
+    assert told == ["new"]
+
+
+def test_a_job_that_was_forgotten_holds_nothing_up(thread):
+    let_go = threading.Event()
+    thread.do(lambda _job: let_go.wait(30))
+    thread.forget()
+    assert thread.do(lambda _job: "next").result() == "next"
+    let_go.set()
+
+
+def test_a_job_that_is_cancelled_before_its_turn_does_not_run(thread):
+    let_go, ran = threading.Event(), []
+    thread.do(lambda _job: let_go.wait(30))
+    job = thread.do(lambda _job: ran.append(1))
+    job.cancel()
+    let_go.set()
+    with pytest.raises(CancelledError):
+        job.result()
+    assert not ran
+
+
+def test_after_closing_jobs_end_as_cancelled(thread):
+    ended = thread.do(lambda _job: 1)
+    thread.close()
+    assert ended.result() == 1
+    with pytest.raises(CancelledError):
+        thread.do(lambda _job: 1).result()
+
+
+def test_closing_does_not_wait_for_a_disk_that_hangs():
+    let_go, thread = threading.Event(), SerialThread("hanging")
+    thread.do(lambda _job: let_go.wait(30))
+    thread.close(timeout_s=0.05)
+    let_go.set()
