@@ -9,16 +9,15 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.discover.page import DiscoverPage
 from tests.hub.downloading import small_files
 from tests.hub.hub_server import Fault, HubServer
 from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
+from tests.ui.models.discover.acting import WAIT_MS, click, said, search, wait_for_details
 
 QWEN = "mlx-community/Qwen3-8B-4bit"  # on the list for newcomers, for 16 GB
-WAIT_MS = 20_000
 FACTS = {
     "config": {"model_type": "qwen3", "quantization_config": {"bits": 4}},
     "safetensors": {"parameters": {"U32": 1_150_000_000}, "total": 1},
@@ -31,38 +30,9 @@ def page(models: ModelsWindow) -> DiscoverPage:
     return models.discover
 
 
-def said(page: QWidget) -> list[str]:
-    """Return what the page's labels say where it can be seen."""
-    return [label.text() for label in page.findChildren(ThemedLabel) if label.isVisible() and label.text()]
-
-
 def titles(page: DiscoverPage) -> list[str]:
     rows = page.list.rows
     return [rows.row_at(rows.index(place)).title for place in range(rows.rowCount())]
-
-
-def search(qtbot: QtBot, page: DiscoverPage, text: str) -> None:
-    page.bar.field.clear()
-    qtbot.keyClicks(page.bar.field, text)
-    qtbot.keyClick(page.bar.field, Qt.Key.Key_Return)
-    qtbot.waitUntil(lambda: not page._desk.search.state.asking, timeout=WAIT_MS)
-
-
-def click(qtbot: QtBot, page: DiscoverPage, repository: str) -> None:
-    """Click a row, and wait for all that is told of it."""
-    index = page.list.rows.index_of(repository)
-    page.list.scrollTo(index)
-    place = page.list.visualRect(index).center()
-    qtbot.mouseClick(page.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
-    wait_for_details(qtbot, page)
-
-
-def wait_for_details(qtbot: QtBot, page: DiscoverPage) -> None:
-    def settled() -> bool:
-        model = page._desk.details.model
-        return model is not None and bool(model.trouble or model.card is not None or model.card_trouble)
-
-    qtbot.waitUntil(settled, timeout=WAIT_MS)
 
 
 def test_the_list_for_newcomers_is_there_before_anything_is_asked(

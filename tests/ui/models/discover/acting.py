@@ -1,0 +1,42 @@
+"""What a person does with the Discover page, and what it says."""
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QWidget
+from pytestqt.qtbot import QtBot
+
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.models.discover.page import DiscoverPage
+
+WAIT_MS = 20_000
+
+
+def said(page: QWidget) -> list[str]:
+    """Return the texts of the page's visible labels."""
+    return [label.text() for label in page.findChildren(ThemedLabel) if label.isVisible() and label.text()]
+
+
+def search(qtbot: QtBot, page: DiscoverPage, text: str) -> None:
+    """Type a search, press Return, and wait for the answer."""
+    page.bar.field.clear()
+    qtbot.keyClicks(page.bar.field, text)
+    qtbot.keyClick(page.bar.field, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: not page._desk.search.state.asking, timeout=WAIT_MS)
+
+
+def click(qtbot: QtBot, page: DiscoverPage, repository: str) -> None:
+    """Click a row, and wait for its details."""
+    index = page.list.rows.index_of(repository)
+    page.list.scrollTo(index)
+    place = page.list.visualRect(index).center()
+    qtbot.mouseClick(page.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
+    wait_for_details(qtbot, page)
+
+
+def wait_for_details(qtbot: QtBot, page: DiscoverPage) -> None:
+    """Wait until the model's facts and its card have arrived, or failed to."""
+
+    def settled() -> bool:
+        model = page._desk.details.model
+        return model is not None and bool(model.trouble or model.card is not None or model.card_trouble)
+
+    qtbot.waitUntil(settled, timeout=WAIT_MS)
