@@ -10,9 +10,9 @@ from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from rdchat import __version__, display, host, paths
-from rdchat.chat.backup.restore import finish as finish_restore
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.restore import finish as finish_restore
 from rdchat.engine_side import (
     drafters_made_for,
     fitting_drafters,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from rdchat.chat.transfer.tasks import hide_task
 
 from rdchat.chat.attachments.attached_file import FileRefusedError
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.formulas.formula_drawer import FormulaDrawer
 from rdchat.chat.transfer.child import submit
-from rdchat.chat.transfer.tasks import hide_task
 from rdchat.errors import ModelError
 from rdchat.files import json_lines
 from rdchat.hub.downloads.download import Download, DownloadState

@@ -3,7 +3,7 @@
 A stream holds what was written in one go: a line that says where it begins, then one line for each round and for each
 token outside of rounds. A reply that is continued gets another stream behind the first. A line is
 `[tokens, tree, texts]` with tokens as `[id, text, drafter, position, log_prob]`; `texts` has those texts of the tree's
-tokens that no line before had.
+tokens that no line before had. In exports, a trace is a list of streams, and a stream the list of its lines.
 """
 
 import json
@@ -16,6 +16,7 @@ from rdchat.chat.reply_trace import ReplyTrace, TracedRound, TracedToken
 from rdchat.inference.api.events import RoundTree
 
 _VERSION = 1
+_LEAST = -1e308  # in the place of a log-probability of minus infinity, which only Python's JSON has
 _MOST_BYTES = 64 << 20  # unpacked: some 60,000 rounds
 _CODES = {"": "-", "speculative": "s", "drafter": "r", "lookup": "l"}  # r: of the recurrent ones of version 0.1
 _NAMES = {code: name for name, code in _CODES.items()}
@@ -51,6 +52,27 @@ def decode(packed: bytes) -> ReplyTrace | None:
     except (zlib.error, ValueError, TypeError, LookupError, RecursionError):
         return None
     return trace if _is_sane(trace) else None
+
+
+def plain_trace(packed: bytes) -> list[list[Any]] | None:
+    """Return the lines of each stream; None where they are damaged or of a version that is not known."""
+    if decode(packed) is None:
+        return None
+    streams = []
+    while packed:
+        unpacker = zlib.decompressobj()
+        lines = unpacker.decompress(packed, _MOST_BYTES)
+        streams.append([json.loads(line, parse_constant=lambda _: _LEAST) for line in lines.splitlines()])
+        packed = unpacker.unused_data
+    return streams
+
+
+def packed_trace(plain: Any) -> bytes | None:
+    """Return a trace as the store keeps it; None where `plain` is none."""
+    if not isinstance(plain, list) or not plain or not all(isinstance(stream, list) and stream for stream in plain):
+        return None
+    packed = b"".join(zlib.compress(b"".join(_line(line) for line in stream)) for stream in plain)
+    return packed if decode(packed) is not None else None
 
 
 def _is_sane(trace: ReplyTrace) -> bool:

@@ -9,18 +9,18 @@ import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.attachments.file_texts import FileTexts
-from rdchat.chat.context_cuts import cut_of, from_cut, uncut
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
-from rdchat.chat.message_path import MessagePath, PathIds
+from rdchat.chat.message_path import MessagePath, PathIds, cut_of, from_cut, uncut
 from rdchat.chat.storage import message_tree
-from rdchat.chat.storage.message_reader import MessageReader
 from rdchat.chat.storage.message_tree import MessageRuns
+from rdchat.chat.storage.messages import MessageReader
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.chat_history import told
 from tests.chat.conftest import OpenStore
 from tests.chat.statistics_samples import STATISTICS
+from tests.stores import written_by_hand
 
 COUNT = 130
 
@@ -144,7 +144,7 @@ def test_a_message_that_is_gone_is_told_and_the_others_stay(open_store: OpenStor
     store = open_store()
     messages = long_chat(store)
     path = store.messages(1)
-    with store._database.writing() as connection:
+    with written_by_hand(store) as connection:
         connection.execute("PRAGMA defer_foreign_keys = ON")
         connection.execute("UPDATE messages SET parent_id = 49 WHERE parent_id = 50")
         connection.execute("DELETE FROM messages WHERE id = 50")
@@ -214,7 +214,7 @@ def test_a_long_chat_is_read_by_its_runs(open_store: OpenStore) -> None:
         if number % 20 == 19:
             store.add_message(other, None, Role.USER, "between")
     store.add_message(chat, store.messages(chat).ids[9], Role.USER, "an alternative")
-    tree = MessageRuns(store._database.rows, chat)
+    tree = MessageRuns(store.database.rows, chat)
     assert (len(tree._parents), len(tree.path_to(parent or 0))) == (4, 60)
-    plan = store._database.rows(f"EXPLAIN QUERY PLAN {message_tree._RUNS}", chat)
+    plan = store.database.rows(f"EXPLAIN QUERY PLAN {message_tree._RUNS}", chat)
     assert "messages_runs" in plan[0][3]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.storage.bin_dates import KEPT_DAYS
 from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.message_bin import KEPT_DAYS
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
@@ -126,10 +126,9 @@ def test_the_bin_keeps_chats_for_thirty_days(timed: ConversationStore, clock: Cl
     assert len(timed.organiser.deleted_folders()) == 1
     with pytest.raises(StorageError, match="This chat no longer exists"):
         timed.restore_conversation(first.id)  # it is being erased
-    for _ in timed.organiser.erasing():
-        pass
-    assert timed._database.rows("SELECT title FROM conversations") == [("second",)]
-    assert timed._database.rows("SELECT count(*) FROM messages") == [(0,)]
+    timed.organiser.erase().result()
+    assert timed.database.rows("SELECT title FROM conversations") == [("second",)]
+    assert timed.database.rows("SELECT count(*) FROM messages") == [(0,)]
     assert timed.restore_conversation(second.id).title == "second"
     clock.now += 2 * DAY_S
     timed.organiser.expire()
@@ -182,11 +181,10 @@ def test_a_chat_deleted_for_good_is_gone_at_once_and_erased_in_slices(database: 
         next(erasing)
     store.close()  # the app is closed, or killed, half way
     store = ConversationStore(Database(database), clock)
-    assert 0 < store._database.rows("SELECT count(*) FROM messages")[0][0] < 20
+    assert 0 < store.database.rows("SELECT count(*) FROM messages")[0][0] < 20
     assert (store.organiser.bin(), store.conversations()) == ([], [])
-    for _ in store.organiser.erasing():
-        pass
-    assert store._database.rows("SELECT count(*) FROM conversations") == [(0,)]
+    store.organiser.erase().result()
+    assert store.database.rows("SELECT count(*) FROM conversations") == [(0,)]
     store.close()
 
 
@@ -224,9 +222,8 @@ def test_half_a_copy_is_shown_nowhere_and_erased_at_the_next_start(open_store: O
     store.close()
     store = open_store()
     assert [chat.id for chat in store.conversations()] == [chat_id]
-    for _ in store.organiser.erasing():
-        pass
-    assert store._database.rows("SELECT count(*) FROM messages") == [(4,)]
+    store.organiser.erase().result()
+    assert store.database.rows("SELECT count(*) FROM messages") == [(4,)]
     with pytest.raises(StorageError, match="This chat no longer exists"):
         next(store.organiser.copying(99, "x"))
 

@@ -169,8 +169,7 @@ def test_the_store_keeps_traces_until_the_chat_is_gone(store: ConversationStore,
     chat_id = store.message(message_id).conversation_id
     store.delete_conversation(chat_id)
     store.organiser.erase_later([chat_id])
-    for _ in store.organiser.erasing():
-        pass
+    store.organiser.erase().result()
     store.close()
     with closing(Database(database)) as reopened:
         assert reopened.rows("SELECT count(*) FROM message_traces") == [(0,)]

@@ -16,7 +16,7 @@ Spoil = Callable[[Path], object]  # takes the backup's path
 
 
 def _good_backup(folder: Path) -> Path:
-    from rdchat.chat.backup.backup_file import back_up
+    from rdchat.chat.transfer.backup_file import back_up
 
     store, path = good_store(folder / "other" / "conversations.db"), folder / "backup.zip"
     with closing(sqlite3.connect(store, autocommit=True)) as connection:

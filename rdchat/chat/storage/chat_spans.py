@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, END_OF_DATES, conversation_from
-from rdchat.errors import StorageError
 
 # these are the conditions of the indexes in `schema`
 _HERE = "deleted_at IS NULL AND unlisted = 0"
@@ -64,8 +63,6 @@ class ChatSpans:
 
     def read(self, span: ChatSpan, start: int, count: int) -> list[Conversation]:
         """Return some conversations of a span."""
-        if self._database.closed:  # what the window still draws while rdchat quits
-            raise StorageError("The chats are closed.", "Start rdchat again.")
         sql = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {span.where} ORDER BY {span.order.by}"
         rows = self._database.rows(f"{sql} LIMIT ? OFFSET ?", *span.parameters, count, start)
         return [conversation_from(row) for row in rows]

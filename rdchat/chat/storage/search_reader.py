@@ -3,14 +3,14 @@
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.search_words import WordMatcher
-from rdchat.chat.storage.file_check import refuse_surprises, trust
+from rdchat.chat.storage.connections import open_reader
 from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
 from rdchat.chat.storage.search import message_condition, newest_messages, title_condition
@@ -174,18 +174,13 @@ class SearchReader:
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        """Open the file anew each time, in under a millisecond: it may have been brought back meanwhile."""
-        uri = f"{self._path.absolute().as_uri()}?mode=ro"
-        connection = sqlite3.connect(uri, uri=True, autocommit=True, check_same_thread=False)
-        connection.text_factory = lambda data: data.decode("utf-8", "replace")
-        try:
-            refuse_surprises(connection)
-            trust(connection)
+        """Open the file for each search: it may have been brought back since the last one."""
+        with closing(open_reader(self._path)) as connection:
             self._connection = connection
-            yield connection
-        finally:
-            self._connection = None
-            connection.close()
+            try:
+                yield connection
+            finally:
+                self._connection = None
 
 
 def _newest_chats(

@@ -1,15 +1,13 @@
-"""Chats out of the store, whole: with every alternative and trace."""
+"""Reads whole chats from the store, with every alternative, trace and file."""
 
 import sqlite3
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.storage.files import WITH_TEXTS, file_from
+from rdchat.chat.storage.connections import rows_of
 from rdchat.chat.storage.message_tree import KEPT
+from rdchat.chat.storage.messages import files_with_texts
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, MESSAGE_COLUMNS, conversation_from, message_from
-from rdchat.chat.transfer.portable import PortableChat, PortableMessage, parents_first
+from rdchat.chat.transfer.whole_chat import WholeChat, parents_first
 from rdchat.errors import StorageError
 
 _VISIBLE = "SELECT id FROM conversations WHERE deleted_at IS NULL AND unlisted = 0 ORDER BY updated_at DESC, id DESC"
@@ -19,9 +17,9 @@ _FOLDER = """
     LEFT JOIN folders around ON around.id = folder.parent_id AND around.deleted_at IS NULL
     WHERE folder.id = ? AND folder.deleted_at IS NULL
 """
-_MESSAGES = f"""
-    SELECT {MESSAGE_COLUMNS}, activated, (SELECT trace FROM message_traces WHERE message_id = messages.id)
-    FROM messages WHERE conversation_id = ? AND {KEPT} ORDER BY id
+_MESSAGES = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE conversation_id = ? AND {KEPT} ORDER BY id"
+_TRACES = """
+    SELECT message_id, trace FROM message_traces JOIN messages ON messages.id = message_id WHERE conversation_id = ?
 """
 
 
@@ -30,7 +28,7 @@ def visible_ids(connection: sqlite3.Connection) -> list[int]:
     return [row[0] for row in connection.execute(_VISIBLE)]
 
 
-def read_chat(connection: sqlite3.Connection, conversation_id: int) -> PortableChat:
+def read_chat(connection: sqlite3.Connection, conversation_id: int) -> WholeChat:
     """Return a chat of the store.
 
     Raises:
@@ -40,51 +38,25 @@ def read_chat(connection: sqlite3.Connection, conversation_id: int) -> PortableC
     if row is None:
         raise StorageError(f"There is no chat {conversation_id}.", "`rdchat chats list` shows those that there are.")
     about = conversation_from(row)
-    return PortableChat(
-        about.title,
-        about.created_at,
-        about.updated_at,
-        about.system_prompt,
-        about.sampling,
-        tuple(_messages(connection, conversation_id)),
-        pinned=about.pinned_at is not None,
-        archived=about.archived,
-        folder=tuple(name for name in connection.execute(_FOLDER, (about.folder_id,)).fetchone() or () if name),
-        thinking_choice=about.thinking_choice,
+    read = {row[0]: message_from(row) for row in connection.execute(_MESSAGES, (conversation_id,))}
+    order = parents_first({each: message.parent_id for each, message in read.items()})
+    places = {each: place for place, each in enumerate(order)}
+    files = files_with_texts(rows_of(connection), conversation_id)
+    messages = (
+        replace(
+            read[each],
+            id=place,
+            conversation_id=0,
+            parent_id=places.get(read[each].parent_id or 0),
+            files=tuple(file for file, _ in files.get(each, ())),
+        )
+        for place, each in enumerate(order)
     )
-
-
-def _messages(connection: sqlite3.Connection, conversation_id: int) -> list[PortableMessage]:
-    rows = connection.execute(_MESSAGES, (conversation_id,)).fetchall()
-    files: dict[int, list[tuple[AttachedFile, str]]] = {}
-    for *columns, text in connection.execute(WITH_TEXTS, (conversation_id,)):
-        files.setdefault(columns[0], []).append((file_from(columns), text))
-    by_id = {str(row[0]): row for row in rows}
-    order = parents_first({each: None if row[2] is None else str(row[2]) for each, row in by_id.items()})
-    places = {int(each): place for place, each in enumerate(order)}
-    return [replace(_message(by_id[each], places), files=tuple(files.get(int(each), ()))) for each in order]
-
-
-def _message(row: Sequence[Any], places: dict[int, int]) -> PortableMessage:
-    *columns, activated, trace = row
-    read = message_from((*columns, 0, 1))
-    return PortableMessage(
-        parent=None if read.parent_id is None else places.get(read.parent_id),
-        role=read.role,
-        text=read.text,
-        activated=activated,
-        status=read.status,
-        created_at=read.created_at,
-        model=read.model,
-        seed=read.seed,
-        finish_reason=read.finish_reason,
-        error=read.error,
-        statistics=read.statistics,
-        drafting=read.drafting,
-        control_offsets=read.control_offsets,
-        thinking=read.thinking,
-        context_cut=read.context_cut,
-        edited=read.edited,
-        made_with=read.made_with,
-        trace=trace,
+    traces = connection.execute(_TRACES, (conversation_id,)).fetchall()
+    return WholeChat(
+        replace(about, id=0, folder_id=None),
+        tuple(messages),
+        traces={places[each]: trace for each, trace in traces if each in places},
+        texts={file.digest: text for each in places for file, text in files.get(each, ())},
+        folder=tuple(name for name in connection.execute(_FOLDER, (about.folder_id,)).fetchone() or () if name),
     )

@@ -6,10 +6,10 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.backup.backup_file import BackupFacts
-from rdchat.chat.backup.restore import Restored
 from rdchat.chat.conversation import Notice
+from rdchat.chat.transfer.backup_file import BackupFacts
 from rdchat.chat.transfer.reports import ImportReport, Progress
+from rdchat.chat.transfer.restore import Restored
 from rdchat.services.app.instance_channel import InstanceRequest
 from rdchat.services.transfer.transfer_desk import TransferDesk
 

@@ -8,7 +8,7 @@ from PySide6.QtGui import QKeyEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from rdchat.chat.conversation import Message
-from rdchat.chat.reading_places import ReadingPlace
+from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.services.text.unsent_memory import UnsentMemory
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, Theme
 from rdchat.ui.transcript.cut_mark import CutMark

@@ -8,11 +8,10 @@ from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QHideEvent, QResizeEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from rdchat.chat.context_cuts import cut_of
 from rdchat.chat.conversation import Message
-from rdchat.chat.message_path import MessagePath
-from rdchat.chat.reading_places import ReadingPlace
+from rdchat.chat.message_path import MessagePath, cut_of
 from rdchat.chat.search_words import WordMatcher
+from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
 from rdchat.services.text.unsent_memory import UnsentMemory

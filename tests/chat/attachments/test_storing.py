@@ -7,16 +7,16 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from rdchat.chat.transfer.tasks import backup_task, export_task, run_task
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached
 from rdchat.chat.attachments.file_texts import FileTexts
-from rdchat.chat.backup.restore import carry_out, decide, prepare
 from rdchat.chat.conversation import Message
 from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.importing import Import
 from rdchat.chat.transfer.reports import FileReport
-from rdchat.chat.transfer.tasks import backup_task, export_task, run_task
+from rdchat.chat.transfer.restore import carry_out, decide, prepare
 from rdchat.inference.api.requests import Role, SamplingParams
 from tests.chat.conftest import OpenStore, StartProcess
 
@@ -57,8 +57,7 @@ def erase_all(store: ConversationStore, chats: Sequence[int]) -> None:
     for chat in chats:
         store.delete_conversation(chat)
     store.organiser.erase_later(chats)
-    for _ in store.organiser.erasing():
-        pass
+    store.organiser.erase().result()
 
 
 def test_a_message_has_its_files_in_their_order(open_store: OpenStore) -> None:

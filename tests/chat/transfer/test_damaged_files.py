@@ -13,8 +13,8 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import source_files
 from rdchat.chat.transfer.formats import chatgpt
 from rdchat.chat.transfer.importing import CancelledError, Import
-from rdchat.chat.transfer.portable import PortableChat
 from rdchat.chat.transfer.reports import NotTaken
+from rdchat.chat.transfer.whole_chat import PortableChat
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, lm_studio_chat, write_jan, write_old_lm_studio
 
@@ -236,7 +236,7 @@ def test_a_damaged_part_of_an_archive_takes_nothing_of_it(
     report = import_files(tmp_path / "export.zip")
     assert "conversations-001.json is damaged" in report.files[0].problem
     assert not store.conversations()
-    assert store._database.rows("SELECT count(*) FROM messages")[0][0] == 0
+    assert store.database.rows("SELECT count(*) FROM messages")[0][0] == 0
 
 
 def test_an_import_that_is_stopped_takes_back_what_it_wrote(store: ConversationStore, write_json: WriteJson):
@@ -251,4 +251,4 @@ def test_an_import_that_is_stopped_takes_back_what_it_wrote(store: ConversationS
     report = Import(store.path, lambda _progress: None, stop_at_the_third).run([path])
     assert report.cancelled
     assert not report.chats
-    assert store._database.rows("SELECT count(*) FROM conversations")[0][0] == 0
+    assert store.database.rows("SELECT count(*) FROM conversations")[0][0] == 0

@@ -50,9 +50,8 @@ def kill_at(moment_s: float, database: Path, file: Path, start_process: StartPro
         shown = store.conversations()
         assert not store.organiser.bin()
         store.organiser.drop_half_imports()  # as the app does at its start
-        for _ in store.organiser.erasing():
-            pass
-        stored = store._database.rows("SELECT count(*) FROM messages")[0][0]
+        store.organiser.erase().result()
+        stored = store.database.rows("SELECT count(*) FROM messages")[0][0]
         assert stored == MESSAGES * len(shown), "nothing is left of what is not shown"
         for chat in shown:
             store.delete_conversation(chat.id)

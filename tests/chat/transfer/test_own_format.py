@@ -6,16 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rdchat.chat.transfer.chat_writer import hide_chats
+from rdchat.chat.transfer.tasks import export_task, run_task
 
 from rdchat.chat.conversation import ContextCut, Drafting, MadeWith, MessageStatus, Thinking
+from rdchat.chat.storage.connections import reading, writing
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.trace_format import encode
 from rdchat.chat.transfer import importing, source_files
 from rdchat.chat.transfer.chat_reader import read_chat
-from rdchat.chat.transfer.chat_writer import hide_chats
-from rdchat.chat.transfer.connections import reading, writing
-from rdchat.chat.transfer.portable import PortableChat
-from rdchat.chat.transfer.tasks import export_task, run_task
+from rdchat.chat.transfer.whole_chat import PortableChat
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
@@ -331,7 +331,7 @@ def test_a_large_file_that_is_cut_off_brings_nothing(
     (report,) = import_files(many_chats).files
     assert "damaged or cut off" in report.problem
     assert not store.conversations()
-    assert not store._database.rows("SELECT id FROM conversations WHERE unlisted > 0")
+    assert not store.database.rows("SELECT id FROM conversations WHERE unlisted > 0")
 
 
 def test_what_is_packed_is_held_against_its_checksum(

@@ -12,11 +12,11 @@ from pathlib import Path
 from random import Random
 
 from PySide6.QtCore import QCoreApplication, QEventLoop
+from rdchat.chat.transfer.tasks import backup_task, prepare_task, run_task
 
 from rdchat.chat.conversation import ContextCut, Message
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.tasks import backup_task, prepare_task, run_task
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.context.chat_context import Doing
@@ -94,7 +94,7 @@ class Work:
             if next(left, None) is None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        self._store._database._connection.set_progress_handler(step, 1)
+        self._store.database._connection.set_progress_handler(step, 1)
 
     def wait(self, is_so: Callable[[], bool]) -> None:
         while not is_so():
@@ -183,7 +183,7 @@ class Work:
         self._pipe.send(("done", ("restore", before)))
 
     def _state(self) -> frozenset[tuple[int, str]]:
-        rows = self._store._database.rows("SELECT id, text FROM messages")
+        rows = self._store.database.rows("SELECT id, text FROM messages")
         return frozenset((row[0], row[1]) for row in rows)
 
 

@@ -153,7 +153,6 @@ def test_closing_midway_leaves_the_rest_to_the_next_start(window: Window) -> Non
     desk.order.duplicate(chat)
     desk.close()
     assert [each.title for each in store.conversations()] == ["Long"]
-    assert len(store._database.rows("SELECT id FROM conversations")) == 2
-    for _ in store.organiser.erasing():
-        pass
-    assert len(store._database.rows("SELECT id FROM conversations")) == 1
+    assert len(store.database.rows("SELECT id FROM conversations")) == 2
+    store.organiser.erase().result()
+    assert len(store.database.rows("SELECT id FROM conversations")) == 1

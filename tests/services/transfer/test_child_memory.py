@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rdchat.chat.transfer.tasks import import_task
 
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.reports import ImportReport
-from rdchat.chat.transfer.tasks import import_task
 from rdchat.work.child_process import ChildLimitError, ChildProcess, Limits
 from tests.chat.transfer.huge_chats import HUGE, within, write, write_zip
 

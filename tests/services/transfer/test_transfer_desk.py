@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import Notice
-from rdchat.chat.reading_places import ReadingPlace
+from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 from rdchat.services.app.instance_channel import InstanceRequest
@@ -21,6 +21,7 @@ from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with
 from tests.garbage_children import KINDS, put_in_place
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window, pause_midway
+from tests.stores import written_by_hand
 
 WAIT_MS = 20_000
 
@@ -100,7 +101,7 @@ def test_an_import_that_is_cancelled_leaves_nothing(desk: TransferDesk, window: 
     (report,) = imported.args
     assert report.cancelled
     assert not report.chats
-    assert window.store._database.rows("SELECT count(*) FROM conversations")[0][0] == 0
+    assert window.store.database.rows("SELECT count(*) FROM conversations")[0][0] == 0
 
 
 def test_an_export_comes_back_as_it_was(desk: TransferDesk, window: Window, tmp_path: Path):
@@ -152,7 +153,7 @@ def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
         desk.back_up(tmp_path / "backup.zip")
     store.delete_conversation(chats[0].id)
     store.message_bin.delete(store.messages(chats[2].id)[1].id)
-    with store._database.writing() as connection:
+    with written_by_hand(store) as connection:
         connection.execute("UPDATE deleted_messages SET deleted_at = deleted_at - 31 * 86400")
     with window.qtbot.waitSignal(desk.restore_prepared, timeout=WAIT_MS):
         desk.prepare_restore(tmp_path / "backup.zip")
@@ -267,7 +268,7 @@ def test_an_app_that_ends_in_the_midst_of_an_import_shows_none_of_it(
     desk.close()
     assert not desk.busy
     assert window.store.conversations() == []
-    assert window.store._database.rows("SELECT count(*) FROM conversations WHERE deleted_at IS NULL")[0][0] == 0
+    assert window.store.database.rows("SELECT count(*) FROM conversations WHERE deleted_at IS NULL")[0][0] == 0
 
 
 @pytest.mark.parametrize(("kind", "said"), [(kind, "") for kind in KINDS] + [("garbage", "[1]"), ("garbage", "{}")])

@@ -11,6 +11,7 @@ from rdchat.chat.storage.search_reader import SearchQuery
 from rdchat.inference.api.requests import Role
 from rdchat.services.order.chat_order import Place
 from rdchat.ui.window.main_window import MainWindow
+from tests.stores import written_by_hand
 from tests.ui.conftest import Chat
 
 pytestmark = pytest.mark.slow
@@ -52,16 +53,16 @@ def do(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> Iterator[Do]:
         assert taken <= _MOST_S, f"{name} takes {taken:.2f} s"
 
     monkeypatch.setattr(Database, "rows", count_rows)
-    chat.store._database._connection.set_progress_handler(count_steps, _PER_CALL)
+    chat.store.database._connection.set_progress_handler(count_steps, _PER_CALL)
     yield run
-    chat.store._database._connection.set_progress_handler(None, 0)
+    chat.store.database._connection.set_progress_handler(None, 0)
 
 
 def add_chats(chat: Chat) -> None:
     """Store chats of a message each: half of them in folders, some pinned, in the archive and in the bin."""
     folders = [chat.store.organiser.create_folder(f"Folder {number}").id for number in range(20)]
     now = time.time()
-    with chat.store._database.writing() as connection:
+    with written_by_hand(chat.store) as connection:
         connection.executemany(
             "INSERT INTO conversations (id, title, created_at, updated_at, folder_id, pinned_at, archived_at,"
             " deleted_at) VALUES (?, ?, 0, ?, ?, ?, ?, ?)",
@@ -82,7 +83,7 @@ def add_chats(chat: Chat) -> None:
 def add_messages(chat: Chat) -> int:
     """Store one chat, with an alternative of its second message, of one in the middle, and of the last."""
     conversation = chat.store.create_conversation("Long").id
-    with chat.store._database.writing() as connection:
+    with written_by_hand(chat.store) as connection:
         connection.executemany(
             "INSERT INTO messages (id, conversation_id, parent_id, activated, role, status, created_at, text)"
             " VALUES (?, ?, ?, ?, ?, 'complete', 0, ?)",

@@ -24,11 +24,13 @@ from typing import Any
 
 from rdchat import __version__
 from rdchat.chat.plain_data import from_plain
+from rdchat.chat.storage.connections import reading
 from rdchat.chat.transfer.formats.fields import date
-from rdchat.chat.transfer.reports import Progress
+from rdchat.chat.transfer.reports import TaskProgress
 from rdchat.errors import StorageError, StorageFullError
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.file_errors import file_error
+from rdchat.work.job import Job
 
 FORMAT, VERSION = "rdchat backup", 1
 ABOUT, DATABASE, SETTINGS = "backup.json", "conversations.db", "settings.json"
@@ -63,33 +65,32 @@ class BackupFacts:
     bytes: int = 0
 
 
-def back_up(
-    connection: sqlite3.Connection,
-    settings: Path,
-    path: Path,
-    tell: Callable[[Progress], object],
-    check: Callable[[], object],
-) -> BackupFacts:
+def back_up(job: Job[Any], database: str, settings: str, path: str) -> dict[str, Any]:
     """Write the whole store into one file, which takes the place of `path` when it is whole.
 
     Args:
-        connection: To the database; nothing is written to it.
+        job: Takes the progress; where it is cancelled, nothing is left.
+        database: The store's file, which the app may use meanwhile.
         settings: The settings' file; it need not be there.
         path: The backup.
-        tell: Called with where it stands.
-        check: Called often; an exception of it stops the backup and leaves nothing behind.
+
+    Returns:
+        The `BackupFacts` as JSON.
 
     Raises:
         StorageFullError: If the disk is full.
         StorageError: If the database cannot be read, or the file not written.
     """
+    with reading(Path(database)) as connection:
+        return asdict(_write_backup(connection, Path(settings), Path(path), TaskProgress(job)))
+
+
+def _write_backup(connection: sqlite3.Connection, settings: Path, path: Path, progress: TaskProgress) -> BackupFacts:
     kept = _settings_bytes(settings)
     with atomic_file(path) as temporary, tempfile.TemporaryDirectory(prefix="part-", dir=path.parent) as folder:
         copy = Path(folder) / DATABASE
         try:
-            copy_database(
-                connection, copy, lambda share: tell(Progress("Copying the chats", share * _COPY_SHARE)), check
-            )
+            copy_database(connection, copy, lambda share: progress.tell("Copying the chats", share * _COPY_SHARE))
         except sqlite3.Error as error:
             raise StorageError(f"The chats cannot be copied: {error}.", "Check the disk, then try again.") from error
         with closing(sqlite3.connect(copy)) as counted:
@@ -104,19 +105,15 @@ def back_up(
             with copy.open("rb") as source, archive.open(DATABASE, "w", force_zip64=True) as target:
                 size = copy.stat().st_size
                 while chunk := source.read(_CHUNK):
-                    check()
                     target.write(chunk)
-                    tell(Progress("Writing the backup", _COPY_SHARE + (1 - _COPY_SHARE) * source.tell() / size))
+                    progress.tell("Writing the backup", _COPY_SHARE + (1 - _COPY_SHARE) * source.tell() / size)
     return BackupFacts(facts.path, facts.made_at, chats, messages, facts.settings, path.stat().st_size)
 
 
-def copy_database(
-    connection: sqlite3.Connection, path: Path, tell: Callable[[float], object], check: Callable[[], object]
-) -> None:
-    """Copy a database as it is at one moment, by SQLite's backup; `tell` gets the share that is copied."""
+def copy_database(connection: sqlite3.Connection, path: Path, tell: Callable[[float], object]) -> None:
+    """Copy a database as it is at one moment; `tell` gets the share that is copied, and ends it where it raises."""
 
     def step(_status: int, remaining: int, total: int) -> None:
-        check()
         tell(1 - remaining / max(total, 1))
 
     with closing(sqlite3.connect(path, autocommit=True)) as target:
@@ -129,9 +126,7 @@ def copy_database(
         target.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
 
 
-def unpack(
-    path: Path, folder: Path, tell: Callable[[Progress], object], check: Callable[[], object]
-) -> BackupFacts | None:
+def unpack(path: Path, folder: Path, progress: TaskProgress) -> BackupFacts | None:
     """Unpack a backup into a folder, checking what can be checked of an archive; None where `path` is no archive.
 
     Raises:
@@ -142,7 +137,7 @@ def unpack(
             return None
         with zipfile.ZipFile(path) as archive:
             about = _about(archive, path)
-            _extract(archive, folder, tell, check)
+            _extract(archive, folder, progress)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise damaged(path) from error
     except OSError as error:
@@ -170,9 +165,7 @@ def _about(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     return about
 
 
-def _extract(
-    archive: zipfile.ZipFile, folder: Path, tell: Callable[[Progress], object], check: Callable[[], object]
-) -> None:
+def _extract(archive: zipfile.ZipFile, folder: Path, progress: TaskProgress) -> None:
     """Write out database and settings; reading to the end compares their checksums."""
     wanted = [name for name in (SETTINGS, DATABASE) if name in archive.namelist()]
     for name in wanted:
@@ -184,12 +177,11 @@ def _extract(
         with archive.open(member) as source, (folder / name).open("xb") as target:
             os.fchmod(target.fileno(), 0o600)
             while chunk := source.read(_CHUNK):
-                check()
                 written += len(chunk)
                 if written > most:
                     raise zipfile.BadZipFile("more than it says")
                 target.write(chunk)
-                tell(Progress("Reading the backup", 0.5 * written / max(member.file_size, 1)))
+                progress.tell("Reading the backup", 0.5 * written / max(member.file_size, 1))
 
 
 def _settings_bytes(path: Path) -> bytes | None:

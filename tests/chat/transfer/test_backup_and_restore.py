@@ -8,11 +8,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-
-from rdchat.chat.backup.backup_file import BackupFacts
-from rdchat.chat.backup.restore import Restored, carry_out, decide, finish, prepare, withdraw
-from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.tasks import backup_task, run_task
+
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.backup_file import BackupFacts
+from rdchat.chat.transfer.restore import Restored, carry_out, decide, finish, prepare, withdraw
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.inference.api.requests import Role
 from tests.chat.conftest import StartProcess
