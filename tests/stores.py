@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 
 from rdchat.chat.storage import database
+from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.schema import MIGRATIONS, migrate, schema_version
 from rdchat.chat.store import ConversationStore
 
@@ -35,8 +36,8 @@ def _empty_store() -> sqlite3.Connection:
 
 
 @contextmanager
-def written_by_hand(store: ConversationStore) -> Iterator[sqlite3.Connection]:
-    """Give a connection that writes into an open store behind its back, in one transaction."""
+def written_by_hand(store: ConversationStore | Database) -> Iterator[sqlite3.Connection]:
+    """Give a connection that writes into an open database behind its back, in one transaction."""
     with closing(sqlite3.connect(store.path, autocommit=True)) as connection:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("BEGIN IMMEDIATE")

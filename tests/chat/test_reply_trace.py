@@ -14,6 +14,7 @@ from rdchat.chat.trace_format import decode, encode
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import Mode, Role
 from tests.chat.traces import drafted_events, drafted_trace, events_of_round, round_tree
+from tests.stores import written_by_hand
 
 
 def packed(trace: ReplyTrace) -> bytes:
@@ -185,7 +186,7 @@ def test_how_a_reply_was_drafted_is_kept_with_it(store: ConversationStore) -> No
 
 def test_a_database_of_the_first_version_keeps_its_chats(database: Path) -> None:
     database.parent.mkdir()
-    with closing(Database(database, MIGRATIONS[:1])) as first, first.writing() as connection:
+    with closing(Database(database, MIGRATIONS[:1])) as first, written_by_hand(first) as connection:
         connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('before', 1, 1)")
         connection.execute(
             "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"

@@ -134,7 +134,7 @@ def test_all_of_a_very_long_text_is_searched(store: ConversationStore) -> None:
 
 def test_long_texts_of_the_version_that_searched_their_beginning_are_found_whole(database: Path) -> None:
     database.parent.mkdir()
-    with closing(Database(database, MIGRATIONS[:13])) as old, old.writing() as connection:
+    with closing(Database(database, MIGRATIONS[:13])) as old, written_by_hand(old) as connection:
         connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('chat', 0, 0)")
         texts = (
             ("complete", "short"),
@@ -168,7 +168,7 @@ def test_long_texts_of_the_version_that_searched_their_beginning_are_found_whole
 )
 def test_a_store_whose_index_or_text_is_odd_is_brought_to_this_version(database: Path, damage: str) -> None:
     database.parent.mkdir()
-    with closing(Database(database, MIGRATIONS[:13])) as old, old.writing() as connection:
+    with closing(Database(database, MIGRATIONS[:13])) as old, written_by_hand(old) as connection:
         connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('chat', 0, 0)")
         for text in ("short", "word " * 60_000, "last"):
             connection.execute(
@@ -220,8 +220,7 @@ def test_the_index_of_summaries_agrees_with_them_in_copies_and_where_they_are_da
     chat = store.create_conversation("chat")
     message = store.add_message(chat.id, None, Role.USER, "Hello")
     store.set_context_cut(message.id, ContextCut("Rain fell."))
-    for _ in store.organiser.copying(chat.id, "copy"):
-        pass
+    store.organiser.copy(chat.id, "copy").result()
     assert found(store, "rain") == {"chat", "copy"}
     with written_by_hand(store) as connection:
         for wrong in ("no JSON", "[1]", '{"summary": 7}', '{"summary": null}'):
