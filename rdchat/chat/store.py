@@ -37,7 +37,7 @@ from rdchat.chat.storage.rows import (
     message_row,
     text_column,
 )
-from rdchat.chat.storage.search import search_condition
+from rdchat.chat.storage.search import rebuild_search, search_condition
 from rdchat.chat.titles import NEW_CHAT, tidy_title
 from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError
 from rdchat.inference.api.events import FinishReason
@@ -80,7 +80,7 @@ class ConversationStore:
         except (StorageFullError, StorageLockedError):
             raise
         except StorageError:  # a search index that does not fit the chats keeps them from being changed
-            database.write(_rebuild_search)
+            database.write(rebuild_search)
             self._tree_notice = database.write(_tidy_up)
 
     @classmethod
@@ -350,9 +350,3 @@ def _tidy_up(connection: sqlite3.Connection) -> Notice | None:
     connection.execute("UPDATE conversations SET unlisted = 1 WHERE unlisted = 2 AND unlisted <> 0")
     connection.executescript(WRITE_CHECK)
     return notice
-
-
-def _rebuild_search(connection: sqlite3.Connection) -> None:
-    """Make the search index anew from the chats: some seconds for 100,000 messages."""
-    for index in ("titles_index", "messages_index", "files_index", "summaries_index"):
-        connection.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")

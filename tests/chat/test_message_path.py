@@ -1,6 +1,5 @@
 """Long paths: what is read of them and when, and that nothing of them is different from a list of all messages."""
 
-import random
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +9,7 @@ import pytest
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
-from rdchat.chat.message_path import MessagePath, PathIds, cut_of, from_cut, uncut
+from rdchat.chat.message_path import MessagePath, cut_of, from_cut, uncut
 from rdchat.chat.storage import message_tree
 from rdchat.chat.storage.message_tree import MessageRuns
 from rdchat.chat.storage.messages import MessageReader
@@ -176,33 +175,18 @@ def test_reading_for_the_model_ends_where_it_is_not_wanted_any_more(
     assert 20 <= len(read) < 60
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_ids_in_runs_are_those_of_a_list(seed: int) -> None:
-    choose = random.Random(seed)
-    ids: list[int] = []
-    while len(ids) < 200:
-        first = choose.randrange(1, 5000)
-        ids += [each for each in range(first, first + choose.randrange(1, 9)) if each not in ids]
-    runs = PathIds.of(ids[:150])
-    assert runs.place_of(ids[7]) == 7
-    for each in ids[150:]:
-        runs.append(each)
-    assert (list(runs), len(runs), [runs[place] for place in (0, -1, 99)]) == (
-        ids,
-        len(ids),
-        [ids[0], ids[-1], ids[99]],
-    )
-    for number in range(5010):
-        assert runs.place_of(number) == (ids.index(number) if number in ids else None)
-    for _ in range(100):
-        start, end = choose.randrange(-220, 220), choose.randrange(-220, 220)
-        part = runs[start:end]
-        assert list(part) == ids[start:end]
-        assert runs.has_any(part) == part.has_any(runs) == bool(ids[start:end])
-        assert not PathIds.of(set(range(5010)) - set(ids)).has_any(part)
-    assert list(runs[::-3]) == ids[::-3]
+def test_places_are_those_of_a_list_of_ids(open_store: OpenStore) -> None:
+    store = open_store()
+    path = MessagePath([9, 4, 7], None)
+    assert [path.place_of(each) for each in (9, 4, 7, 5)] == [0, 1, 2, None]
+    message = store.add_message(store.create_conversation().id, None, Role.USER, "more")
+    copy = path[:]
+    path.append(message)
+    assert (path.place_of(message.id), copy.place_of(message.id)) == (3, None)
+    assert (path.ids, path[1:3].ids, path[::-2].ids) == ((9, 4, 7, message.id), (4, 7), (message.id, 4))
+    assert path[1:3].place_of(7) == 1
     with pytest.raises(IndexError):
-        runs[len(ids)]
+        path[4]
 
 
 def test_a_long_chat_is_read_by_its_runs(open_store: OpenStore) -> None:

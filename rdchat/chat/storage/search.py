@@ -1,5 +1,7 @@
 """From what a person types into the search field to conditions on conversations and messages."""
 
+import sqlite3
+
 from rdchat.chat.search_words import is_indexed, spellings, split_words
 from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.schema import SUMMARY
@@ -100,3 +102,9 @@ def _phrases(search: str) -> tuple[str, list[str]]:
 def _phrase(word: str, *, unfinished: bool) -> str:
     quoted = ['"' + each.replace('"', '""') + '"' + "*" * unfinished for each in spellings(word)]
     return f"({' OR '.join(quoted)})"
+
+
+def rebuild_search(connection: sqlite3.Connection) -> None:
+    """Make the search index anew from the chats: some seconds for 100,000 messages."""
+    for index in ("titles_index", "messages_index", "files_index", "summaries_index"):
+        connection.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")

@@ -13,9 +13,8 @@ from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.conversation import Message
 from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.importing import Import
 from rdchat.chat.transfer.reports import FileReport
-from rdchat.chat.transfer.restore import carry_out, decide, prepare
+from rdchat.chat.transfer.restore import carry_out, decide
 from rdchat.inference.api.requests import Role
 from tests.chat.conftest import OpenStore, StartProcess
 from tests.chat.transfer import tasks
@@ -184,7 +183,7 @@ def test_a_backup_brings_files_back(open_store: OpenStore, database: Path, tmp_p
     tasks.back_up(database, tmp_path / "none.json", tmp_path / "all.backup")
     erase_all(store, [asked.conversation_id])
     store.close()
-    prepare(tmp_path / "all.backup", database.parent, lambda _told: None, lambda: None)
+    tasks.prepare(tmp_path / "all.backup", database.parent)
     decide(database.parent)
     carry_out(database.parent, database, tmp_path / "none.json")
     store = open_store()
@@ -218,7 +217,7 @@ def export(store: ConversationStore, path: Path, kind: str, chats: list[int], *,
 
 
 def imported(store: ConversationStore, path: Path) -> FileReport:
-    (report,) = Import(store.path, lambda _told: None, considerate=False).run([path]).files
+    (report,) = tasks.import_into(store, [path]).files
     return report
 
 

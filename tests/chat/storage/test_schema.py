@@ -46,7 +46,10 @@ def test_a_step_that_fails_leaves_the_version_before(database: Path) -> None:
 def test_settings_of_the_connection_hold(database: Path) -> None:
     with closing(Database(database)) as opened:
         pragmas = ("journal_mode", "synchronous", "foreign_keys", "checkpoint_fullfsync")
-        assert [opened.rows(f"PRAGMA {name}")[0][0] for name in pragmas] == ["wal", 1, 1, 1]
+        read = [
+            opened.write(lambda writer, name=name: writer.execute(f"PRAGMA {name}").fetchone()[0]) for name in pragmas
+        ]  # type: ignore[misc]
+    assert read == ["wal", 1, 1, 1]
 
 
 def test_a_mistake_of_ours_is_no_storage_error(database: Path) -> None:

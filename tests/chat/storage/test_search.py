@@ -8,6 +8,7 @@ import pytest
 from rdchat.chat.conversation import ContextCut, MessageStatus
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.schema import MIGRATIONS
+from rdchat.chat.storage.search import rebuild_search
 from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
@@ -191,7 +192,7 @@ def test_the_index_made_anew_leaves_out_replies_that_are_being_written(store: Co
     chat = store.create_conversation("chat")
     message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
     store.save_text(message.id, "alpha")
-    store.database.rebuild_search()
+    store.database.write(rebuild_search)
     store.finish_message(message.id, "beta", MessageStatus.COMPLETE)
     assert found(store, "alpha") == set()
     assert found(store, "beta") == {"chat"}
@@ -231,5 +232,5 @@ def test_the_index_of_summaries_agrees_with_them_in_copies_and_where_they_are_da
     with written_by_hand(store) as connection:
         connection.execute("DELETE FROM conversations WHERE deleted_at IS NOT NULL")
         connection.execute("INSERT INTO summaries_index (summaries_index, rank) VALUES ('integrity-check', 1)")
-    store.database.rebuild_search()
+    store.database.write(rebuild_search)
     assert found(store, "rain") == {"copy"}
