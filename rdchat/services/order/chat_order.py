@@ -61,6 +61,7 @@ class ChatOrder(QObject):
         """Leave what is half done to the next start."""
         self._expiry.stop()
         self._main.close()
+        self._store.database.drop_bulk_work()
 
     def begin_anew(self) -> None:
         """Forget what can be undone: the store is another one now."""

@@ -143,7 +143,7 @@ def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: TransferDe
 def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
     desk: TransferDesk, window: Window, tmp_path: Path
 ):
-    store, order, text = window.store, window.controller.desk.order, window.controller.text
+    store, order = window.store, window.controller.desk.order
     chats = [store.create_conversation(title) for title in ("Erased", "Copied", "Cut")]
     for chat in chats:
         last = None
@@ -159,11 +159,9 @@ def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
         desk.prepare_restore(tmp_path / "backup.zip")
     order.erase(order.deleted())
     order.duplicate(chats[1])
-    text.start()
-    assert order._work.busy
-    assert text._work.busy
+    assert len(store.database._bulk) == 3
     desk.restore()
-    window.qtbot.waitUntil(lambda: not order._work.busy and not text._work.busy, timeout=WAIT_MS)
+    window.qtbot.waitUntil(lambda: not store.database._bulk, timeout=WAIT_MS)
     assert [len(store.messages(chat.id)) for chat in chats] == [300, 300, 300]
     assert sorted(window.titles) == ["Copied", "Cut", "Erased"]
     assert not window.seen.storage_failures
@@ -226,7 +224,7 @@ def test_a_second_task_is_refused_while_one_is_under_way(desk: TransferDesk, win
 def test_a_child_that_dies_is_told_of(desk: TransferDesk, window: Window, tmp_path: Path):
     with window.qtbot.waitSignal(desk.failed, timeout=WAIT_MS) as failed:
         desk.back_up(tmp_path / "backup.zip")
-        os.kill(desk._child.pid or 0, signal.SIGKILL)  # before it is ready, so the task is not given to another
+        os.kill(desk._process.pid or 0, signal.SIGKILL)  # before it is ready, so the task is not given to another
     assert "ended unexpectedly" in failed.args[0].title
     assert not desk.busy
 
