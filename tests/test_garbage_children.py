@@ -12,6 +12,7 @@ import pytest
 from rdchat.chat.attachments.attached_file import FileRefusedError
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.formulas.formula_drawer import FormulaDrawer
+from rdchat.chat.transfer.backup_file import BackupFacts
 from rdchat.chat.transfer.child import TransferProcess
 from rdchat.errors import ModelError, StorageError
 from rdchat.files import json_lines
@@ -113,7 +114,7 @@ def test_a_process_for_chats_that_tells_garbage_is_ended(monkeypatch: pytest.Mon
         put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")), frames=True)
         process, path = TransferProcess(), Path("x")
         with at_most(60), pytest.raises(StorageError, match="The process that did this ended unexpectedly"):
-            process.back_up(path, path, path, lambda _: None, lambda _: None).result()
+            process.run("back_up", BackupFacts(), print, database=path, settings=path, path=path).result()
         assert process.pid is None
 
 

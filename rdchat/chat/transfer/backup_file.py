@@ -18,7 +18,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,13 +81,12 @@ def back_up(job: Job[Any], database: str, settings: str, path: str) -> dict[str,
         StorageFullError: If the disk is full.
         StorageError: If the database cannot be read, or the file not written.
     """
-    with reading(Path(database)) as connection:
-        return asdict(_write_backup(connection, Path(settings), Path(path), TaskProgress(job)))
-
-
-def _write_backup(connection: sqlite3.Connection, settings: Path, path: Path, progress: TaskProgress) -> BackupFacts:
-    kept = _settings_bytes(settings)
-    with atomic_file(path) as temporary, tempfile.TemporaryDirectory(prefix="part-", dir=path.parent) as folder:
+    target, progress, kept = Path(path), TaskProgress(job), _settings_bytes(Path(settings))
+    with (
+        reading(Path(database)) as connection,
+        atomic_file(target) as temporary,
+        tempfile.TemporaryDirectory(prefix="part-", dir=target.parent) as folder,
+    ):
         copy = Path(folder) / DATABASE
         try:
             copy_database(connection, copy, lambda share: progress.tell("Copying the chats", share * _COPY_SHARE))
@@ -95,19 +94,19 @@ def _write_backup(connection: sqlite3.Connection, settings: Path, path: Path, pr
             raise StorageError(f"The chats cannot be copied: {error}.", "Check the disk, then try again.") from error
         with closing(sqlite3.connect(copy)) as counted:
             chats, messages = counted.execute(COUNTS).fetchone()
-        facts = BackupFacts(str(path), time.time(), chats, messages, settings=kept is not None)
+        facts = BackupFacts(path, time.time(), chats, messages, settings=kept is not None)
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
             about = {"format": FORMAT, "version": VERSION, "rdchat": __version__} | asdict(facts)
             del about["path"], about["bytes"]
             archive.writestr(ABOUT, json.dumps(about, indent=2) + "\n")
             if kept is not None:
                 archive.writestr(SETTINGS, kept)
-            with copy.open("rb") as source, archive.open(DATABASE, "w", force_zip64=True) as target:
+            with copy.open("rb") as source, archive.open(DATABASE, "w", force_zip64=True) as packed:
                 size = copy.stat().st_size
                 while chunk := source.read(_CHUNK):
-                    target.write(chunk)
+                    packed.write(chunk)
                     progress.tell("Writing the backup", _COPY_SHARE + (1 - _COPY_SHARE) * source.tell() / size)
-    return BackupFacts(facts.path, facts.made_at, chats, messages, facts.settings, path.stat().st_size)
+    return asdict(replace(facts, bytes=target.stat().st_size))
 
 
 def copy_database(connection: sqlite3.Connection, path: Path, tell: Callable[[float], object]) -> None:
@@ -145,7 +144,7 @@ def unpack(path: Path, folder: Path, progress: TaskProgress) -> BackupFacts | No
             raise damaged(path) from error
         raise file_error(error, f"{path} cannot be unpacked", "Check the disk, then try again.") from error
     facts = from_plain(BackupFacts(), about)[0]
-    return BackupFacts(str(path), date(facts.made_at), facts.chats, facts.messages, facts.settings, path.stat().st_size)
+    return replace(facts, path=str(path), made_at=date(facts.made_at), bytes=path.stat().st_size)
 
 
 def damaged(path: Path) -> StorageError:

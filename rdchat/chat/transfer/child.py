@@ -5,21 +5,19 @@ only reads the store; the chats of an import are stored by the process that has 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rdchat.chat.plain_data import from_plain
 from rdchat.chat.storage.database import Database
-from rdchat.chat.transfer.backup_file import BackupFacts, back_up
+from rdchat.chat.transfer.backup_file import back_up
 from rdchat.chat.transfer.chat_import import ImportWriter
 from rdchat.chat.transfer.exporting import export_chats
 from rdchat.chat.transfer.importing import read_files
-from rdchat.chat.transfer.reports import ExportReport, ImportReport, Progress, TaskProgress
+from rdchat.chat.transfer.reports import ImportReport, Progress, TaskProgress
 from rdchat.chat.transfer.restore import prepare
 from rdchat.errors import StorageError
-from rdchat.inference.api.requests import SamplingParams
 from rdchat.work.child_process import ChildError, ChildLimitError, ChildProcess, Limits
 from rdchat.work.job import Job
 from rdchat.work.served import serve
@@ -51,87 +49,52 @@ class TransferProcess:
         """The process's; None where there is none."""
         return self._child.pid
 
-    def import_files(
-        self, database: Database, paths: Sequence[Path], on_progress: OnProgress, on_end: OnEnd | None = None
-    ) -> Job[ImportReport]:
-        """Import files, and those of chats in folders; those read before it was cancelled, or failed, are kept."""
-        job: Job[ImportReport] = Job(on_progress, on_end)
-        writer = ImportWriter(database)
-
-        def take(told: Any) -> None:
-            if "words" in told:
-                _tell(job, told)
-            else:
-                writer.take(told)
-
-        asked = {"database": str(database.path), "paths": [str(path.absolute()) for path in paths]}
-        child_job = self._child.submit(
-            "import",
-            asked,
-            Limits(memory_bytes=_MEMORY_BYTES, cancel_s=_CANCEL_S),
-            read=_checked,
-            on_progress=take,
-            on_end=lambda outcome: writer.end(_in_words(outcome), job.end),
-        )
-        job.when_cancelled(child_job.cancel)
-        return job
-
-    def export(
-        self,
-        database: Path,
-        path: Path,
-        kind: str,
-        chats: list[int] | None,
-        *,
-        details: bool,
-        system_prompt: str,
-        sampling: SamplingParams,
-        on_progress: OnProgress,
-        on_end: OnEnd,
-    ) -> Job[ExportReport]:
-        """Export chats (`exporting.export_chats`)."""
-        asked = {"database": str(database), "path": str(path.absolute()), "kind": kind, "chats": chats,
-                 "details": details, "system_prompt": system_prompt, "sampling": asdict(sampling)}  # fmt: skip
-        return self._submit("export", asked, ExportReport(), Job(on_progress, on_end))
-
-    def back_up(
-        self, database: Path, settings: Path, path: Path, on_progress: OnProgress, on_end: OnEnd
-    ) -> Job[BackupFacts]:
-        """Write the whole store into a file."""
-        asked = {"database": str(database), "settings": str(settings), "path": str(path.absolute())}
-        return self._submit("backup", asked, BackupFacts(), Job(on_progress, on_end))
-
-    def prepare_restore(
-        self, source: Path, data: Path, settings: Path | None, on_progress: OnProgress, on_end: OnEnd | None = None
-    ) -> Job[BackupFacts]:
-        """Prepare a restore (`restore.prepare`)."""
-        beside = None if settings is None else str(settings)
-        asked = {"source": str(source.absolute()), "data": str(data), "settings": beside}
-        return self._submit("prepare", asked, BackupFacts(), Job(on_progress, on_end), _MEMORY_BYTES)
-
-    def close(self) -> None:
-        """Have the process stop what it does. Idempotent."""
-        self._child.close(STOP_S)
-
-    def _submit[T: "DataclassInstance"](
-        self,
-        do: str,
-        asked: dict[str, Any],
-        result: T,
-        job: Job[T],
-        memory_bytes: int | None = None,
+    def run[T: "DataclassInstance"](
+        self, do: str, result: T, on_progress: OnProgress, on_end: OnEnd | None = None, **arguments: Any
     ) -> Job[T]:
-        """Have the child do a job whose result has the fields of `result`."""
+        """Do a task: `export_chats`, `back_up` or `prepare`.
+
+        Args:
+            do: Its name.
+            result: A result with the fields of the task's.
+            on_progress: Called while it runs.
+            on_end: Called at its end.
+            arguments: Of the task. Paths are made absolute here, as the process may be in another folder.
+        """
+        job: Job[T] = Job(on_progress, on_end)
+        asked = {name: str(each.absolute()) if isinstance(each, Path) else each for name, each in arguments.items()}
+        limits = Limits(memory_bytes=_MEMORY_BYTES if do == prepare.__name__ else None, cancel_s=_CANCEL_S)
         child_job = self._child.submit(
             do,
             asked,
-            Limits(memory_bytes=memory_bytes, cancel_s=_CANCEL_S),
+            limits,
             read=lambda answer: from_plain(result, _checked(answer))[0],
             on_progress=partial(_tell, job),
             on_end=lambda outcome: job.end(_in_words(outcome)),
         )
         job.when_cancelled(child_job.cancel)
         return job
+
+    def import_files(
+        self, database: Database, paths: Sequence[Path], on_progress: OnProgress, on_end: OnEnd | None = None
+    ) -> Job[ImportReport]:
+        """Import files, and those of chats in folders; those read before it was cancelled, or failed, are kept."""
+        job: Job[ImportReport] = Job(on_progress, on_end)
+        writer = ImportWriter(database)
+        child_job = self._child.submit(
+            "import_files",
+            {"database": str(database.path), "paths": [str(path.absolute()) for path in paths]},
+            Limits(memory_bytes=_MEMORY_BYTES, cancel_s=_CANCEL_S),
+            read=_checked,
+            on_progress=lambda told: _tell(job, told) if "words" in told else writer.take(told),
+            on_end=lambda outcome: writer.end(_in_words(outcome), job.end),
+        )
+        job.when_cancelled(child_job.cancel)
+        return job
+
+    def close(self) -> None:
+        """Have the process stop what it does. Idempotent."""
+        self._child.close(STOP_S)
 
 
 def _tell(job: Job[Any], told: Any) -> None:
@@ -161,15 +124,11 @@ def _in_words(outcome: Any) -> Any:
 
 def main() -> int:
     """Answer requests until the parent has gone."""
-    calls: dict[str, Callable[..., Any]] = {
-        "import": _import,
-        "export": export_chats,
-        "backup": back_up,
-        "prepare": prepare,
-    }
-    return serve(calls, grace_s=STOP_S, logs=True)
+    calls = (import_files, export_chats, back_up, prepare)
+    return serve({call.__name__: call for call in calls}, grace_s=STOP_S, logs=True)
 
 
-def _import(job: Job[Any], database: str, paths: list[str]) -> dict[str, Any]:
+def import_files(job: Job[Any], database: str, paths: list[str]) -> dict[str, Any]:
+    """Tell the parent the chats in files (`importing.read_files`)."""
     read_files(Path(database), [Path(path) for path in paths], job.tell, TaskProgress(job))
     return {"ended": True}

@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,7 @@ def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
         raise damaged(source)
     with closing(sqlite3.connect(path)) as connection:
         chats, messages = connection.execute(COUNTS).fetchone()
-    return BackupFacts(facts.path, facts.made_at, chats, messages, (folder / SETTINGS).exists(), facts.bytes)
+    return replace(facts, chats=chats, messages=messages, settings=(folder / SETTINGS).exists())
 
 
 def _is_json_object(path: Path) -> bool:

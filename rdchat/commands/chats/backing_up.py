@@ -82,7 +82,9 @@ def _restored(source: Path, show: Callable[[Progress], object]) -> dict[str, Any
         return ask_app({"do": "restore", "paths": [str(source)]}, show, Restored())
     try:
         with closing(TransferProcess()) as process:
-            process.prepare_restore(source, data, _settings_beside(source), show).result(lambda: None)
+            settings_too = _settings_beside(source)
+            job = process.run("prepare", BackupFacts(), show, source=source, data=data, settings=settings_too)
+            job.result(lambda: None)
         decide(data)
         return asdict(carry_out(data, database, settings) or Restored())
     finally:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,9 @@ class TransferDesk(QObject):
 
     def _export(self, path: Path, kind: str, chats: list[int] | None, *, details: bool) -> None:
         settings = self._controller.preferences.settings
-        self._begin(
-            lambda told, end: self._process.export(
-                self.database, path, kind, chats, details=details, system_prompt=settings.system_prompt,
-                sampling=settings.sampling, on_progress=told, on_end=end,
-            ),
-            self.exported.emit,
+        self._run(
+            "export_chats", ExportReport(), self.exported.emit, database=self.database, path=path, kind=kind,
+            chats=chats, details=details, system_prompt=settings.system_prompt, sampling=asdict(settings.sampling),
         )  # fmt: skip
 
     def import_files(self, paths: Sequence[Path], then: Callable[[ImportReport], object] | None = None) -> None:
@@ -122,10 +120,8 @@ class TransferDesk(QObject):
 
     def back_up(self, path: Path) -> None:
         """Write the whole store into a file; `backed_up` follows."""
-        settings = self._settings
-        self._begin(
-            lambda told, end: self._process.back_up(self.database, settings, path, told, end), self.backed_up.emit
-        )
+        emit = self.backed_up.emit
+        self._run("back_up", BackupFacts(), emit, database=self.database, settings=self._settings, path=path)
 
     def prepare_restore(self, source: Path, settings: Path | None = None) -> None:
         """Check a backup and make it ready; `restore_prepared` follows, and nothing of the store is changed yet.
@@ -134,13 +130,12 @@ class TransferDesk(QObject):
             source: A backup, or a database that a restore has kept.
             settings: The settings that go with such a database.
         """
-        data = self.database.parent
 
         def take(facts: BackupFacts) -> None:
             self._prepared = True
             self.restore_prepared.emit(facts)
 
-        self._begin(lambda told, end: self._process.prepare_restore(source, data, settings, told, end), take)
+        self._run("prepare", BackupFacts(), take, source=source, data=self.database.parent, settings=settings)
 
     def restore(self) -> None:
         """Put what is prepared in the place of the store; `restored` follows, or `failed`."""
@@ -200,6 +195,9 @@ class TransferDesk(QObject):
         self._main.close()
         self._process.close()  # what it brought is hidden, and erased after the next start
         self._job = None
+
+    def _run(self, do: str, result: Any, then: Callback, **arguments: Any) -> None:
+        self._begin(lambda told, end: self._process.run(do, result, told, end, **arguments), then)
 
     def _begin(self, start: Callable[[Callback, Callback], Job[Any]], then: Callback) -> None:
         """Start a task by its callbacks for progress and end; `then` gets its result."""
