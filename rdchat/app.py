@@ -25,10 +25,9 @@ from rdchat.engine_side import (
 from rdchat.errors import RdchatError, StorageError, StorageLockedError
 from rdchat.inference.api.protocol import Engine
 from rdchat.services.app.garbage_collector import GarbageCollector
-from rdchat.services.app.installed_models import InstalledModels
 from rdchat.services.app.quit_signals import QuitSignals
 from rdchat.services.app.single_instance import SingleInstance
-from rdchat.services.background.folder_search import FolderSearch
+from rdchat.services.background.folder_search import FolderSearch, InstalledModels
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.models.sources import ModelSources

@@ -10,9 +10,8 @@ from typing import Any
 from rdchat.chat.conversation import Notice
 from rdchat.chat.storage.connections import connect, errors_in_words, make_writable, open_reader
 from rdchat.chat.storage.file_check import is_special, why_unusable
-from rdchat.chat.storage.lost_file import bring_back, file_id
 from rdchat.chat.storage.schema import MIGRATIONS, migrate
-from rdchat.chat.storage.set_aside import set_aside
+from rdchat.chat.storage.set_aside import bring_back, file_id, set_aside
 from rdchat.errors import RdchatError, StorageError
 from rdchat.files.file_errors import file_error
 from rdchat.files.file_lock import FileLock

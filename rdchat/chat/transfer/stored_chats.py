@@ -13,11 +13,10 @@ from rdchat.chat.storage.file_check import address_to_read, is_special, refuse_s
 from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, schema_version
 from rdchat.chat.storage.set_aside import put_aside, set_aside
 from rdchat.chat.transfer.backup_file import DATABASE
-from rdchat.chat.transfer.chat_reader import read_chat, visible_ids
 from rdchat.chat.transfer.reports import TaskProgress
 from rdchat.chat.transfer.restore import PREPARED, prepare_in
 from rdchat.chat.transfer.source_files import UnreadableFileError
-from rdchat.chat.transfer.whole_chat import DamagedChatError, WholeChat
+from rdchat.chat.transfer.whole_chat import DamagedChatError, WholeChat, read_chat, visible_ids
 from rdchat.errors import StorageError, StorageFullError
 
 _TITLE = "SELECT substr(title, 1, 200) FROM conversations WHERE id = ?"

@@ -7,6 +7,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.background.background_work import BackgroundWork
 
 _LOG = logging.getLogger(__name__)
@@ -58,3 +59,12 @@ class FolderSearch(QObject):
             self.changed.emit()
         if self._next is not None:
             self.look(*self._next)
+
+
+class InstalledModels(FolderSearch):
+    """See `FolderSearch`; it finds models."""
+
+    @property
+    def models(self) -> tuple[ModelCard, ...]:
+        """What was found last."""
+        return self.found

@@ -12,8 +12,7 @@ from rdchat.chat.storage.connections import reading
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.trace_format import encode
 from rdchat.chat.transfer import importing, source_files
-from rdchat.chat.transfer.chat_reader import read_chat
-from rdchat.chat.transfer.whole_chat import WholeChat
+from rdchat.chat.transfer.whole_chat import WholeChat, read_chat
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics

@@ -19,7 +19,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtSvg import QSvgRenderer
 
-from rdchat.chat.formulas.formula import INK, UNITS, Formula
+from rdchat.chat.formulas.formula_drawer import INK, UNITS, Formula
 from rdchat.ui.transcript.markdown.blocks import Run
 from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS
 

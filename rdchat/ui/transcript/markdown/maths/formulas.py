@@ -5,8 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
-from rdchat.chat.formulas.formula import Formula
-from rdchat.chat.formulas.formula_drawer import FormulaDrawer
+from rdchat.chat.formulas.formula_drawer import Formula, FormulaDrawer
 from rdchat.work.job import Job, StopWork
 from rdchat.work.serial_thread import SerialThread
 
