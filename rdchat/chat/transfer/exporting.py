@@ -27,74 +27,6 @@ _LONGEST_NAME = 80  # characters of a file's name; with four bytes each it must 
 _NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]+')
 
 
-class Export:
-    """Writes chats into files. All are as they were when it was made, though the app writes on.
-
-    Args:
-        connection: To the store, within a transaction; nothing is written to it.
-        progress: Of the export.
-        system_prompt, sampling: Of the preferences, which hold for chats that have none of their own.
-    """
-
-    def __init__(
-        self, connection: sqlite3.Connection, progress: TaskProgress, system_prompt: str, sampling: SamplingParams
-    ) -> None:
-        self._connection, self._progress = connection, progress
-        self._system_prompt, self._sampling = system_prompt, sampling
-
-    def as_json(self, path: Path, chats: Sequence[int]) -> None:
-        """Write chats into one file of JSON, complete.
-
-        Raises:
-            StorageError: If one of them is gone, or the file cannot be written.
-        """
-        with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-            writer = ChatsFile(file, time.time(), self._system_prompt, self._sampling)
-            for chat in self._read(chats):
-                writer.add(chat)
-            writer.end()
-
-    def as_markdown(self, path: Path, chats: Sequence[int], *, details: bool) -> None:
-        """Write the first of the chats into a file of Markdown; see `as_json`."""
-        with atomic_file(path) as temporary:
-            for chat in self._read(chats[:1]):
-                temporary.write_text(self._markdown(chat, details=details), encoding="utf-8")
-
-    def as_folder(self, folder: Path, chats: Sequence[int], *, details: bool) -> None:
-        """Write chats into a new folder, a file of Markdown each.
-
-        Raises:
-            StorageError: If there is something at `folder` already, or see `as_json`.
-        """
-        if folder.exists() or folder.is_symlink():
-            raise StorageError(f"There is something at {folder} already.", "Choose another name.")
-        partial = folder.with_name(f"part-{folder.name}-{os.getpid()}")
-        try:
-            partial.mkdir()
-            names: set[str] = set()
-            for chat in self._read(chats):
-                text = self._markdown(chat, details=details)
-                (partial / _free_name(chat.about.title, names)).write_text(text, encoding="utf-8")
-            partial.rename(folder)
-        except OSError as error:
-            raise file_error(error, f"{folder} cannot be written", "Choose another place.") from error
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-
-    def _read(self, chats: Sequence[int]) -> Iterator[WholeChat]:
-        for place, conversation in enumerate(chats):
-            self._progress.tell("Exporting", place / len(chats))
-            try:
-                yield read_chat(self._connection, conversation)
-            except DamagedChatError as error:
-                raise StorageError(
-                    f"Chat {conversation} is damaged: {error}.", "Open the app once: it mends it."
-                ) from error
-
-    def _markdown(self, chat: WholeChat, *, details: bool) -> str:
-        return text_column(as_markdown(chat, self._system_prompt, self._sampling, details=details))
-
-
 def export_chats(
     job: Job[Any],
     database: str,
@@ -106,7 +38,7 @@ def export_chats(
     system_prompt: str,
     sampling: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Export chats; return an `ExportReport` as JSON.
+    """Export chats, as they all were at one moment; return an `ExportReport` as JSON.
 
     Args:
         job: Takes the progress.
@@ -115,20 +47,68 @@ def export_chats(
         kind: `json`; `markdown` for a file of one chat; `folder` for a folder with a file of Markdown each.
         chats: Their ids; None for all.
         details: Whether Markdown has settings and statistics.
-        system_prompt: Of the preferences.
+        system_prompt: Of the preferences, which hold for chats that have none of their own.
         sampling: Of the preferences.
+
+    Raises:
+        StorageError: If a chat is gone, the file cannot be written, or there is something at the folder already.
     """
+    params = from_plain(SamplingParams(), sampling)[0]
     with reading(Path(database)) as connection:
         connection.execute("BEGIN")  # closing ends it
         ids = visible_ids(connection) if chats is None else chats
-        export = Export(connection, TaskProgress(job), system_prompt, from_plain(SamplingParams(), sampling)[0])
+        whole = _read(connection, ids, TaskProgress(job))
         if kind == "json":
-            export.as_json(Path(path), ids)
-        elif kind == "markdown":
-            export.as_markdown(Path(path), ids, details=details)
+            _write_json(Path(path), whole, system_prompt, params)
         else:
-            export.as_folder(Path(path), ids, details=details)
+            texts = (
+                (chat.about.title, text_column(as_markdown(chat, system_prompt, params, details=details)))
+                for chat in whole
+            )
+            _write_file(Path(path), texts) if kind == "markdown" else _write_folder(Path(path), texts)
     return asdict(ExportReport(path, len(ids)))
+
+
+def _read(connection: sqlite3.Connection, chats: Sequence[int], progress: TaskProgress) -> Iterator[WholeChat]:
+    for place, conversation in enumerate(chats):
+        progress.tell("Exporting", place / len(chats))
+        try:
+            yield read_chat(connection, conversation)
+        except DamagedChatError as error:
+            raise StorageError(
+                f"Chat {conversation} is damaged: {error}.", "Open the app once: it mends it."
+            ) from error
+
+
+def _write_json(path: Path, chats: Iterator[WholeChat], system_prompt: str, sampling: SamplingParams) -> None:
+    with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        writer = ChatsFile(file, time.time(), system_prompt, sampling)
+        for chat in chats:
+            writer.add(chat)
+        writer.end()
+
+
+def _write_file(path: Path, texts: Iterator[tuple[str, str]]) -> None:
+    with atomic_file(path) as temporary:
+        _, text = next(texts)
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _write_folder(folder: Path, texts: Iterator[tuple[str, str]]) -> None:
+    """Write texts, each with its title, into files of a new folder, which appears whole or not at all."""
+    if folder.exists() or folder.is_symlink():
+        raise StorageError(f"There is something at {folder} already.", "Choose another name.")
+    partial = folder.with_name(f"part-{folder.name}-{os.getpid()}")
+    try:
+        partial.mkdir()
+        names: set[str] = set()
+        for title, text in texts:
+            (partial / _free_name(title, names)).write_text(text, encoding="utf-8")
+        partial.rename(folder)
+    except OSError as error:
+        raise file_error(error, f"{folder} cannot be written", "Choose another place.") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def file_name(title: str, ending: str) -> str:

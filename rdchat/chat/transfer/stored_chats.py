@@ -3,14 +3,13 @@
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.database import COMPANIONS
-from rdchat.chat.storage.file_check import address_to_read, is_special, refuse_surprises
-from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, schema_version
+from rdchat.chat.storage.file_check import is_special
 from rdchat.chat.storage.set_aside import put_aside, set_aside
 from rdchat.chat.transfer.backup_file import DATABASE
 from rdchat.chat.transfer.reports import TaskProgress
@@ -85,13 +84,6 @@ def leave_aside(database: Path, path: Path) -> None:
 
 
 def _is_readable(path: Path) -> bool:
-    if not is_database(path):
-        return False
-    with (
-        suppress(sqlite3.Error, UnicodeDecodeError),
-        closing(sqlite3.connect(address_to_read(path), uri=True)) as found,
-    ):
-        refuse_surprises(found)
-        is_ours = found.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
-        return is_ours and 0 < schema_version(found) <= len(MIGRATIONS)
+    with suppress(StorageError, UnicodeDecodeError), reading(path, older=True):
+        return True
     return False

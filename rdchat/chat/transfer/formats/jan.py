@@ -24,11 +24,6 @@ def is_ours(data: Any) -> bool:
     return isinstance(data, dict) and (data.get("object") == "thread" or "assistants" in data)
 
 
-def is_message(data: Any) -> bool:
-    """Tell whether this is a line of `messages.jsonl`."""
-    return isinstance(data, dict) and (data.get("object") == "thread.message" or "thread_id" in data)
-
-
 def lines_of(data: bytes) -> list[Any]:
     """Return the messages of `messages.jsonl`.
 
