@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rdchat.errors import RdchatError
-from rdchat.work.child_process import ChildEndedError, ChildProcess, Limits
+from rdchat.work.child_limits import ChildEndedError, Limits
+from rdchat.work.child_process import ChildProcess
 
 UNITS = 20.0  # the font size that pictures are made for, in their own pixels; rows stand 3 of them apart
 INK = "#010203"  # what stands for the text's colour in a picture

@@ -18,7 +18,8 @@ from rdchat.chat.transfer.importing import read_files
 from rdchat.chat.transfer.reports import ImportReport, Progress, TaskProgress
 from rdchat.chat.transfer.restore import prepare
 from rdchat.errors import StorageError
-from rdchat.work.child_process import ChildError, ChildLimitError, ChildProcess, Limits
+from rdchat.work.child_limits import ChildError, ChildLimitError, Limits
+from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 
