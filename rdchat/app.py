@@ -133,15 +133,13 @@ def main() -> int:
             return 0
         with suppress(StorageLockedError):  # opening the store says so, and waits
             finish_restore(paths.data_dir(), paths.database_path(), paths.settings_path())
-        settings = SettingsStore(paths.settings_path())
-        store = open_store()
+        app = open_app(qt, SettingsStore(paths.settings_path()))
     except StorageError as error:
         _LOG.error("rdchat did not start: %s", error)
         _message(error).exec()
         return 1
-    if store is None:
+    if app is None:
         return 1
-    app = App(qt, store, settings, local_engine)
     instance.activation_requested.connect(app.window.bring_to_front)
     instance.request_received.connect(app.requests.take)
     qt.file_opened.connect(app.controller.load_model)
@@ -177,13 +175,19 @@ def local_engine() -> Engine:
     return LocalEngine()
 
 
-def open_store() -> ConversationStore | None:
-    """Open the conversations, asking the person to mend what is wrong; None if they gave up."""
+def open_app(qt: QApplication, settings: SettingsStore) -> App | None:
+    """Make the app while the conversations are opened. Ask the person to mend what is wrong; None if they gave up."""
     while True:
+        app: App | None = None
         try:
-            return ConversationStore.open(paths.database_path())
+            store = ConversationStore.begin(paths.database_path())
+            app = App(qt, store, settings, local_engine)
+            store.wait()
+            return app
         except StorageError as error:
             _LOG.error("The conversations cannot be opened: %s", error)
+            if app is not None:
+                app.finish()
             if not _retry(error):
                 return None
 

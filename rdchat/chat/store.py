@@ -39,7 +39,7 @@ from rdchat.chat.storage.rows import (
 )
 from rdchat.chat.storage.search import rebuild_search, search_condition
 from rdchat.chat.titles import NEW_CHAT, tidy_title
-from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError
+from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
@@ -75,23 +75,23 @@ class ConversationStore:
         self.spans = ChatSpans(database)
         self.places = ReadingPlaces(database)
         self.unsent = UnsentTexts(database)
-        try:
-            self._tree_notice = database.write(_tidy_up)
-        except (StorageFullError, StorageLockedError):
-            raise
-        except StorageError:  # a search index that does not fit the chats keeps them from being changed
-            database.write(rebuild_search)
-            self._tree_notice = database.write(_tidy_up)
+        self._tidied = database.prepare(_tidy_up, rebuild_search)  # an index that does not fit lets nothing be changed
 
     @classmethod
     def open(cls, path: Path) -> "ConversationStore":
         """Open or make the database at `path`; `notice` tells where one that could not be used was moved."""
-        database = Database(path)
-        try:
-            return cls(database)
-        except BaseException:
-            database.close()
-            raise
+        store = cls.begin(path)
+        store.wait()
+        return store
+
+    @classmethod
+    def begin(cls, path: Path) -> "ConversationStore":
+        """Open the database as `open`, while the caller does something else; `wait` comes before its use."""
+        return cls(Database(path, wait=False))
+
+    def wait(self) -> None:
+        """Wait until the database is open; where it cannot be opened, close it and raise StorageError."""
+        self.database.wait()
 
     @property
     def path(self) -> Path:
@@ -100,7 +100,7 @@ class ConversationStore:
     @property
     def notice(self) -> Notice | None:
         """What was wrong with the file when it was opened, or None."""
-        return self.database.notice or self._tree_notice
+        return self.database.notice or self._tidied.result()
 
     def tell(self, on_notice: Callable[[Notice], object]) -> None:
         """Call `on_notice` with what the person should know of the file while it is in use."""

@@ -12,7 +12,7 @@ from rdchat.chat.storage.connections import connect, errors_in_words, make_writa
 from rdchat.chat.storage.file_check import is_special, why_unusable
 from rdchat.chat.storage.schema import MIGRATIONS, migrate
 from rdchat.chat.storage.set_aside import bring_back, file_id, set_aside
-from rdchat.errors import RdchatError, StorageError
+from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError
 from rdchat.files.file_errors import file_error
 from rdchat.files.file_lock import FileLock
 from rdchat.work.job import CancelledError, Job
@@ -34,6 +34,7 @@ class Database:
         path: Made if need be, and brought to the newest version. A file that is damaged, of a newer version, or another
             program's is moved aside with what belongs to it.
         migrations: Those that this version knows.
+        wait: Whether to wait until it is open; otherwise `wait` does, and so does what reads.
 
     Attributes:
         notice: What became of a file that could not be used, or None.
@@ -48,24 +49,49 @@ class Database:
 
     connection: sqlite3.Connection
 
-    def __init__(self, path: Path, migrations: Sequence[str] = MIGRATIONS) -> None:
+    def __init__(self, path: Path, migrations: Sequence[str] = MIGRATIONS, *, wait: bool = True) -> None:
         self.path = path
         self.notice: Notice | None = None
         self.on_notice: Callable[[Notice], object] = lambda _notice: None
         self._notices: list[Notice] = []
         self._reader: sqlite3.Connection | None = None
         self._owner = threading.get_ident()
-        self._closed = False
+        self._closed = self._is_open = False
         self._bulk: set[Job[Any]] = set()
         self._make_folder()
         self._lock = FileLock(self._beside(".lock"))
         self._thread = SerialThread("store writer")
+        self._opening = self._thread.do(lambda _job: self._open(migrations))
+        self._ready: Job[Any] = self._opening  # before anything is read
+        if wait:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until it is open; where it cannot be opened, close it and raise what `__init__` names."""
         try:
-            self._thread.do(lambda _job: self._open(migrations)).result()
+            self._ready.result()
         except BaseException:
-            self._thread.close()
-            self._lock.release()
+            self.close()
             raise
+
+    def prepare[T](
+        self, command: Callable[[sqlite3.Connection], T], mend: Callable[[sqlite3.Connection], object]
+    ) -> Job[T]:
+        """Run a command before anything is read, again behind `mend` where it fails for more than want of room."""
+
+        def run(_job: Job[T]) -> T:
+            try:
+                return self._transact(command)
+            except (StorageFullError, StorageLockedError):
+                raise
+            except StorageError:
+                if not self._is_open:
+                    raise
+                self._transact(mend)
+                return self._transact(command)
+
+        self._ready = job = self._thread.do(run)
+        return job
 
     def close(self) -> None:
         """Write everything into the one file and let other processes have it. Idempotent.
@@ -91,6 +117,7 @@ class Database:
         """Run one statement that reads, on the thread that opened the database, and return its rows."""
         if self._closed:  # what the window still draws while rdchat quits
             raise StorageError("The chats are closed.", "Start rdchat again.")
+        self._ready.result()
         self._tell_notices()
         with errors_in_words(self.path):
             if self._reader is None:
@@ -189,6 +216,8 @@ class Database:
     # On the writer's thread
 
     def _transact[T](self, command: Callable[[sqlite3.Connection], T]) -> T:
+        if not self._is_open:
+            self._opening.result()  # raises why
         with errors_in_words(self.path):
             self._keep_file()
             connection = self.connection
@@ -238,7 +267,7 @@ class Database:
         self._use(connection)
 
     def _use(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
+        self.connection, self._is_open = connection, True
         self._file, self._log = file_id(self.path), file_id(self._beside("-wal"))
 
     def _set_aside(self, reason: str) -> None:
@@ -258,6 +287,8 @@ class Database:
         self._notices.append(_back_notice(self.path, other))
 
     def _end(self) -> None:
+        if not self._is_open:
+            return
         with errors_in_words(self.path):
             try:
                 self._keep_file()
