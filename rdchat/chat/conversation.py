@@ -1,4 +1,4 @@
-"""The data of a chat as it is stored and shown: conversations, and messages that form a tree."""
+"""Conversations, their messages, and folders: the data of chats."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,7 +12,7 @@ from rdchat.thoughts import Thoughts, split_thoughts
 
 
 class MessageStatus(StrEnum):
-    """Where a message stands. `interrupted`: the app went away while it was being written."""
+    """The state of a message. `interrupted`: the app ended while the message was being written."""
 
     COMPLETE = "complete"
     STREAMING = "streaming"
@@ -90,7 +90,7 @@ class Drafting:
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """What is known of a reply's thoughts beside its text.
+    """A reply's thoughts, beside their text.
 
     Attributes:
         begun: The chat template began a thought, so the reply begins inside one.
@@ -119,7 +119,7 @@ class ContextCut:
 
 @dataclass(frozen=True, slots=True)
 class MadeWith:
-    """What a reply was asked for with, beside its model and its seed.
+    """The options of a reply, beside its model and its seed.
 
     Attributes:
         sampling: How its tokens were chosen; None where that was not kept.
@@ -173,7 +173,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the person should know that did not stop the app, such as a database that was moved aside."""
+    """A message to the person about something that did not stop the app, such as a database that was moved aside."""
 
     title: str
     detail: str = field(default="")

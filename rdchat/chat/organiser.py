@@ -1,4 +1,4 @@
-"""How conversations are kept in order: pins, folders, the archive, the bin, copies."""
+"""Changes of the order of conversations: pins, folders, the archive, the bin and copies."""
 
 import sqlite3
 from collections.abc import Callable, Generator, Sequence
@@ -34,7 +34,7 @@ _COPY = f"""
 
 
 class ChatOrganiser:
-    """Changes of one conversation or folder are one transaction each; raises StorageError as `ConversationStore` does.
+    """Each change is one transaction. Methods raise StorageError as `ConversationStore` does.
 
     Args:
         database: The store's.

@@ -1,4 +1,4 @@
-"""How a reply came about, token by token: who drafted each token, how likely the target took it, and every round."""
+"""The trace of a reply: the drafter and the log-probability of each token, and every round."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace

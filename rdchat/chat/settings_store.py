@@ -1,4 +1,4 @@
-"""Keeps the settings in one JSON file that a person can read and mend."""
+"""Stores the settings in one JSON file, which a person can read and edit."""
 
 import json
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""The conversations of one person: a tree of messages each, in one SQLite file."""
+"""Stores conversations, each a tree of messages, in one SQLite file."""
 
 import sqlite3
 import time

@@ -1,4 +1,4 @@
-"""Traces as the database keeps them: lines of JSON, packed by zlib.
+"""Packs traces of replies for the database: lines of JSON, compressed by zlib.
 
 A stream holds what was written in one go: a line that says where it begins, then one line for each round and for each
 token outside of rounds. A reply that is continued gets another stream behind the first. A line is
@@ -23,7 +23,7 @@ _NAMES = {code: name for name, code in _CODES.items()}
 
 
 def encode(trace: ReplyTrace) -> Iterator[bytes]:
-    """Yield the parts of a trace's stream, each the work of some 0.1 ms; many are empty."""
+    """Yield the parts of a trace's stream, each which takes some 0.1 ms; many are empty."""
     packer = zlib.compressobj()
     texts: dict[int, str] = {}
     yield packer.compress(_line({"version": _VERSION, "begins_at": trace.begins_at}))

@@ -30,7 +30,7 @@ _DAMAGED_ZIP = "{name} is damaged.", "Open it in the app that made it and save i
 
 
 class OpenedFile:
-    """Gives a file's parts, some at a time.
+    """One open file, read a few parts at a time.
 
     Attributes:
         kind: What it is.
@@ -83,7 +83,7 @@ class OpenedFile:
 
     @property
     def note(self) -> str:
-        """What is to be said of the parts that were read."""
+        """A note for the person about the parts that were read."""
         notes = [self._note] if self._note else []
         if self._unreadable:
             notes.append(f"{pages_words(self._unreadable)} could not be read.")
@@ -175,7 +175,7 @@ def _kind_in_zip(data: bytes, name: str) -> FileKind:
 
 
 class FileCalls:
-    """What the parent may ask."""
+    """The calls that the parent may make."""
 
     def __init__(self) -> None:
         self._file: OpenedFile | None = None
@@ -190,7 +190,7 @@ class FileCalls:
         return {"kind": self._file.kind.value, "parts": self._file.count}
 
     def read(self, _job: Job[Any], first: int) -> dict[str, Any]:
-        """Read some parts of the open file; return them with what is to be said of those read so far."""
+        """Read some parts of the open file; return them with a note about all that were read so far."""
         assert self._file is not None
         try:
             texts = self._file.read(first)

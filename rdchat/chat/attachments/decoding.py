@@ -1,4 +1,4 @@
-"""Bytes to text, by the encoding that they have."""
+"""Decodes the bytes of text files."""
 
 import codecs
 import re

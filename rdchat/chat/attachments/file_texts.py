@@ -1,4 +1,4 @@
-"""The texts of files that were brought into chats, read when the model is to be told them."""
+"""Reads the texts of attached files when a prompt needs them."""
 
 import threading
 from collections import OrderedDict
@@ -17,7 +17,7 @@ _LOST = "(The text of this file is lost.)"
 
 
 class FileTexts:
-    """Reads from the store's file on connections of its own, from any thread; keeps what was read last.
+    """Reads texts from the store on any thread, and caches those that were read last.
 
     Args:
         path: The database of a `ConversationStore` that is open in this process, which has checked it.

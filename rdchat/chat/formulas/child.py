@@ -1,4 +1,4 @@
-"""The process that draws formulas with ziamath, which holds Python's lock for long: `rdchat --child formulas`."""
+"""The process that draws formulas, `rdchat --child formulas`: ziamath holds Python's lock for long."""
 
 import re
 from dataclasses import asdict

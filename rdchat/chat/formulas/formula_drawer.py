@@ -19,7 +19,7 @@ _MOST_ENDS = 4  # of the child without one answer between them
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A picture.
+    """The picture of a formula.
 
     Attributes:
         svg: Outlines only, drawn in `INK`.
@@ -35,7 +35,7 @@ class Formula:
 
 
 class FormulaDrawer:
-    """Draws one formula at a time, on the thread that asks; the child is begun with the first one.
+    """Draws one formula at a time, on the calling thread; the child starts with the first formula.
 
     Args:
         seconds: Limit of time a formula.

@@ -1,4 +1,4 @@
-"""Parts of the list of conversations, each counted in an index and read a page at a time."""
+"""Parts of the list of conversations: each is counted in an index and read a page at a time."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _ITS = "(SELECT {columns} FROM conversations WHERE id = ?)"
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """How a part is sorted, and which conversations come before one of its own, whose id is the one parameter."""
+    """The order of a part: SQL to sort it, and SQL for the conversations before one, whose id is the only parameter."""
 
     by: str
     before: str

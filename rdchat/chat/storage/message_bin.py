@@ -29,7 +29,7 @@ _GONE = "This message no longer exists.", "Open the chat again."
 
 @dataclass(frozen=True, slots=True)
 class DeletedMessage:
-    """What takes a deletion back."""
+    """A deletion, as `restore` undoes it."""
 
     message_id: int  # deleted with all messages below it
     shown_id: int  # the end of the path that was shown before
@@ -37,7 +37,7 @@ class DeletedMessage:
 
 
 class MessageBin:
-    """Each command is one transaction; raises StorageError as `ConversationStore` does.
+    """Each command is one transaction. Methods raise StorageError as `ConversationStore` does.
 
     Args:
         database: The store's.

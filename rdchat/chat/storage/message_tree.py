@@ -1,4 +1,4 @@
-"""Walks along the tree of messages. They end in any tree, also in one that was made by hand and is none."""
+"""Paths in the tree of messages. Every walk ends, also in a tree that was made by hand and has cycles."""
 
 import sqlite3
 from bisect import bisect_left, bisect_right

@@ -32,7 +32,7 @@ _INSERT = f"INSERT INTO messages ({', '.join(_NEW_FIELDS)}) VALUES ({', '.join('
 
 
 class MessageReader:
-    """The source of a `MessagePath`.
+    """Reads messages for a `MessagePath`.
 
     Args:
         database: The store's.

@@ -1,4 +1,4 @@
-"""Between rows of the database and the data of a chat."""
+"""Converts rows of the database to conversations, folders and messages, and back."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -89,7 +89,7 @@ def text_column(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """How a field is read from its column, whatever is there, and written into it."""
+    """How a field is read from its column, whatever the column holds, and written into it."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any], Any] = lambda value: value

@@ -1,4 +1,4 @@
-"""The tables, and how a database of an older version becomes one of this version."""
+"""The tables, and the migrations from older versions."""
 
 import sqlite3
 from collections.abc import Sequence

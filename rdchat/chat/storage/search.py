@@ -1,4 +1,4 @@
-"""From what a person types into the search field to conditions on conversations and messages."""
+"""Makes SQL of what a person types into the search field."""
 
 import sqlite3
 

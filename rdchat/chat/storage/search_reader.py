@@ -1,4 +1,4 @@
-"""Searches the conversations on a connection of its own, so that another thread than the app's can wait for it."""
+"""Searches the conversations on a connection of its own, for a thread beside the window's."""
 
 import json
 import sqlite3
@@ -46,7 +46,7 @@ _MODELS = """
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """What to look for; what is empty or None does not count.
+    """A search. Fields that are empty or None do not count.
 
     Attributes:
         words: As typed.
@@ -64,7 +64,7 @@ class SearchQuery:
 
 @dataclass(frozen=True, slots=True)
 class ChatHit:
-    """A conversation that was found.
+    """A conversation with hits.
 
     Attributes:
         conversation: It.
@@ -79,7 +79,7 @@ class ChatHit:
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
-    """What was found.
+    """The result of a search.
 
     Attributes:
         query: What was looked for.
@@ -96,7 +96,7 @@ class SearchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FoundMessages:
-    """Which messages of a conversation have every one of some words; of all its versions, by id."""
+    """Ids of the messages of a conversation that have all words of a search, alternatives included."""
 
     conversation_id: int
     words: str

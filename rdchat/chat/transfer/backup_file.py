@@ -47,7 +47,7 @@ COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class BackupFacts:
-    """What a backup says of itself.
+    """Facts about a backup.
 
     Attributes:
         path: Where it is.

@@ -1,4 +1,4 @@
-"""Chats on their way from the process that reads files into the store: as it sends them, and as they are stored."""
+"""The two ends of an import: the frames that the reading process sends of a chat, and the writer that stores them."""
 
 import base64
 import hashlib

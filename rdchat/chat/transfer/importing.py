@@ -1,4 +1,4 @@
-"""Reads files of chats: finds out which app wrote them, makes chats of them, and sends these to be stored."""
+"""Reads files of chats: finds out which app wrote each, and sends its chats to be stored."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

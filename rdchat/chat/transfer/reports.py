@@ -41,7 +41,7 @@ class Without:
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """What came of one file; all chats of it appeared at once, or none.
+    """The result of importing one file: all of its chats appear at once, or none.
 
     Attributes:
         file: Its name.
@@ -66,7 +66,7 @@ class FileReport:
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What came of an import.
+    """The result of an import.
 
     Attributes:
         files: In the order in which they were read.
@@ -127,7 +127,7 @@ class ExportReport:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a long task stands.
+    """Progress of a long task.
 
     Attributes:
         words: What is being done: `Reading conversations.json`.

@@ -38,7 +38,7 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore has put aside.
+    """Files that a restore moved aside.
 
     Attributes:
         database: The database that was there before; empty where there was none.

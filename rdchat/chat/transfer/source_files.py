@@ -1,4 +1,4 @@
-"""Files that are to be imported: found in folders and zip archives, read within bounds, parsed as JSON.
+"""Finds files to import in folders and zip archives, reads them within bounds, and parses their JSON.
 
 A list of chats is read a chat at a time, so it may be of any size; all else is held in memory, within the bounds of
 one chat.
@@ -284,7 +284,7 @@ def _is_zip(path: Path) -> bool:
 
 
 class _errors_in_words:  # noqa: N801  used as a word in `with`
-    """What reading a file or an archive runs into, in words for people."""
+    """Turns errors of reading a file or an archive into errors for people."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

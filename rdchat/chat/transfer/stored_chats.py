@@ -1,4 +1,4 @@
-"""Chats in another database of rdchat's, such as one that an older version had put aside: found, and read."""
+"""Finds and reads chats in another database of rdchat, such as one that an older version moved aside."""
 
 import sqlite3
 import tempfile

@@ -1,4 +1,4 @@
-"""A chat outside of the store, with all its messages: what imports make of a file and exports write."""
+"""A whole chat outside of the store, for imports and exports."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence

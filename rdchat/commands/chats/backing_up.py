@@ -1,4 +1,4 @@
-"""`rdchat chats backup` and `restore`: the whole store in one file, and back."""
+"""`rdchat chats backup` and `restore`: write the whole store into one file, and read it back."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`rdchat chats export`: chats into files."""
+"""`rdchat chats export`: write chats into files."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`rdchat chats import`: files of chats into the store, through the open app where there is one."""
+"""`rdchat chats import`: import files of chats, through the open app where there is one."""
 
 import argparse
 import json

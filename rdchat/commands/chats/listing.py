@@ -1,4 +1,4 @@
-"""`rdchat chats list`: the chats with their ids."""
+"""`rdchat chats list`: list the chats with their ids."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Where exports and backups are written."""
+"""Checks the file that an export or a backup is to write."""
 
 import argparse
 from pathlib import Path

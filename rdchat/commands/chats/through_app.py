@@ -1,4 +1,4 @@
-"""What changes the store: in this process where no other has it, else by the app that is open."""
+"""Changes the store in this process, or through the app that has it open."""
 
 from collections.abc import Callable
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""What lies on this machine, looked for beside the main thread: a disk may be slow, and a network's home folder is."""
+"""Searches for files on this machine beside the main thread: disks and network folders may be slow."""
 
 import logging
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class FolderSearch(QObject):
-    """What was found last, and looking again. Lives on the main thread.
+    """Runs a search again when asked, and keeps the last result. Lives on the main thread.
 
     Args:
         find: Looks; called on a thread of its own. None where it cannot tell yet.
@@ -62,7 +62,7 @@ class FolderSearch(QObject):
 
 
 class InstalledModels(FolderSearch):
-    """See `FolderSearch`; it finds models."""
+    """Searches for models."""
 
     @property
     def models(self) -> tuple[ModelCard, ...]:

@@ -27,7 +27,7 @@ class Place(StrEnum):
 
 
 class ChatOrder(QObject):
-    """Every command but expanding a folder, and deleting for good, is a step that `history` takes back.
+    """Changes the order of conversations. `history` undoes all commands but expanding a folder and deleting for good.
 
     Args:
         store: The conversations.

@@ -1,4 +1,4 @@
-"""Does in the open app what `rdchat chats` asks it for from a terminal."""
+"""Carries out requests of `rdchat chats` from a terminal in the open app."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +15,7 @@ from rdchat.services.transfer.transfer_desk import TransferDesk
 
 
 class RemoteRequests(QObject):
-    """Takes requests to import and to restore, one at a time; what follows is told to the window as well.
+    """Takes requests to import and to restore, one at a time, and tells the window the results too.
 
     Args:
         desk: Does it.

@@ -1,4 +1,4 @@
-"""Exports, imports and backups as the window commands them, one at a time."""
+"""Runs the exports, imports, backups and restores of the window, one at a time."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Fields of JSON that strangers wrote: of the right kind, or the chat is damaged. Missing ones are None or empty."""
+"""Reads fields of strangers' JSON: one of a wrong type makes the chat a damaged one, a missing one is None or empty."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A chat as Markdown, to read: the path that is shown, with settings and statistics where they are wanted."""
+"""Writes the shown path of a chat as Markdown, with settings and statistics if wanted."""
 
 import re
 from collections.abc import Iterator
