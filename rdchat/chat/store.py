@@ -311,7 +311,7 @@ class ConversationStore:
         return self.message(message_id)
 
     def save_trace(self, message_id: int, trace: bytes, *, onward: bool) -> None:
-        """Store how a reply came about (`trace_format`), `onward` behind what is there, else in its place."""
+        """Store how a reply came about (`reply_trace`), `onward` behind what is there, else in its place."""
         before = self.trace(message_id) if onward else None
         sql = "INSERT OR REPLACE INTO message_traces (message_id, trace) VALUES (?, ?)"
         self.database.execute(sql, message_id, (before or b"") + trace)

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import Drafting, MessageStatus
-from rdchat.chat.reply_trace import ReplyTrace, TracedRound
+from rdchat.chat.reply_trace import ReplyTrace, TracedRound, decode, encode
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.trace_format import decode, encode
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import Mode, Role
 from tests.chat.traces import drafted_events, drafted_trace, events_of_round, round_tree
@@ -143,7 +142,7 @@ def test_a_few_bytes_that_unpack_to_gigabytes_count_as_not_recorded() -> None:
 
 
 def test_a_trace_of_a_newer_version_counts_as_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rdchat.chat.trace_format._VERSION", 2)
+    monkeypatch.setattr("rdchat.chat.reply_trace._VERSION", 2)
     newer = packed(drafted_trace(1))
     monkeypatch.undo()
     assert decode(newer) is None

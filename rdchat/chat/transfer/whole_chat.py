@@ -37,7 +37,7 @@ class WholeChat:
 
     about: Conversation  # without an id or a folder; the title is empty where the source has none
     messages: tuple[Message, ...]
-    traces: Mapping[int, bytes] = field(default_factory=dict)  # how replies came about (`trace_format`), by place
+    traces: Mapping[int, bytes] = field(default_factory=dict)  # how replies came about (`reply_trace`), by place
     texts: Mapping[str, str] = field(default_factory=dict)  # of the messages' files, by digest
     folder: tuple[str, ...] = ()  # name of the folder, behind that of the folder around it; empty outside of any
     without: Mapping[str, int] = field(default_factory=dict)  # parts that cannot be taken: `{"image": 2}`

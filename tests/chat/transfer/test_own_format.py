@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import ContextCut, Drafting, MadeWith, MessageStatus, Thinking
+from rdchat.chat.reply_trace import encode
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.trace_format import encode
 from rdchat.chat.transfer import importing, source_files
 from rdchat.chat.transfer.whole_chat import WholeChat, read_chat
 from rdchat.errors import StorageError

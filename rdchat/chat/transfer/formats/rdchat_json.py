@@ -36,8 +36,8 @@ from rdchat.chat.attachments.attached_file import (
     shown_name,
 )
 from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.chat.reply_trace import packed_trace, plain_trace
 from rdchat.chat.storage.rows import JSON_FIELDS, MESSAGE_FIELDS, conversation_from, message_from
-from rdchat.chat.trace_format import packed_trace, plain_trace
 from rdchat.chat.transfer.formats.fields import Json, items, mapping, name, words
 from rdchat.chat.transfer.whole_chat import DamagedChatError, WholeChat
 from rdchat.inference.api.requests import Role, SamplingParams
