@@ -1,6 +1,6 @@
 """The trace of a reply: the drafter and the log-probability of each token, and every round.
 
-In the database a trace is lines of JSON, compressed by zlib. A stream holds what was written in one go: a line that says
+In the database a trace is lines of JSON, compressed by zlib. A stream holds what was written in one go: a line says
 where it begins, then one line for each round and for each token outside of rounds. A reply that is continued gets
 another stream behind the first. A line is `[tokens, tree, texts]` with tokens as `[id, text, drafter, position,
 log_prob]`; `texts` has those texts of the tree's tokens that no line before had. In exports, a trace is a list of
