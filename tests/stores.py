@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from rdchat.chat.storage import database
+from rdchat.chat.storage import connections
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.schema import MIGRATIONS, migrate, schema_version
 from rdchat.chat.store import ConversationStore
@@ -24,7 +24,7 @@ def copied_stores() -> Iterator[None]:
             migrate(connection, migrations)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(database, "migrate", fill)
+        patch.setattr(connections, "migrate", fill)
         yield
 
 

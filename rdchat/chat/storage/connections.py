@@ -4,19 +4,32 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from rdchat.chat.storage.file_check import LONGEST_VALUE, has_schema, is_special, primary_code, refuse_surprises, trust
-from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, schema_version
+from rdchat.chat.conversation import Notice
+from rdchat.chat.storage.file_check import (
+    LONGEST_VALUE,
+    has_schema,
+    is_special,
+    primary_code,
+    refuse_surprises,
+    trust,
+    why_unusable,
+)
+from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, migrate, schema_version
+from rdchat.chat.storage.set_aside import set_aside
 from rdchat.errors import StorageError, StorageFullError, StorageLockedError
 from rdchat.files.file_errors import file_error
 
 type Rows = Callable[..., list[tuple[Any, ...]]]
 """Runs a statement with its parameters and returns all rows."""
 
+COMPANIONS = ("-wal", "-shm", "-journal")
+"""Endings of files that belong to a database."""
+_SQLITES_OWN = 2**31 - 1  # SQLite takes less where it was built for that
 _BUSY_S = 0.25  # another program, such as a backup, may lock the file for a moment
 _APP_BUSY_S = 5.0  # the same, for a command in a terminal
 _ROOM_BYTES = 1 << 20  # a disk with less is full: SQLite's error about its shared memory file does not say so
@@ -37,6 +50,43 @@ _WORDS = {
         "Open another chat.",
     ),
 }  # message and hint by SQLite's codes
+
+
+def open_to_write(path: Path, migrations: Sequence[str]) -> tuple[sqlite3.Connection, Notice | None]:
+    """Open a store for the thread that writes, and bring it to the newest version.
+
+    A file that cannot be used is moved aside with what belongs to it; then a new one is begun, and the notice says so.
+    """
+    notice = _move_aside(path, "foreign") if is_special(path) else None
+    connection = connect(path)
+    try:
+        if (reason := why_unusable(connection, path, migrations)) is not None:
+            connection.close()
+            notice = _move_aside(path, reason)
+            connection = connect(path)
+        make_writable(connection)
+        longest = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITES_OWN)
+        migrate(connection, migrations)  # also where a text is too long for all that reads it
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
+    except BaseException:
+        connection.close()
+        raise
+    return connection, notice
+
+
+def _move_aside(path: Path, reason: str) -> Notice:
+    titles = {
+        "damaged": "Your chats could not be read",
+        "newer": "Your chats are from a newer version of rdchat",
+        "foreign": "A file of another program was in the place of your chats",
+    }
+    causes = {
+        "damaged": "The file they are stored in is damaged.",
+        "newer": "This version cannot read them; the newer one offers to bring them back.",
+        "foreign": "rdchat did not write it and does not change it.",
+    }
+    kept = set_aside(path, reason, COMPANIONS)
+    return Notice(titles[reason], f"{causes[reason]} It is kept as {kept}, and rdchat started with an empty list.")
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -8,20 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.chat.conversation import Notice
-from rdchat.chat.storage.connections import connect, errors_in_words, make_writable, open_reader
-from rdchat.chat.storage.file_check import is_special, why_unusable
-from rdchat.chat.storage.schema import MIGRATIONS, migrate
-from rdchat.chat.storage.set_aside import bring_back, file_id, set_aside
+from rdchat.chat.storage.connections import (
+    COMPANIONS,
+    connect,
+    errors_in_words,
+    make_writable,
+    open_reader,
+    open_to_write,
+)
+from rdchat.chat.storage.schema import MIGRATIONS
+from rdchat.chat.storage.set_aside import bring_back, file_id
 from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError
 from rdchat.files.file_errors import file_error
 from rdchat.files.file_lock import FileLock
-from rdchat.work.job import CancelledError, Job
-from rdchat.work.serial_thread import SerialThread
+from rdchat.work.job import Job
+from rdchat.work.serial_thread import SerialThread, outcome_of
 
-COMPANIONS = ("-wal", "-shm", "-journal")
-_SQLITES_OWN = 2**31 - 1  # SQLite takes less where it was built for that
 _LONGEST_TURN_S = 0.05  # of bulk work, between two looks at whether a command waits
-_BACK = "The file of your chats was brought back"
 
 
 class Database:
@@ -162,7 +165,7 @@ class Database:
             steps: Writes by `connection` between its steps, on the writer's thread; each takes a few milliseconds.
             on_end: Called there with what it returned, or with the error, which ends it.
         """
-        job: Job[T] = Job(on_end=on_end)
+        job: Job[Any] = Job(on_end=on_end)
         self._bulk.add(job)
 
         def end(outcome: Any) -> None:
@@ -170,19 +173,13 @@ class Database:
             job.end(outcome)
 
         def turn(_turn: Job[Any]) -> None:
-            if job.cancelled:
-                end(CancelledError())
-                return
-            try:
-                is_done, result = self._transact(lambda _connection: self._advance(steps))
-            except RdchatError as error:
-                end(error)
-                return
-            except BaseException:
-                end(StorageError("The chats could not be changed.", "The log says more."))
-                raise
-            if is_done:
-                end(result)
+            outcome = outcome_of(
+                job, lambda _job: self._transact(lambda _connection: self._advance(steps)), "Bulk work"
+            )
+            if isinstance(outcome, RdchatError):
+                end(outcome)
+            elif outcome[0]:
+                end(outcome[1])
             else:
                 self._thread.do(turn)
 
@@ -243,22 +240,7 @@ class Database:
 
     def _open(self, migrations: Sequence[str]) -> None:
         with errors_in_words(self.path):
-            if is_special(self.path):
-                self._set_aside("foreign")
-            connection = connect(self.path)
-            try:
-                reason = why_unusable(connection, self.path, migrations)
-                if reason is not None:
-                    connection.close()
-                    self._set_aside(reason)
-                    connection = connect(self.path)
-                make_writable(connection)
-                longest = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITES_OWN)
-                migrate(connection, migrations)  # also where a text is too long for all that reads it
-                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
-            except BaseException:
-                connection.close()
-                raise
+            connection, self.notice = open_to_write(self.path, migrations)
             self._use(connection)
 
     def _connect_anew(self) -> None:
@@ -270,9 +252,6 @@ class Database:
         self.connection, self._is_open = connection, True
         self._file, self._log = file_id(self.path), file_id(self._beside("-wal"))
 
-    def _set_aside(self, reason: str) -> None:
-        self.notice = _notice(reason, set_aside(self.path, reason, COMPANIONS))
-
     def _keep_file(self) -> None:
         """Bring the file back if it was deleted or replaced: SQLite would go on writing into what nobody can open."""
         if file_id(self.path) == self._file:
@@ -282,9 +261,9 @@ class Database:
         if not self._lock.is_in_place():
             self._lock, lost = FileLock(self._beside(".lock")), self._lock
             lost.release()
-        other = bring_back(self.connection, self.path, COMPANIONS, self._log)
+        notice = bring_back(self.connection, self.path, COMPANIONS, self._log)
         self._connect_anew()
-        self._notices.append(_back_notice(self.path, other))
+        self._notices.append(notice)
 
     def _end(self) -> None:
         if not self._is_open:
@@ -314,26 +293,3 @@ class Database:
 
     def _beside(self, ending: str) -> Path:
         return self.path.with_name(self.path.name + ending)
-
-
-def _notice(reason: str, kept: Path) -> Notice:
-    titles = {
-        "damaged": "Your chats could not be read",
-        "newer": "Your chats are from a newer version of rdchat",
-        "foreign": "A file of another program was in the place of your chats",
-    }
-    causes = {
-        "damaged": "The file they are stored in is damaged.",
-        "newer": "This version cannot read them; the newer one offers to bring them back.",
-        "foreign": "rdchat did not write it and does not change it.",
-    }
-    return Notice(titles[reason], f"{causes[reason]} It is kept as {kept}, and rdchat started with an empty list.")
-
-
-def _back_notice(path: Path, other: Path | None) -> Notice:
-    detail = f"{path} was deleted or moved while rdchat was open. It was written again, and nothing is lost."
-    if other is not None:
-        detail = (
-            f"{path} was replaced while rdchat was open. Your chats are there again; the other file is kept as {other}."
-        )
-    return Notice(_BACK, detail)

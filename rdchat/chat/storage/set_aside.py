@@ -5,6 +5,7 @@ import sqlite3
 from datetime import datetime
 from pathlib import Path
 
+from rdchat.chat.conversation import Notice
 from rdchat.files.file_errors import file_error
 
 
@@ -78,7 +79,7 @@ def file_id(path: Path) -> tuple[int, int] | None:
 
 def bring_back(
     connection: sqlite3.Connection, path: Path, companions: tuple[str, ...], log: tuple[int, int] | None
-) -> Path | None:
+) -> Notice:
     """Write all that `connection` has into a new file at `path`, and close the connection.
 
     Args:
@@ -88,7 +89,7 @@ def bring_back(
         log: The `file_id` of the connection's own `-wal` file.
 
     Returns:
-        Where a file is kept now that had taken the place of ours; None where there was none.
+        What to tell the person.
 
     Raises:
         sqlite3.Error, OSError: If the new file cannot be written. The connection goes on working, then.
@@ -110,7 +111,12 @@ def bring_back(
         raise
     connection.close()  # SQLite sees that its file has moved, and touches nothing at the old names
     copy.replace(path)
-    return other if replaced else None
+    detail = f"{path} was deleted or moved while rdchat was open. It was written again, and nothing is lost."
+    if replaced:
+        detail = (
+            f"{path} was replaced while rdchat was open. Your chats are there again; the other file is kept as {other}."
+        )
+    return Notice("The file of your chats was brought back", detail)
 
 
 def _copy(connection: sqlite3.Connection, target: Path) -> None:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rdchat.chat.storage.database import COMPANIONS
+from rdchat.chat.storage.connections import COMPANIONS
 from rdchat.chat.storage.file_check import address_to_read, is_special, refuse_surprises, why_unusable
 from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.storage.set_aside import set_aside

@@ -7,8 +7,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from rdchat.chat.storage.connections import reading
-from rdchat.chat.storage.database import COMPANIONS
+from rdchat.chat.storage.connections import COMPANIONS, reading
 from rdchat.chat.storage.file_check import is_special
 from rdchat.chat.storage.set_aside import put_aside, set_aside
 from rdchat.chat.transfer.backup_file import DATABASE

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from rdchat import paths
-from rdchat.chat.storage.database import COMPANIONS
+from rdchat.chat.storage.connections import COMPANIONS
 from rdchat.errors import InvalidSettingError
 
 
