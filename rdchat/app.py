@@ -176,23 +176,31 @@ def local_engine() -> Engine:
 
 
 def open_app(qt: QApplication, settings: SettingsStore) -> App | None:
-    """Make the app while the conversations are opened. Ask the person to mend what is wrong; None if they gave up."""
-    while True:
-        app: App | None = None
+    """Make the app while the conversations are opened; None if the person gave up."""
+    while (store := open_store()) is not None:
+        app = App(qt, store, settings, local_engine)
         try:
-            store = ConversationStore.begin(paths.database_path())
-            app = App(qt, store, settings, local_engine)
             store.wait()
             return app
         except StorageError as error:
-            _LOG.error("The conversations cannot be opened: %s", error)
-            if app is not None:
-                app.finish()
+            app.finish()
+            if not _retry(error):
+                break
+    return None
+
+
+def open_store() -> ConversationStore | None:
+    """Begin to open the conversations, asking the person to mend what is wrong; None if they gave up."""
+    while True:
+        try:
+            return ConversationStore.begin(paths.database_path())
+        except StorageError as error:
             if not _retry(error):
                 return None
 
 
 def _retry(error: RdchatError) -> bool:
+    _LOG.error("The conversations cannot be opened: %s", error)
     box = _message(error)
     box.setStandardButtons(QMessageBox.StandardButton.Retry | QMessageBox.StandardButton.Close)
     return box.exec() == QMessageBox.StandardButton.Retry
