@@ -134,5 +134,4 @@ def test_nobody_else_starts_a_program_of_pythons() -> None:
     assert found == {
         "child_process.py",
         "default_model.py",
-        "training_process.py",
     }

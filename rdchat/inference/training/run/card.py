@@ -7,7 +7,7 @@ from typing import Any
 
 from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.drafting.checkpoints.drafter_files import BINDING
-from rdchat.inference.training.run.recipes import default_recipe
+from rdchat.inference.training.heads.recipes import default_recipe
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
 
 

@@ -1,25 +1,27 @@
-"""A training from the first question to the drafter's folder, in phases that can be interrupted at any moment."""
+"""A training from the first question to the drafter's folder, in phases that can be interrupted at any time."""
 
 import hashlib
 import json
 import logging
+import math
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import numpy as np
 
 from rdchat import __version__
 from rdchat.errors import ModelError, RdchatError, StorageError
-from rdchat.files.atomic_file import JsonLines, make_folder, write_json
+from rdchat.files.atomic_file import JsonLines, make_folder
 from rdchat.files.file_lock import FileLock
-from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.api.trained_kind import TrainedKind
+from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.auto.estimates.acceptance_calibration import AcceptanceCalibration
 from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance
 from rdchat.inference.auto.estimates.acceptance_file import write_acceptance
@@ -32,21 +34,22 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.target.memory_errors import device_errors
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.data_maker import DataMaker
+from rdchat.inference.training.data.hidden_states import answer_states, conversation_states
 from rdchat.inference.training.data.seed_prompts import SeedPromptSource
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
-from rdchat.inference.training.head.samples import TEACHER_TOKENS, Answers
-from rdchat.inference.training.head_training import Learner, at_once
+from rdchat.inference.training.heads.objective import Objective, Shards, Target
+from rdchat.inference.training.heads.recipes import Recipe
+from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
+from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, Halves
+from rdchat.inference.training.heads.sequence_objective import SequenceObjective
+from rdchat.inference.training.heads.trainer import Trainer
 from rdchat.inference.training.run.card import card
+from rdchat.inference.training.run.clocks import LearningCost, Pace, TimeLimit, measured_step_s
 from rdchat.inference.training.run.data_phase import DataPhase
-from rdchat.inference.training.run.kinds import training_of
-from rdchat.inference.training.run.manifest import RunManifest
-from rdchat.inference.training.run.time_limit import Costs, TimeLimit, measured_call_s
-from rdchat.inference.training.run.train_phase import TrainPhase
+from rdchat.inference.training.run.train_phase import train
 from rdchat.inference.training.run.training_plan import TrainingPlan
-from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
 
 _LOG = logging.getLogger(__name__)
-_EVALUATION_SHARE = 0.5  # of the most that the evaluation can take, kept free for it where time runs short
 _EVALUATED = 12  # held-out questions that are decoded at the end
 _EVALUATED_TOKENS = 96
 _CALIBRATION_PROMPTS = 24  # held-out questions that the acceptance estimates are calibrated on
@@ -55,7 +58,6 @@ _DRAFTS = tuple(  # with which they are decoded
     DraftSettings(Mode.DRAFTER, beam_width=width, beam_length=5, lookup_branch=branch)
     for width, branch in ((1, False), (4, False), (4, True))
 )
-EVALUATED_TOKENS = _EVALUATED * len(_DRAFTS) * _EVALUATED_TOKENS + _CALIBRATION_PROMPTS * _CALIBRATION_TOKENS  # at most
 _CLOCK_SAVED_EVERY = 10.0  # seconds of --hours that an interruption may give back
 
 
@@ -72,9 +74,9 @@ class DrafterTraining:
     """
 
     def __init__(self, model: LoadedModel, plan: TrainingPlan, now: Callable[[], float] = monotonic) -> None:
-        self._model = model
-        self._plan = plan
-        self._now = now
+        self._model, self._plan, self._now = model, plan, now
+        self._record = plan.record
+        self._limit = TimeLimit(plan.settings.hours, plan.record.spent_s, now)
         model.hooks.read(plan.reads)
 
     def run(self) -> Generator[TrainingProgress]:
@@ -108,58 +110,76 @@ class DrafterTraining:
         with ExitStack() as stack:
             stack.callback(lock.release)
             stack.enter_context(device_errors("for this training"))
-            settings, keep_states = self._plan.settings, self._plan.budget.keep_states
-            RunManifest(keep_states, self._model.info.dtype, self._plan.template, settings.asked).write(folder)
-            self._limit = TimeLimit(settings.hours, folder / "time.json", self._now)
-            stack.callback(self._save_clock)
+            self._write_record()
+            stack.callback(self._write_last)
             self._shards = ShardFolder(folder / "shards", self._model.info.vocabulary_size)
-            self._training = training_of(self._model, self._plan, self._shards)
-            log = stack.enter_context(closing(JsonLines(folder / "log.jsonl")))
+            log, written = stack.enter_context(closing(JsonLines(folder / "log.jsonl"))), self._now()
             for progress in stack.enter_context(closing(self._phases())):  # which saves before the lock is given back
                 log.append({"at": round(time.time(), 1)} | asdict(progress))
-                self._limit.save(_CLOCK_SAVED_EVERY)
+                if self._limit and self._now() - written >= _CLOCK_SAVED_EVERY:
+                    self._write_record()
+                    written = self._now()
                 yield progress
 
-    def _save_clock(self) -> None:
+    def _write_record(self) -> None:
+        if self._limit:
+            self._record.spent_s = self._limit.spent_s
+        self._record.write(self._plan.folder)
+
+    def _write_last(self) -> None:
         with suppress(RdchatError):  # an error that is on its way says more
-            self._limit.save()
+            self._write_record()
 
     def _phases(self) -> Generator[TrainingProgress]:
-        data = self._data_phase()
+        data, settings, record = self._data_phase(), self._plan.settings, self._record
+        data.take(self._plan.shipped_answers(), settings.sequences)
         yield from data.run()
+        self._write_record()
         shards = data.data()
         conversations = [item for shard in shards for item in shard]
-        place = self._plan.folder / f"recipe-{self._recipe_key(len(shards))}"
-        make_folder(place)
-        trained, kept = place / "trained.json", place / "drafter"
-        if not trained.exists():
-            yield TrainingProgress(Phase.PREPARE, 0.0)
+        key = self._recipe_key(len(shards))
+        place = self._plan.folder / f"recipe-{key}"
+        kept = place / "drafter"
+        if key not in record.trained:
+            yield TrainingProgress(Phase.PREPARE, 0.0, words=self._said_of(place))
+            make_folder(place)
             self._check_answers(conversations)
-            learner = yield from self._training.prepare(shards, place)
-            yield from self._train_phase(learner, place).run()
-            write_drafter(kept, learner.finished(), "")
-            write_json(trained, {"steps": learner.step, "all_steps": learner.total})
+            objective = self._objective(shards)
+            yield from objective.prepare(place)
+            trainer = Trainer(objective, settings.recipe)
+            yield from train(trainer, place / "training.safetensors", self._limit, self._now)
+            write_drafter(kept, objective.drafter(self._plan.binding), "")
+            record.trained[key] = [trainer.step, trainer.total]
+            self._write_record()
             for file in place.glob("teacher-*"):
                 file.unlink()
+            del trainer, objective  # with the hidden states
         drafter = HeadModel(self._model, load_drafter(kept, self._model))
         questions, results = self._held_out(conversations), list[Result]()
         acceptance = yield from self._calibrate(drafter, questions, place)
         yield from self._evaluate(questions[:_EVALUATED], place, results)
         yield TrainingProgress(Phase.WRITE, 0.0)
-        facts = read_json(trained) | {
+        written = read_written(kept)
+        text = card(self._plan, written.config, self._facts(key, conversations), report(results))
+        write_drafter(settings.out, written, text)
+        if acceptance is not None:
+            write_acceptance(settings.out, acceptance)
+        yield TrainingProgress(Phase.DONE, 1.0)
+
+    def _facts(self, key: str, conversations: list[TrainingConversation]) -> dict[str, Any]:
+        """Return the facts of this run that the card tells."""
+        steps, all_steps = self._record.trained[key]
+        info, recurrent = self._model.info, self._plan.settings.kind is TrainedKind.RECURRENT
+        return {
+            "steps": steps,
+            "all_steps": all_steps,
             "answer_tokens": answer_tokens(conversations),
             "conversations": len(conversations),
-            "device": self._model.info.device,
-            "dtype": self._model.info.dtype,
+            "device": info.device,
+            "dtype": info.dtype,
             "version": __version__,
-            "licence": self._training.licence,
+            "licence": (RecurrentObjective if recurrent else SequenceObjective).licence,
         }
-        written = read_written(kept)
-        text = card(self._plan, written.config, facts, report(results))
-        write_drafter(self._plan.settings.out, written, text)
-        if acceptance is not None:
-            write_acceptance(self._plan.settings.out, acceptance)
-        yield TrainingProgress(Phase.DONE, 1.0)
 
     def _data_phase(self) -> DataPhase:
         settings, folder = self._plan.settings, self._plan.folder
@@ -171,45 +191,81 @@ class DrafterTraining:
             folder / "wave.safetensors",
             seed=settings.seed,
             sequences=settings.sequences,
-            keep_states=self._plan.budget.keep_states,
+            keep_states=self._record.keep_states,
             now=self._now,
         )
         return DataPhase(
-            self._shards,
-            maker,
-            settings.tokens,
-            self._limit,
-            self._costs,
-            shipped=self._plan.shipped_answers,
-            batch=settings.sequences,
-            decided=folder / "data.json",
-            now=self._now,
+            self._shards, maker, settings.tokens, self._limit, self._record, measure=self._cost, now=self._now
         )
 
+    def _said_of(self, place: Path) -> str:
+        """Return what to say before learning: whether it starts again, with other settings or by another version."""
+        others = [path for path in self._plan.folder.glob("recipe-*/training.safetensors") if path.parent != place]
+        return "" if place.exists() or not others else "Learning starts again: the settings or the version are others."
+
     def _recipe_key(self, shards: int) -> str:
-        """Name what training depends on beside the data's kind, so that nothing is continued by another recipe."""
+        """Return a name for all that learning depends on, so that nothing is continued by another recipe."""
         settings = self._plan.settings
-        facts = [asdict(settings.recipe), settings.vocabulary, settings.size, settings.cell, settings.hours, shards]
+        facts = [asdict(settings.recipe), settings.vocabulary, settings.size, "rnn", settings.hours, shards]
         if settings.kind is not TrainedKind.RECURRENT:
             facts += [settings.kind, settings.target_layers]
         if settings.start is not None:
             facts.append(hashlib.sha256((settings.start / WEIGHTS).read_bytes()).hexdigest())
         return hashlib.sha256(json.dumps([__version__, *facts]).encode()).hexdigest()[:12]
 
-    def _costs(self) -> Costs:
-        """Measure on the first shard what training on the data will take."""
-        began = self._now()
-        shard = self._shards.read(0)
-        self._check_answers(shard)
-        learner = at_once(self._training.prepare([shard]))
-        prepared_s, epochs = self._now() - began, self._plan.settings.recipe.epochs
-        return Costs.measured(
-            self._training, learner, shard, prepared_s, self._now, epochs=epochs, evaluation_s=self._evaluation_s()
+    def _objective(self, shards: Shards) -> Objective:
+        """Return the objective of the plan's kind of head, to be prepared, on some shards."""
+        model, plan, settings = self._model, self._plan, self._plan.settings
+        model.hooks.read(plan.reads)
+        target, window_tokens = Target.of(model), plan.budget.window_tokens
+        if settings.kind is TrainedKind.RECURRENT:
+            assert isinstance(settings.recipe, Recipe)
+            return RecurrentObjective(
+                target,
+                shards,
+                lambda number: self._answer_states(number, shards[number]),
+                settings.recipe,
+                shape=plan.head_config(model),
+                candidates=settings.vocabulary,
+                window_tokens=window_tokens,
+                start=plan.start,
+            )
+        assert not isinstance(settings.recipe, Recipe)
+        return SequenceObjective(
+            target,
+            shards,
+            lambda number: conversation_states(model, shards[number], plan.reads),
+            settings.recipe,
+            model=model,
+            kind=settings.kind,
+            layers=plan.target_layers,
+            candidates=settings.vocabulary,
+            window_tokens=window_tokens,
         )
 
-    def _evaluation_s(self) -> float:
-        """Return what the evaluation takes at most: one call of the target for each token."""
-        return _EVALUATED * len(_DRAFTS) * _EVALUATED_TOKENS * measured_call_s(self._model, self._now)
+    def _answer_states(self, number: int, shard: Sequence[TrainingConversation]) -> Halves:
+        """Return the hidden states of a shard's answers: those that were kept, or computed again."""
+        kept = self._shards.states(number)
+        if kept is not None:
+            return kept
+        states = answer_states(self._model, shard, self._plan.reads)
+        if self._record.keep_states:  # of answers that ship with rdchat
+            self._shards.keep_states(number, states)
+        return states
+
+    def _cost(self) -> LearningCost:
+        """Measure on the first shard what training on the data will take."""
+        began, shard, settings = self._now(), self._shards.read(0), self._plan.settings
+        self._check_answers(shard)
+        objective = self._objective([shard])
+        for _ in objective.prepare():
+            pass
+        tokens = answer_tokens(shard)
+        reading_s = (self._now() - began) / tokens
+        learning_s = measured_step_s(Trainer(objective, settings.recipe), self._now) / objective.tokens_per_step
+        share = tokens / sum(map(objective.state_tokens, shard))
+        read_once = math.inf if self._record.keep_states else self._plan.budget.window_tokens * share
+        return LearningCost(reading_s, learning_s, settings.recipe.epochs, read_once)
 
     def _check_answers(self, conversations: list[TrainingConversation]) -> None:
         answers = Answers.of(conversations)
@@ -220,10 +276,6 @@ class DrafterTraining:
                 f"hardly more than {TEACHER_TOKENS} different tokens.",
                 "Pick another model.",
             )
-
-    def _train_phase(self, learner: Learner, place: Path) -> TrainPhase:
-        reserve = _EVALUATION_SHARE * self._evaluation_s() if self._limit else 0.0
-        return TrainPhase(learner, place / "training.safetensors", limit=self._limit, reserve=reserve, now=self._now)
 
     def _calibrate(
         self, drafter: HeadModel, prompts: list[Prompt], place: Path

@@ -1,0 +1,141 @@
+"""What EAGLE-3 and DSpark heads in training have in common: frozen tables of the target, sizes, and stored layout.
+
+Inputs are divided by their root mean square, dimension by dimension, and output rows brought to a unit second moment:
+without that, a few dimensions that are far larger than the others decide all (see `whitening`). Neither needs a bias,
+which published layouts do not have: a mean that is left in is a constant input.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import numpy.typing as npt
+from mlx.utils import tree_flatten
+
+from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
+from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.fetch import fetch
+from rdchat.inference.training.heads.samples import Ints
+from rdchat.inference.training.heads.sequence_samples import Sample
+from rdchat.inference.training.heads.whitening import output_preconditioner
+
+THETA, POSITIONS = 10_000.0, 8192
+EPSILON = 1e-6
+_HEAD_WIDTH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTables:
+    """Tables of the target that a head in training uses; all arrays float32.
+
+    Attributes:
+        embed: Returns the embeddings, (..., hidden_size), of token ids, (...), as the head reads them.
+        rows: (candidates, hidden_size) whitened output rows of the draft vocabulary: their second moment is 1.
+        input_scales: (features,) divisors of the head's inputs.
+        embedding_weights: (hidden_size,) weights of a norm that bring all dimensions of normalised embeddings to one
+            size.
+        vocabulary: (candidates,) int32 ids of the tokens that can be drafted, ascending.
+        counts: (vocabulary size,) int32: how often each token occurs in the answers.
+    """
+
+    embed: Callable[[mx.array], mx.array]
+    rows: mx.array
+    input_scales: mx.array
+    embedding_weights: mx.array
+    vocabulary: Ints
+    counts: Ints
+
+    @classmethod
+    def of(
+        cls,
+        embeddings: TargetEmbeddings,
+        rows: mx.array,
+        input_sizes: npt.NDArray[np.float32],
+        *,
+        vocabulary: Ints,
+        counts: Ints,
+        scale: float,
+    ) -> "SharedTables":
+        """Measure them.
+
+        Args:
+            embeddings: The target's.
+            rows: (candidates, hidden_size) the target's output rows.
+            input_sizes: (features,) root mean square of each input.
+            vocabulary: See above.
+            counts: See above.
+            scale: Factor on embeddings; see `target.embeddings.embedding_scale`.
+        """
+
+        def embed(tokens: mx.array) -> mx.array:
+            return embeddings.embed(tokens).astype(mx.float32) * scale
+
+        seen = np.flatnonzero(counts)
+        normal = fetch(mx.fast.rms_norm(embed(mx.array(seen)), None, EPSILON))
+        sizes = np.sqrt(np.average(normal**2, axis=0, weights=counts[seen]))
+        weights = (1 / np.maximum(sizes, 1e-3 * sizes.max())).astype(np.float32)
+        whitened = rows @ output_preconditioner(fetch(rows))
+        mx.eval(whitened)
+        return cls(embed, whitened, mx.array(input_sizes), mx.array(weights), vocabulary, counts)
+
+
+class SequenceHead(ABC):
+    """A head in training: it turns a conversation into features, whose products with output rows are logits.
+
+    Args:
+        network: Fresh; its output norm is scaled so that logits begin with a standard deviation of 1.
+        tables: The target's.
+        steps: Tokens predicted below a root.
+        roots: Roots of a step in one conversation, at most; 0 is all of them.
+    """
+
+    def __init__(self, network: nn.Module, tables: SharedTables, steps: int, roots: int = 0) -> None:
+        self.network, self.tables, self.steps, self.roots_per_sample = network, tables, steps, roots
+        network.norm.weight = network.norm.weight * (1 / float(mx.mean(mx.linalg.norm(tables.rows, axis=-1))))
+
+    @abstractmethod
+    def features(self, sample: Sample, roots: Ints) -> mx.array:
+        """Return (roots, steps, width) float32, along the sample's own tokens (teacher forcing).
+
+        Args:
+            sample: The conversation.
+            roots: (roots,) indices of its tokens, ascending, each in `Sample.roots`.
+        """
+
+    def rows(self) -> mx.array:
+        """Return (candidates, width) float32 output rows."""
+        return self.tables.rows
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Return the published configuration."""
+
+    def published(self) -> PublishedDrafter:
+        """Return the head in its published layout, for plain inputs and output rows, in float32."""
+        settings = self.settings()
+        weights = dict(tree_flatten(self.network.parameters()))
+        weights["fc.weight"] = weights["fc.weight"] / self.tables.input_scales
+        weights["lm_head.weight"] = self.tables.rows
+        ids = self.tables.vocabulary.astype(np.int64)
+        weights["d2t"] = mx.array(ids - np.arange(len(ids)))
+        weights["t2d"] = mx.array(np.isin(np.arange(settings["vocab_size"]), ids))
+        return PublishedDrafter(settings, weights)
+
+    def chosen_roots(self, sample: Sample, draw: np.random.Generator) -> Ints:
+        """Return the roots of a step in a sample, (n,), ascending: all, or as many as are wanted, drawn at random."""
+        there = np.array([*sample.roots()], np.int32)
+        if not 0 < self.roots_per_sample < len(there):
+            return there
+        return np.sort(draw.permutation(there)[: self.roots_per_sample])
+
+
+def attention_heads(width: int) -> tuple[int, int]:
+    """Return the numbers of query heads and of key heads: heads of a width of about 64, keys shared by three or two."""
+    heads = max(width // _HEAD_WIDTH, 1)
+    while width % heads or (width // heads) % 2:
+        heads -= 1
+    return heads, next(heads // shared for shared in (3, 2, 1) if heads % shared == 0)
