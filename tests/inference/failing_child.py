@@ -35,8 +35,7 @@ from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batch_check import check_batched_decoding
 from rdchat.inference.training.data.hidden_states import answer_states
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.heads.logit_curve import LogitCurve
-from rdchat.inference.training.heads.samples import Teacher
+from rdchat.inference.training.heads.samples import LogitCurve, Teacher
 from tests.inference.auto.automatic_replies import RandomPlanner
 from tests.inference.drafting.eagle3.eagle3_heads import bound
 from tests.inference.failing_reads import Failure, failing_array, let_fail

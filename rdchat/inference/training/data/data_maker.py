@@ -11,16 +11,15 @@ from time import monotonic
 from rdchat.errors import ModelError
 from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batch import ConversationBatch
-from rdchat.inference.training.data.batched_decoding import BatchedDecoder
-from rdchat.inference.training.data.grouped_attention import batch_attention
-from rdchat.inference.training.data.seed_prompts import SeedPrompt
-from rdchat.inference.training.data.sequences import (
+from rdchat.inference.training.data.batch import (
     MOST_ANSWER_TOKENS,
     MOST_SEQUENCE_TOKENS,
+    ConversationBatch,
     Template,
     TokenSequence,
 )
+from rdchat.inference.training.data.batched_decoding import BatchedDecoder, batch_attention
+from rdchat.inference.training.data.seed_prompts import SeedPrompt
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 
 _ANSWER_TEMPERATURES = (0.0, 0.7)  # conversations take turns

@@ -23,11 +23,11 @@ from rdchat.inference.training.heads.sequence_head import (
     EPSILON,
     POSITIONS,
     THETA,
+    Sample,
     SequenceHead,
     SharedTables,
     attention_heads,
 )
-from rdchat.inference.training.heads.sequence_samples import Sample
 
 _LAYERS, _MARKOV_RANK = 1, 32
 # What the last layer adds, beside fresh weights: a root's own embedding is in what its logits are read from, and tied

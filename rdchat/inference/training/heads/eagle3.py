@@ -20,11 +20,11 @@ from rdchat.inference.training.heads.sequence_head import (
     EPSILON,
     POSITIONS,
     THETA,
+    Sample,
     SequenceHead,
     SharedTables,
     attention_heads,
 )
-from rdchat.inference.training.heads.sequence_samples import Sample
 
 _OWN_SCORE = 8.0  # of a row with itself in fresh attention: some hundred others together weigh less
 

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, chain
 from pathlib import Path
@@ -18,30 +19,32 @@ from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.heads.logit_curve import LogitCurve
 from rdchat.inference.training.heads.loss import CandidateDraw
 from rdchat.inference.training.heads.recipes import Recipe, SequenceRecipe
-from rdchat.inference.training.heads.samples import Answers, Halves, Ints, StateWindows, Teacher, draft_vocabulary
+from rdchat.inference.training.heads.samples import (
+    Answers,
+    Halves,
+    Ints,
+    LogitCurve,
+    StateWindows,
+    Teacher,
+    draft_vocabulary,
+)
 
-Shards = Sequence[Sequence[TrainingConversation]]
 
-
+@dataclass(frozen=True, slots=True)
 class Target:
     """What training reads of the target model, beside hidden states.
 
-    Args:
+    Attributes:
         embeddings: Token embeddings and output rows.
         curve: The logits from products of hidden states and output rows; see `LogitCurve`.
         vocabulary_size: Tokens of the model.
     """
 
-    def __init__(
-        self,
-        embeddings: TargetEmbeddings,
-        curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]],
-        vocabulary_size: int,
-    ) -> None:
-        self.embeddings, self.curve, self.vocabulary_size = embeddings, curve, vocabulary_size
+    embeddings: TargetEmbeddings
+    curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]]
+    vocabulary_size: int
 
     @classmethod
     def of(cls, model: LoadedModel) -> "Target":
@@ -51,16 +54,30 @@ class Target:
         return cls(embeddings, LogitCurve.of(model, embeddings), size)
 
 
+@dataclass(frozen=True, slots=True)
+class TrainingData:
+    """The data of a training.
+
+    Attributes:
+        shards: The conversations.
+        read_states: Returns the (tokens, width) hidden states of a shard; the first columns are the trunk's.
+        window_tokens: Tokens whose hidden states are in memory together.
+        candidates: Tokens that can be drafted, at most.
+    """
+
+    shards: Sequence[Sequence[TrainingConversation]]
+    read_states: Callable[[int], Halves]
+    window_tokens: int
+    candidates: int
+
+
 class Objective(ABC):
     """Data, loss and head of one training. `prepare` comes first; it makes the head as well.
 
     Args:
         target: The target model.
-        shards: The conversations.
-        read_states: Returns the (tokens, width) hidden states of a shard; the first columns are the trunk's.
+        data: The data.
         recipe: The hyperparameters.
-        candidates: Tokens that can be drafted, at most.
-        window_tokens: Tokens whose hidden states are in memory together.
         known: Ids that a head which is trained further could draft before; see `draft_vocabulary`.
 
     Attributes:
@@ -83,27 +100,19 @@ class Objective(ABC):
     tokens_per_step: float
 
     def __init__(
-        self,
-        target: Target,
-        shards: Shards,
-        read_states: Callable[[int], Halves],
-        recipe: Recipe | SequenceRecipe,
-        *,
-        candidates: int,
-        window_tokens: int,
-        known: Ints | None = None,
+        self, target: Target, data: TrainingData, recipe: Recipe | SequenceRecipe, known: Ints | None = None
     ) -> None:
         self.target = target
-        self.conversations = list(chain.from_iterable(shards))
+        self.conversations = list(chain.from_iterable(data.shards))
         self.answers = Answers.of(self.conversations)
-        self.vocabulary = draft_vocabulary(self.answers, candidates, known)
+        self.vocabulary = draft_vocabulary(self.answers, data.candidates, known)
         self.counts = np.bincount(self.answers.tokens, minlength=target.vocabulary_size).astype(np.int32)
         self.rows = target.embeddings.output_rows(mx.array(self.vocabulary)).astype(mx.float32)
         self.teacher = Teacher.blank(len(self.answers), len(self.vocabulary))
-        counts = [sum(map(self.state_tokens, shard)) for shard in shards]
-        self.windows = StateWindows(counts, read_states, window_tokens)
+        counts = [sum(map(self.state_tokens, shard)) for shard in data.shards]
+        self.windows = StateWindows(counts, data.read_states, data.window_tokens)
         self.samples: list[npt.NDArray[np.integer]] = []
-        self._first_of_shard = [0, *accumulate(map(len, shards))]
+        self._first_of_shard = [0, *accumulate(map(len, data.shards))]
         self._answer_starts = [0, *accumulate(len(item.answer) for item in self.conversations)]
         self._draw = CandidateDraw(self.counts[self.vocabulary], recipe.candidates, recipe.seed)
         self._decay = recipe.step_decay ** np.arange(recipe.steps)

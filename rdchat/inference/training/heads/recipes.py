@@ -45,17 +45,15 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class SequenceRecipe:
-    """Hyperparameters of a head that is trained on whole conversations; most are those of `Recipe`.
+    """Hyperparameters of a head whose steps are whole conversations; most are those of `Recipe`.
 
     Attributes:
-        conversations: Conversations of a step.
         steps: Tokens drafted below a root: those of a block, or EAGLE-3's steps on its own features.
         roots: Roots of a conversation in a step of a block drafter, at most; EAGLE-3 takes all.
         question_tokens: Tokens at the end of a question that the drafter attends to; the target reads all.
     """
 
     epochs: int = 3
-    conversations: int = 1
     learning_rate: float = 1e-3
     warm_up: int = 50
     weight_decay: float = 0.05

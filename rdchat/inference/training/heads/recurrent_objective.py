@@ -4,7 +4,7 @@ At answer token i the head gets the hidden state that token i was chosen from, a
 tokens i+1, i+2, ... User tokens are never predicted.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.inverse_temperature import fit_inverse_temperature
 from rdchat.inference.training.heads.loss import Candidates, drop_inputs, losses_of, unroll, weighted_mean
-from rdchat.inference.training.heads.objective import Objective, Shards, Target
+from rdchat.inference.training.heads.objective import Objective, Target, TrainingData
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.samples import Halves, Ints
 from rdchat.inference.training.heads.whitening import Whitening, fold_weights, unfold_weights
@@ -72,21 +72,14 @@ class RecurrentObjective(Objective):
     def __init__(
         self,
         target: Target,
-        shards: Shards,
-        read_states: Callable[[int], Halves],
+        data: TrainingData,
         recipe: Recipe,
-        *,
         shape: HeadConfig,
-        candidates: int,
-        window_tokens: int,
         start: StoredDrafter | None = None,
     ) -> None:
-        known = None if start is None else fetch(start.vocabulary)
         if start is not None:
-            candidates = start.head.config.draft_vocabulary_size
-        super().__init__(
-            target, shards, read_states, recipe, candidates=candidates, window_tokens=window_tokens, known=known
-        )
+            data = replace(data, candidates=start.head.config.draft_vocabulary_size)
+        super().__init__(target, data, recipe, None if start is None else fetch(start.vocabulary))
         self._shape, self._start, self._dropout = shape, start, recipe.dropout
         self.batch_size = self.tokens_per_step = recipe.batch
         self._draftable = np.isin(self.answers.tokens, self.vocabulary)

@@ -1,4 +1,9 @@
-"""The answers of a training, their hidden states in windows, and the teacher: the target's top-k at each token."""
+"""The answers of a training, their hidden states in windows, and the teacher: the target's top-k at each token.
+
+The teacher is computed from hidden states and output rows. In most families their products are the logits; Cohere's and
+Granite's scale the products, Gemma's caps them with a tanh. The function rises in all of them, so a curve that is
+measured on the target serves every family.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,10 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.files.atomic_file import atomic_file
+from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.fetch import fetch
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import TrainingConversation
 
 TEACHER_TOKENS = 16  # the k of the teacher's top-k
+_CURVE_TOKENS = 64  # tokens that a logit curve is measured on
+_CURVE_POINTS = 1025  # of the curve, at most
 _TEACHER_ROWS = 1024  # hidden states turned into logits at a time
 
 Ints = npt.NDArray[np.int32]
@@ -118,6 +127,44 @@ def draft_vocabulary(answers: Answers, size: int, known: Ints | None = None) -> 
         counts[known] += 1
     frequent = np.argsort(-counts, kind="stable")[:size]
     return np.sort(frequent[counts[frequent] > 0]).astype(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class LogitCurve:
+    """The target's logits from products of hidden states and output rows: a rising piecewise linear function.
+
+    Attributes:
+        products: (points,) float32, ascending: products of hidden state and output row.
+        logits: (points,) float32: the target's logit of each. Below the first product the first logit holds; beyond
+            the last one the slope of the last tenth goes on: that of two points is rounding, where logits have 16 bits.
+    """
+
+    products: npt.NDArray[np.float32]
+    logits: npt.NDArray[np.float32]
+
+    @classmethod
+    def of(cls, model: LoadedModel, embeddings: TargetEmbeddings) -> "LogitCurve":
+        """Measure it in one call of the target, with tokens from all of its vocabulary."""
+        size = model.info.vocabulary_size
+        tokens = mx.linspace(0, size - 1, min(_CURVE_TOKENS, size)).astype(mx.int32)
+        logits = model.network(tokens[None])[0].astype(mx.float32)
+        assert model.hooks.hidden is not None
+        states = model.hooks.hidden[0, :, : embeddings.width].astype(mx.float32)
+        products = states @ embeddings.output_rows(mx.arange(size)).astype(mx.float32).T
+        x, y = (each.ravel() for each in fetch(products, logits))
+        order = np.argsort(x, kind="stable")
+        x, y = x[order], y[order]
+        chosen = np.minimum(np.searchsorted(x, np.linspace(x[0], x[-1], _CURVE_POINTS)), x.size - 1)
+        x, places = np.unique(x[chosen], return_index=True)
+        return cls(x, np.maximum.accumulate(y[chosen][places]))
+
+    def __call__(self, products: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+        """Return the logits of products, in the shape of `products`."""
+        x, y = self.products, self.logits
+        tenth = min(int(np.searchsorted(x, x[-1] - 0.1 * (x[-1] - x[0]))), x.size - 2)
+        slope = (y[-1] - y[tenth]) / (x[-1] - x[tenth])
+        logits: npt.NDArray[np.floating] = np.interp(products, x, y) + slope * np.maximum(products - x[-1], 0)
+        return logits
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,12 @@
 """EAGLE-3 and DSpark heads in training: distillation below the roots of whole conversations."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from mlx.utils import tree_map
 
 from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
@@ -19,17 +18,13 @@ from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.dspark import DSparkTraining, dspark_config
 from rdchat.inference.training.heads.eagle3 import Eagle3Training, eagle3_config
 from rdchat.inference.training.heads.loss import Candidates, losses_of
-from rdchat.inference.training.heads.objective import Objective, Shards, Target
+from rdchat.inference.training.heads.objective import Objective, Target, TrainingData
 from rdchat.inference.training.heads.recipes import SequenceRecipe
 from rdchat.inference.training.heads.samples import Halves, Ints
-from rdchat.inference.training.heads.sequence_head import SequenceHead, SharedTables
-from rdchat.inference.training.heads.sequence_samples import Goals, Sample
+from rdchat.inference.training.heads.sequence_head import Goals, Sample, SequenceHead, SharedTables
 
 _HELD_OUT = 12  # conversations that are looked at while training
 _ROWS = 512  # places that are predicted at a time
-
-Part = tuple[Sample, Ints, Goals, mx.array]
-"""A conversation of a step: the roots taken, the goals below them, and the weight of each goal, (roots, steps)."""
 
 
 class SequenceObjective(Objective):
@@ -46,24 +41,21 @@ class SequenceObjective(Objective):
     """
 
     licence = "Its output rows are computed from the target's; nothing else of the target is in it."
+    batch_size = 1
     head: SequenceHead
 
     def __init__(
         self,
         target: Target,
-        shards: Shards,
-        read_states: Callable[[int], Halves],
+        data: TrainingData,
         recipe: SequenceRecipe,
         *,
         model: LoadedModel,
         kind: TrainedKind,
         layers: tuple[int, ...],
-        candidates: int,
-        window_tokens: int,
     ) -> None:
-        super().__init__(target, shards, read_states, recipe, candidates=candidates, window_tokens=window_tokens)
+        super().__init__(target, data, recipe)
         self._model, self._kind, self._layers, self._recipe = model, kind, layers, recipe
-        self.batch_size = recipe.conversations
         self._starts = [0, *accumulate(map(self.state_tokens, self.conversations))]
         self._squares, self._tokens = np.zeros(0), 0
         self.held_out: list[Sample] = []
@@ -124,36 +116,29 @@ class SequenceObjective(Objective):
             features = mx.concatenate([mx.array(sample.features) for sample in examples])
             self.head = DSparkTraining(block, tables, features, recipe.roots, recipe.dropout)
         self.network = self.head.network
-        steps = sum(self.steps_in(window) for window in range(len(self.samples)))
-        learnt = np.concatenate(self.samples).tolist()
-        self.tokens_per_step = sum(len(self.conversations[number].answer) for number in learnt) / max(steps, 1)
+        lengths = [len(self.conversations[number].answer) for number in np.concatenate(self.samples).tolist()]
+        self.tokens_per_step = sum(lengths) / max(len(lengths), 1)
 
     def steps_in(self, window: int) -> int:
         """See `Objective`."""
-        return -(-len(self.samples[window]) // self.batch_size)
+        return len(self.samples[window])
 
-    def batch(self, window: int, numbers: Ints, step: int) -> tuple[list[Part], Candidates | None]:
+    def batch(self, window: int, numbers: Ints, step: int) -> tuple[Sample, Ints, Goals, mx.array, Candidates | None]:
+        """See `Objective`: a conversation, the roots of the step, the goals below them with weights, and candidates."""
+        sample = self.sample(window, int(numbers[0]))
+        roots = self.head.chosen_roots(sample, np.random.default_rng([self._seed, step, 2]))
+        goals = Goals.of(sample, roots, self._steps)
+        weights = goals.weights * self._decay
+        weights = weights / max(float(weights.sum()), 1.0)
+        return sample, roots, goals, mx.array(weights.astype(np.float32)), self._draw(step)
+
+    def gradients(self, *batch: Any) -> tuple[mx.array, Any]:
         """See `Objective`."""
-        draw = np.random.default_rng([self._seed, step, 2])
-        samples = [self.sample(window, number) for number in numbers.tolist()]
-        chosen = [self.head.chosen_roots(sample, draw) for sample in samples]
-        goals = [Goals.of(sample, roots, self._steps) for sample, roots in zip(samples, chosen, strict=True)]
-        whole = max(sum(float((goal.weights * self._decay).sum()) for goal in goals), 1.0)
-        weights = [mx.array((goal.weights * self._decay / whole).astype(np.float32)) for goal in goals]
-        return list(zip(samples, chosen, goals, weights, strict=True)), self._draw(step)
-
-    def gradients(self, parts: list[Part], drawn: Candidates | None) -> tuple[mx.array, Any]:
-        """See `Objective`. The gradients are summed sample by sample, so that memory is that of one."""
-        total, summed = 0.0, None
-        for part in parts:
-            loss, gradients = nn.value_and_grad(self.network, self.loss)(*part, drawn)
-            summed = gradients if summed is None else tree_map(mx.add, summed, gradients)
-            mx.eval(loss, summed)
-            total += float(loss)
-        return mx.array(total), summed
+        found: tuple[mx.array, Any] = nn.value_and_grad(self.network, self.loss)(*batch)
+        return found
 
     def loss(self, sample: Sample, roots: Ints, goals: Goals, weights: mx.array, drawn: Candidates | None) -> mx.array:
-        """Return () the weighted sum of one conversation's losses."""
+        """Return () the weighted sum of a conversation's losses."""
         features = self.head.features(sample, roots)
         return mx.sum(losses_of(features, self.head.rows(), goals.columns, goals.probs, drawn) * weights)
 

@@ -102,19 +102,14 @@ def fold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
         whitening: As `Whitening.of` measured it.
     """
     hidden, embeddings, preconditioner = whitening.hidden, whitening.embeddings, whitening.preconditioner
-    config, weights, reader = _foldable(head)
-    shift = weights[reader] @ (hidden.mean / hidden.scale)
-    if config.input_rank:
-        shift = weights["from_hidden.weight"] @ shift
-    weights["from_hidden.bias"] = weights["from_hidden.bias"] - shift
-    weights[reader] = weights[reader] / hidden.scale
-    weights["from_token.bias"] = weights["from_token.bias"] - weights["from_token.weight"] @ (
-        embeddings.mean / embeddings.scale
-    )
-    weights["from_token.weight"] = weights["from_token.weight"] / embeddings.scale
+    weights = _foldable(head)
+    for name, inputs in (("from_hidden", hidden), ("from_token", embeddings)):
+        read = weights[f"{name}.weight"]
+        weights[f"{name}.bias"] = weights[f"{name}.bias"] - read @ (inputs.mean / inputs.scale)
+        weights[f"{name}.weight"] = read / inputs.scale
     weights["output.weight"] = preconditioner @ weights["output.weight"]
     weights["output.bias"] = preconditioner @ weights["output.bias"]
-    return _with_weights(config, weights)
+    return _with_weights(head.config, weights)
 
 
 def unfold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
@@ -122,34 +117,30 @@ def unfold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
 
     Args:
         head: Folded; in any floating-point precision.
-        whitening: That of the training to come, not of the one that the head comes from.
+        whitening: Of the training to come, not of the one that the head comes from.
 
     Returns:
         A head in float32.
     """
-    hidden, embeddings = whitening.hidden, whitening.embeddings
-    config, weights, reader = _foldable(head)
-    shift = weights[reader] @ hidden.mean
-    if config.input_rank:
-        shift = weights["from_hidden.weight"] @ shift
-    weights["from_hidden.bias"] = weights["from_hidden.bias"] + shift
-    weights[reader] = weights[reader] * hidden.scale
-    weights["from_token.bias"] = weights["from_token.bias"] + weights["from_token.weight"] @ embeddings.mean
-    weights["from_token.weight"] = weights["from_token.weight"] * embeddings.scale
+    weights = _foldable(head)
+    for name, inputs in (("from_hidden", whitening.hidden), ("from_token", whitening.embeddings)):
+        read = weights[f"{name}.weight"]
+        weights[f"{name}.bias"] = weights[f"{name}.bias"] + read @ inputs.mean
+        weights[f"{name}.weight"] = read * inputs.scale
     inverse = mx.array(np.linalg.inv(fetch(whitening.preconditioner).astype(np.float64)).astype(np.float32))
     weights["output.weight"] = inverse @ weights["output.weight"]
     weights["output.bias"] = inverse @ weights["output.bias"]
-    return _with_weights(config, weights)
+    return _with_weights(head.config, weights)
 
 
-def _foldable(head: RecurrentHead) -> tuple[HeadConfig, dict[str, mx.array], str]:
-    """Return a head's shape, its weights in float32 by name, and the name of those that read hidden states."""
+def _foldable(head: RecurrentHead) -> dict[str, mx.array]:
+    """Return the weights of a head in float32, by name."""
     config = head.config
     assert config.project_input
+    assert not config.input_rank
     assert config.cell is not Cell.SUM
     assert config.output is Output.TIED
-    weights = {name: array.astype(mx.float32) for name, array in tree_flatten(head.parameters())}
-    return config, weights, "compress.weight" if config.input_rank else "from_hidden.weight"
+    return {name: array.astype(mx.float32) for name, array in tree_flatten(head.parameters())}
 
 
 def _with_weights(config: HeadConfig, weights: dict[str, mx.array]) -> RecurrentHead:

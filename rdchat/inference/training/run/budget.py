@@ -12,8 +12,8 @@ from rdchat.errors import DoesNotFitError, StorageFullError
 from rdchat.inference.target.device import memory_room, total_memory_bytes
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.data.batch import MOST_SEQUENCE_TOKENS
 from rdchat.inference.training.data.batched_decoding import BatchedDecoder
-from rdchat.inference.training.data.sequences import MOST_SEQUENCE_TOKENS
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS
 
 _BATCH_SHARE = 0.6  # of the machine's memory that sequences and weights may take together

@@ -3,13 +3,9 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
-
-from rdchat.inference.training.heads.trainer import Trainer
 
 _EVALUATION_SHARE = 0.05  # of the hours, kept for the evaluation
 _MARGIN = 1.2  # for looks at held-out answers, saving, and a machine that has other things to do
-_MEASURED_STEPS = 10
 
 
 class TimeLimit:
@@ -89,9 +85,3 @@ class LearningCost:
         """Return the seconds that these phases take with so many answer tokens."""
         readings = 1 if tokens <= self.read_once else 1 + self.epochs
         return _MARGIN * tokens * (readings * self.reading_s + self.epochs * self.learning_s)
-
-
-def measured_step_s(trainer: Trainer, now: Callable[[], float]) -> float:
-    """Return the mean seconds of a training step, without the first; the trainer is to be thrown away afterwards."""
-    times = [now() for _ in islice(trainer.run(), _MEASURED_STEPS)]
-    return (times[-1] - times[0]) / max(len(times) - 1, 1) if times else 0.0

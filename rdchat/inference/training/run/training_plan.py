@@ -24,11 +24,10 @@ from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.data.batch import Template
 from rdchat.inference.training.data.batch_check import check_batched_decoding
 from rdchat.inference.training.data.data_maker import chat_template, encode
-from rdchat.inference.training.data.sequences import Template
-from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens
-from rdchat.inference.training.data.shipped_answers import read_answers, shipped_path
+from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens, read_answers, shipped_path
 from rdchat.inference.training.heads.recipes import Recipe, SequenceRecipe
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS
 from rdchat.inference.training.run.budget import Budget, Need
@@ -243,7 +242,8 @@ def _startable(folder: Path, model: LoadedModel, kind: TrainedKind) -> StoredDra
     stored = load_drafter(folder, model)
     assert isinstance(stored, StoredDrafter), "which its kind is"
     shape = stored.head.config
-    if stored.target is None or shape.quantization_bits or not shape.project_input or shape.output is Output.OWN:
+    others = not shape.project_input or shape.input_rank or shape.output is Output.OWN
+    if stored.target is None or shape.quantization_bits or others:
         raise ModelError(f"{folder} holds a drafter that rdchat's trainer did not write.", _OTHER_START)
     return stored
 

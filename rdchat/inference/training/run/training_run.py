@@ -3,19 +3,16 @@
 import hashlib
 import json
 import logging
-import math
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import numpy as np
-
 from rdchat import __version__
-from rdchat.errors import ModelError, RdchatError, StorageError
+from rdchat.errors import RdchatError, StorageError
 from rdchat.files.atomic_file import JsonLines, make_folder
 from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.prompt_files import Prompt
@@ -34,19 +31,15 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.target.memory_errors import device_errors
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.data_maker import DataMaker
-from rdchat.inference.training.data.hidden_states import answer_states, conversation_states
 from rdchat.inference.training.data.seed_prompts import SeedPromptSource
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
-from rdchat.inference.training.heads.objective import Objective, Shards, Target
-from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
-from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, Halves
+from rdchat.inference.training.heads.samples import Answers
 from rdchat.inference.training.heads.sequence_objective import SequenceObjective
-from rdchat.inference.training.heads.trainer import Trainer
 from rdchat.inference.training.run.card import card
-from rdchat.inference.training.run.clocks import LearningCost, Pace, TimeLimit, measured_step_s
+from rdchat.inference.training.run.clocks import Pace, TimeLimit
 from rdchat.inference.training.run.data_phase import DataPhase
-from rdchat.inference.training.run.train_phase import train
+from rdchat.inference.training.run.train_phase import TrainPhase
 from rdchat.inference.training.run.training_plan import TrainingPlan
 
 _LOG = logging.getLogger(__name__)
@@ -143,20 +136,15 @@ class DrafterTraining:
         if key not in record.trained:
             yield TrainingProgress(Phase.PREPARE, 0.0, words=self._said_of(place))
             make_folder(place)
-            self._check_answers(conversations)
-            objective = self._objective(shards)
-            yield from objective.prepare(place)
-            trainer = Trainer(objective, settings.recipe)
-            yield from train(trainer, place / "training.safetensors", self._limit, self._now)
-            write_drafter(kept, objective.drafter(self._plan.binding), "")
-            record.trained[key] = [trainer.step, trainer.total]
+            drafter, steps = yield from self._train_phase().run(shards, place)
+            write_drafter(kept, drafter, "")
+            record.trained[key] = steps
             self._write_record()
             for file in place.glob("teacher-*"):
                 file.unlink()
-            del trainer, objective  # with the hidden states
-        drafter = HeadModel(self._model, load_drafter(kept, self._model))
+        head = HeadModel(self._model, load_drafter(kept, self._model))
         questions, results = self._held_out(conversations), list[Result]()
-        acceptance = yield from self._calibrate(drafter, questions, place)
+        acceptance = yield from self._calibrate(head, questions, place)
         yield from self._evaluate(questions[:_EVALUATED], place, results)
         yield TrainingProgress(Phase.WRITE, 0.0)
         written = read_written(kept)
@@ -181,6 +169,9 @@ class DrafterTraining:
             "licence": (RecurrentObjective if recurrent else SequenceObjective).licence,
         }
 
+    def _train_phase(self) -> TrainPhase:
+        return TrainPhase(self._model, self._plan, self._shards, self._limit, self._now)
+
     def _data_phase(self) -> DataPhase:
         settings, folder = self._plan.settings, self._plan.folder
         maker = DataMaker(
@@ -195,7 +186,13 @@ class DrafterTraining:
             now=self._now,
         )
         return DataPhase(
-            self._shards, maker, settings.tokens, self._limit, self._record, measure=self._cost, now=self._now
+            self._shards,
+            maker,
+            settings.tokens,
+            self._limit,
+            self._record,
+            measure=self._train_phase().cost,
+            now=self._now,
         )
 
     def _said_of(self, place: Path) -> str:
@@ -212,70 +209,6 @@ class DrafterTraining:
         if settings.start is not None:
             facts.append(hashlib.sha256((settings.start / WEIGHTS).read_bytes()).hexdigest())
         return hashlib.sha256(json.dumps([__version__, *facts]).encode()).hexdigest()[:12]
-
-    def _objective(self, shards: Shards) -> Objective:
-        """Return the objective of the plan's kind of head, to be prepared, on some shards."""
-        model, plan, settings = self._model, self._plan, self._plan.settings
-        model.hooks.read(plan.reads)
-        target, window_tokens = Target.of(model), plan.budget.window_tokens
-        if settings.kind is TrainedKind.RECURRENT:
-            assert isinstance(settings.recipe, Recipe)
-            return RecurrentObjective(
-                target,
-                shards,
-                lambda number: self._answer_states(number, shards[number]),
-                settings.recipe,
-                shape=plan.head_config(model),
-                candidates=settings.vocabulary,
-                window_tokens=window_tokens,
-                start=plan.start,
-            )
-        assert not isinstance(settings.recipe, Recipe)
-        return SequenceObjective(
-            target,
-            shards,
-            lambda number: conversation_states(model, shards[number], plan.reads),
-            settings.recipe,
-            model=model,
-            kind=settings.kind,
-            layers=plan.target_layers,
-            candidates=settings.vocabulary,
-            window_tokens=window_tokens,
-        )
-
-    def _answer_states(self, number: int, shard: Sequence[TrainingConversation]) -> Halves:
-        """Return the hidden states of a shard's answers: those that were kept, or computed again."""
-        kept = self._shards.states(number)
-        if kept is not None:
-            return kept
-        states = answer_states(self._model, shard, self._plan.reads)
-        if self._record.keep_states:  # of answers that ship with rdchat
-            self._shards.keep_states(number, states)
-        return states
-
-    def _cost(self) -> LearningCost:
-        """Measure on the first shard what training on the data will take."""
-        began, shard, settings = self._now(), self._shards.read(0), self._plan.settings
-        self._check_answers(shard)
-        objective = self._objective([shard])
-        for _ in objective.prepare():
-            pass
-        tokens = answer_tokens(shard)
-        reading_s = (self._now() - began) / tokens
-        learning_s = measured_step_s(Trainer(objective, settings.recipe), self._now) / objective.tokens_per_step
-        share = tokens / sum(map(objective.state_tokens, shard))
-        read_once = math.inf if self._record.keep_states else self._plan.budget.window_tokens * share
-        return LearningCost(reading_s, learning_s, settings.recipe.epochs, read_once)
-
-    def _check_answers(self, conversations: list[TrainingConversation]) -> None:
-        answers = Answers.of(conversations)
-        there = ~answers.held_out
-        if len(np.unique(answers.tokens[there])) <= TEACHER_TOKENS or not (answers.left[there] > 0).any():
-            raise ModelError(
-                f"There is nothing to learn from the answers of {self._model.info.name}: they end at once, or have "
-                f"hardly more than {TEACHER_TOKENS} different tokens.",
-                "Pick another model.",
-            )
 
     def _calibrate(
         self, drafter: HeadModel, prompts: list[Prompt], place: Path

@@ -7,7 +7,7 @@ import numpy as np
 
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.heads.objective import Target
+from rdchat.inference.training.heads.objective import Target, TrainingData
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
 from rdchat.inference.training.heads.trainer import Trainer
@@ -44,10 +44,8 @@ class Task:
     def objective(self) -> RecurrentObjective:
         """Return the data and head that are still to be prepared."""
         shape = HeadConfig(WIDTH, TOKENS, exit_size=16, state_size=16)
-        read, recipe = self._states.__getitem__, self._recipe
-        return RecurrentObjective(
-            self._target, self._shards, read, recipe, shape=shape, candidates=TOKENS, window_tokens=700
-        )
+        data = TrainingData(self._shards, self._states.__getitem__, window_tokens=700, candidates=TOKENS)
+        return RecurrentObjective(self._target, data, self._recipe, shape)
 
     @staticmethod
     def _conversation(number: int, draw: np.random.Generator) -> TrainingConversation:

@@ -10,7 +10,7 @@ from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.hidden_states import conversation_states
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.heads.objective import Target
+from rdchat.inference.training.heads.objective import Target, TrainingData
 from rdchat.inference.training.heads.recipes import SequenceRecipe, default_recipe
 from rdchat.inference.training.heads.sequence_objective import SequenceObjective
 from rdchat.inference.training.run.training_plan import sequence_layers
@@ -50,16 +50,7 @@ def prepared(
     layers, made = sequence_layers(model), shards(model, count, ruled=ruled)
     reads = HiddenReads(layers, normalised=False)
     model.hooks.read(reads)
-    found = SequenceObjective(
-        Target.of(model),
-        made,
-        lambda number: conversation_states(model, made[number], reads),
-        recipe,
-        model=model,
-        kind=kind,
-        layers=layers,
-        candidates=30,
-        window_tokens=window_tokens,
-    )
+    data = TrainingData(made, lambda number: conversation_states(model, made[number], reads), window_tokens, 30)
+    found = SequenceObjective(Target.of(model), data, recipe, model=model, kind=kind, layers=layers)
     list(found.prepare())
     return found

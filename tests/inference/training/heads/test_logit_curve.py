@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from rdchat.inference.target.embeddings import TargetEmbeddings
-from rdchat.inference.training.heads.logit_curve import LogitCurve
-from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Teacher
+from rdchat.inference.training.heads.samples import TEACHER_TOKENS, LogitCurve, Teacher
 from tests.inference import families
 from tests.inference.fakes import loaded
 

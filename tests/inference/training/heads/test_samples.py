@@ -7,7 +7,7 @@ import numpy as np
 
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
-from rdchat.inference.training.heads.objective import Target
+from rdchat.inference.training.heads.objective import Target, TrainingData
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, StateWindows, Teacher, draft_vocabulary
@@ -33,9 +33,8 @@ def objective() -> RecurrentObjective:
     """Return the data of both conversations."""
     target = Target(Table(mx.random.normal((100, WIDTH))), np.asarray, 100)  # type: ignore[arg-type]
     shape = HeadConfig(WIDTH, 100, exit_size=4, state_size=4)
-    made = RecurrentObjective(
-        target, [CONVERSATIONS], lambda _: STATES, Recipe(steps=3), shape=shape, candidates=100, window_tokens=9
-    )
+    data = TrainingData([CONVERSATIONS], lambda _: STATES, window_tokens=9, candidates=100)
+    made = RecurrentObjective(target, data, Recipe(steps=3), shape)
     made.teacher.columns[:], made.teacher.probs[:] = 0, 0
     return made
 

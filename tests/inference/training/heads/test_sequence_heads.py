@@ -18,8 +18,8 @@ from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.heads.dspark import _of_both, block_mask
 from rdchat.inference.training.heads.eagle3 import Eagle3Training
+from rdchat.inference.training.heads.sequence_head import Sample
 from rdchat.inference.training.heads.sequence_objective import SequenceObjective
-from rdchat.inference.training.heads.sequence_samples import Sample
 from tests.inference.fakes import shared_llama, tiny_llama
 from tests.inference.training.heads.sequence_task import KINDS, prepared, recipe_of
 

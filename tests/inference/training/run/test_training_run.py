@@ -16,8 +16,7 @@ from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.benchmark import evaluation
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
-from rdchat.inference.training.data.shipped_answers import write_answers
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens, write_answers
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.trainer import Trainer
 from rdchat.inference.training.run import comparison, train_phase, training_plan
@@ -383,6 +382,6 @@ def test_a_loss_that_is_no_number_ends_the_training(
 @pytest.mark.slow
 def test_a_model_that_ends_its_answers_at_once(settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     mute = lenient_llama()
-    monkeypatch.setattr("rdchat.inference.training.data.sequences.sample", lambda *_: END)
+    monkeypatch.setattr("rdchat.inference.training.data.batch.sample", lambda *_: END)
     with pytest.raises(ModelError, match="nothing to learn from the answers of tiny"):
         train(mute, replace(settings, sequences=128))
