@@ -15,7 +15,8 @@ from rdchat.errors import RdchatError
 from rdchat.inference.api.training import Comparison, TrainingOrder, TrainingProgress, TrainingStart, event_from
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.services.models.training.job_folder import CurvePoint, JobFolder, KeptTraining, TrainingRecord, add_point
-from rdchat.work.child_process import ChildEndedError, ChildError, ChildProcess, Limits
+from rdchat.work.child_limits import ChildEndedError, ChildError, Limits
+from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import CancelledError, Job
 
 STOPPED_WITH_THE_APP = "It stopped when rdchat did."
