@@ -154,21 +154,9 @@ class DSparkTraining(SequenceHead):
             "markov_rank": config.markov_rank,
             "markov_head_type": config.markov.value,
             "enable_confidence_head": False,
-            "hidden_size": config.hidden_size,
-            "intermediate_size": config.inner_size,
-            "num_attention_heads": config.heads,
-            "num_key_value_heads": config.kv_heads,
-            "head_dim": config.head_size,
             "num_hidden_layers": config.layers,
             "layer_types": ["full_attention"] * config.layers,
-            "hidden_act": "silu",
-            "rms_norm_eps": config.norm_epsilon,
-            "rope_theta": config.rope.theta,
-            "max_position_embeddings": config.rope.max_positions,
-            "vocab_size": config.vocabulary_size,
-            "draft_vocab_size": config.draft_vocabulary_size,
-            "tie_word_embeddings": False,
-            "torch_dtype": "float16",
+            **self.shared_settings(config.head_size, config.inner_size),
         }
 
     def _attend_to_neighbours(self, examples: mx.array) -> None:

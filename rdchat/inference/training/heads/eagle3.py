@@ -104,27 +104,13 @@ class Eagle3Training(SequenceHead):
     def settings(self) -> dict[str, Any]:
         """See `SequenceHead`."""
         config = self.network.config
+        layers = {"eagle_aux_hidden_state_layer_ids": list(config.target_layers), "use_aux_hidden_state": True}
         return {
             "architectures": ["LlamaForCausalLMEagle3"],
             "model_type": "llama",
-            "hidden_size": config.hidden_size,
-            "intermediate_size": config.intermediate_size,
-            "num_attention_heads": config.heads,
-            "num_key_value_heads": config.kv_heads,
-            "head_dim": config.head_width,
             "num_hidden_layers": 1,
-            "hidden_act": "silu",
-            "rms_norm_eps": config.norm_epsilon,
-            "rope_theta": config.rope.theta,
-            "max_position_embeddings": config.rope.max_positions,
-            "vocab_size": config.vocabulary_size,
-            "draft_vocab_size": len(self.tables.vocabulary),
-            "tie_word_embeddings": False,
-            "torch_dtype": "float16",
-            "eagle_config": {
-                "eagle_aux_hidden_state_layer_ids": list(config.target_layers),
-                "use_aux_hidden_state": True,
-            },
+            **self.shared_settings(config.head_width, config.intermediate_size),
+            "eagle_config": layers,
         }
 
 

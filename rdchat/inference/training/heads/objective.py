@@ -132,7 +132,7 @@ class Objective(ABC):
             part = self.teacher.part(*self.answer_span(self.inside(window)))
             states = partial(self.trunk_states, window)
             part.fill_or_read(kept, window, states, self.rows, self.target.curve)
-            self.samples.append(self.look(window))
+            self.samples.append(self.measure(window))
             yield TrainingProgress(Phase.PREPARE, (window + 1) / len(self.windows))
         self.make_head()
 
@@ -167,12 +167,12 @@ class Objective(ABC):
         """Return (answer tokens, width): the trunk's states that a window's answer tokens were chosen from."""
 
     @abstractmethod
-    def look(self, window: int) -> npt.NDArray[np.integer]:
+    def measure(self, window: int) -> npt.NDArray[np.integer]:
         """Measure a window, and set held-out answers aside; return the numbers of the samples to train on."""
 
     @abstractmethod
     def make_head(self) -> None:
-        """Make `network`, once all windows were looked at."""
+        """Make `network`, once all windows were measured."""
 
     @abstractmethod
     def steps_in(self, window: int) -> int:

@@ -97,7 +97,7 @@ class RecurrentObjective(Objective):
         """See `Objective`."""
         return self.windows.load(window)[:, : self.rows.shape[1]]
 
-    def look(self, window: int) -> npt.NDArray[np.integer]:
+    def measure(self, window: int) -> npt.NDArray[np.integer]:
         """See `Objective`; samples are roots, as indices of answer tokens."""
         (start, stop), states = self.windows.span(window), self.windows.load(window)
         share = -(-_MEASURED_STATES * (stop - start) // len(self.answers))

@@ -196,6 +196,30 @@ class SequenceHead(ABC):
     def settings(self) -> dict[str, Any]:
         """Return the published configuration."""
 
+    def shared_settings(self, head_width: int, inner_width: int) -> dict[str, Any]:
+        """Return the settings that both layouts have.
+
+        Args:
+            head_width: Width of an attention head.
+            inner_width: Width inside of the MLP.
+        """
+        config = self.network.config
+        return {
+            "hidden_size": config.hidden_size,
+            "intermediate_size": inner_width,
+            "num_attention_heads": config.heads,
+            "num_key_value_heads": config.kv_heads,
+            "head_dim": head_width,
+            "hidden_act": "silu",
+            "rms_norm_eps": config.norm_epsilon,
+            "rope_theta": config.rope.theta,
+            "max_position_embeddings": config.rope.max_positions,
+            "vocab_size": config.vocabulary_size,
+            "draft_vocab_size": len(self.tables.vocabulary),
+            "tie_word_embeddings": False,
+            "torch_dtype": "float16",
+        }
+
     def published(self) -> PublishedDrafter:
         """Return the head in its published layout, for plain inputs and output rows, in float32."""
         settings = self.settings()

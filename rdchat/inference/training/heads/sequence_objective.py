@@ -23,7 +23,7 @@ from rdchat.inference.training.heads.recipes import SequenceRecipe
 from rdchat.inference.training.heads.samples import Halves, Ints
 from rdchat.inference.training.heads.sequence_head import Goals, Sample, SequenceHead, SharedTables
 
-_HELD_OUT = 12  # conversations that are looked at while training
+_HELD_OUT = 12  # conversations that are drafted along while training
 _ROWS = 512  # places that are predicted at a time
 
 
@@ -76,7 +76,7 @@ class SequenceObjective(Objective):
         parts = [self._states(window, number)[items[number].answer_start - 1 : -1] for number in self.inside(window)]
         return np.concatenate([part[:, :width] for part in parts])
 
-    def look(self, window: int) -> Ints:
+    def measure(self, window: int) -> Ints:
         """See `Objective`; samples are conversations."""
         learnt = []
         for number in self.inside(window):

@@ -51,6 +51,7 @@ _DRAFTS = tuple(  # with which they are decoded
     DraftSettings(Mode.DRAFTER, beam_width=width, beam_length=5, lookup_branch=branch)
     for width, branch in ((1, False), (4, False), (4, True))
 )
+_RESTART = "Learning starts again, because the settings or the version changed."
 _CLOCK_SAVED_EVERY = 10.0  # seconds of --hours that an interruption may give back
 
 
@@ -134,7 +135,7 @@ class DrafterTraining:
         place = self._plan.folder / f"recipe-{key}"
         kept = place / "drafter"
         if key not in record.trained:
-            yield TrainingProgress(Phase.PREPARE, 0.0, words=self._said_of(place))
+            yield TrainingProgress(Phase.PREPARE, 0.0, words=self._restart_words(place))
             make_folder(place)
             drafter, steps = yield from self._train_phase().run(shards, place)
             write_drafter(kept, drafter, "")
@@ -195,10 +196,10 @@ class DrafterTraining:
             now=self._now,
         )
 
-    def _said_of(self, place: Path) -> str:
-        """Return what to say before learning: whether it starts again, with other settings or by another version."""
+    def _restart_words(self, place: Path) -> str:
+        """Return a sentence where learning starts again, although the data is there; else nothing."""
         others = [path for path in self._plan.folder.glob("recipe-*/training.safetensors") if path.parent != place]
-        return "" if place.exists() or not others else "Learning starts again: the settings or the version are others."
+        return "" if place.exists() or not others else _RESTART
 
     def _recipe_key(self, shards: int) -> str:
         """Return a name for all that learning depends on, so that nothing is continued by another recipe."""
