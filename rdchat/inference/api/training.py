@@ -14,11 +14,11 @@ LOADING, COMPARING = "load", "compare"
 
 @dataclass(frozen=True, slots=True)
 class TrainingOrder:
-    """What is to be trained. Either `hours` or `tokens` is given.
+    """The order of a training. Either `hours` or `tokens` is given.
 
     Attributes:
-        model: What `Engine.load` takes; None is the default model.
-        name: What people call the model.
+        model: An argument of `Engine.load`; None is the default model.
+        name: The model's name for people.
         kind: Of the drafter's head.
         hours: How long everything may take, without pauses.
         tokens: Answer tokens to train on.
@@ -40,7 +40,7 @@ class TrainingOrder:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "TrainingOrder":
-        """Return what `asdict` gave; raises TypeError, KeyError or ValueError where the data has another shape."""
+        """Undo `asdict`; raises TypeError, KeyError or ValueError where the data has another shape."""
         return cls(**data | {"kind": TrainedKind(data["kind"])})
 
 
@@ -103,7 +103,7 @@ class TrainingStart:
 
 
 def event_from(data: dict[str, Any]) -> TrainingProgress | TrainingStart:
-    """Return what `asdict` gave; raises TypeError or KeyError where the data has another shape."""
+    """Undo `asdict`; raises TypeError or KeyError where the data has another shape."""
     if "data_folder" in data:
         return TrainingStart(**data)
     return TrainingProgress(**data | {"accuracy": tuple(data["accuracy"])})
@@ -124,7 +124,7 @@ class Comparison:
 
     Attributes:
         groups: The figures.
-        old: What people call the old one; empty where there was none.
+        old: The old one's name; empty where there was none.
         setup: How both drafted, such as `W4 L5`.
         problem: Why the old one could not be measured; empty where it could, or where there was none.
     """
@@ -136,5 +136,5 @@ class Comparison:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Comparison":
-        """Return what `asdict` gave; raises TypeError or KeyError where the data has another shape."""
+        """Undo `asdict`; raises TypeError or KeyError where the data has another shape."""
         return cls(**data | {"groups": tuple(ComparedGroup(**group) for group in data["groups"])})

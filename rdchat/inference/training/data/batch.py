@@ -47,7 +47,7 @@ class TokenSequence:
     """One conversation being decoded.
 
     Args:
-        number: Of the conversation; with the seed it decides what is drawn.
+        number: Of the conversation; it decides the random draws, with the seed.
         template: Tokens around the question.
         question: Token ids of the seed prompt.
         more_tokens: The most tokens that the target may add to the question; 0 where it is whole.
@@ -145,7 +145,7 @@ class TokenSequence:
         self._answer_start = len(self.tokens)
 
     def _loops(self, length: int) -> bool:
-        """Note the answer's last run of `_LOOP_RUN` tokens; tell whether `_LOOP_LENGTH` in a row occurred before."""
+        """Note the answer's last run of `_LOOP_RUN` tokens; return whether `_LOOP_LENGTH` in a row occurred before."""
         if length >= _LOOP_RUN:
             assert self._answer_start is not None
             end = self._answer_start + length

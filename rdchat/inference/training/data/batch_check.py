@@ -31,7 +31,7 @@ def check_batched_decoding(model: LoadedModel) -> None:
         raise _refusal(model, "it keeps more than keys and values between tokens")
     try:
         error, limit = _compare(model)
-    except Exception as failure:  # unmodified models do what they like with caches and masks
+    except Exception as failure:  # models may use caches and masks in any way
         raise _refusal(model, " ".join(str(failure).split())[:120]) from failure
     if not error <= limit:  # also where it is NaN
         raise _refusal(model, f"its logits came out different, off by {error:.2g} deviations")

@@ -22,12 +22,12 @@ from mlx_lm.models.cache import KVCache, make_prompt_cache
 from rdchat.inference.target.device import on_gpu
 from rdchat.inference.target.target import LoadedModel
 
-_ATTENTION = "scaled_dot_product_attention"  # what the model families of mlx-lm call
+_ATTENTION = "scaled_dot_product_attention"  # called by the model families of mlx-lm
 _GROWTH = 128  # columns by which the buffers grow
 _SPAN_STEP = 16  # columns by which the part that attention reads grows
 _PREFILL_TOKENS = 2048  # prompt tokens, padding included, in one call
 _GROUP_ROWS = 8  # sequences of similar length whose attention reads equally many columns
-_PADDED, _PADDED_TOKENS = 1.2, 4  # a call's longest prompt has at most this factor times its shortest, plus so many
+_PADDED, _PADDED_TOKENS = 1.2, 4  # longest prompt of a call: this factor times its shortest, plus these tokens
 
 
 class BatchCache:
@@ -40,7 +40,7 @@ class BatchCache:
     Attributes:
         offset: (batch,) int32: number of tokens that each sequence holds; mlx-lm hands it to the rope module.
         span: Columns that attention reads: more than the longest sequence holds.
-        groups: (first row, end row, span) of neighbouring sequences: what attention has to read of each. Where the
+        groups: (first row, end row, span) of neighbouring sequences: the part that attention reads of each. Where the
             sequences are sorted by length, the short ones do not pay for the longest.
     """
 
@@ -205,7 +205,7 @@ def _broadcast(shared: list[Any], sequences: int, length: int) -> list[Any]:
 
 
 def _column_groups(held: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Return (first row, end row, columns that attention reads) of neighbouring sequences that hold so many tokens."""
+    """Return (first row, end row, columns that attention reads) of neighbouring sequences."""
     rows = range(0, len(held), _GROUP_ROWS)
     parts = [(first, min(first + _GROUP_ROWS, len(held))) for first in rows]
     return [(first, end, _rounded(max(held[first:end]) + 1, _SPAN_STEP)) for first, end in parts]

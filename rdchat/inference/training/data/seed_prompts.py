@@ -1,12 +1,11 @@
-"""Seed prompts: what the target is asked when it makes its own training data. It finishes many of them itself.
+"""Seed prompts: the questions for which the target writes training data. It finishes many of them itself.
 
 A seed prompt is a whole question, or the beginning of one: then it is left in the user's turn, so that the target
 writes the rest. Passages to summarise, rewrite or ask about are answers that the target gave before, or texts that were
 written for this: a small target writes neither long texts nor other languages well.
 
 The texts are `assets/training/*.json`, which the package has under `training_texts`. A gap such as `{topic}` is filled
-in. The order of the texts is part of what a training's seed decides: whoever changes a file changes what every seed
-gives.
+in. Their order matters: a change of a file changes the prompts of every seed.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Conversations on disk: shards of a training, that appear whole or not at all, and the answers that ship with rdchat.
 
-Answers ship so that nobody makes the default model's again: hours of decoding in megabytes. A file of
-`assets/training/answers/` is the shards of a target without its hidden states, which are computed anew: an `npz` of the
-same columns, compressed as a whole by LZMA, and named by the target's hash.
+Shipped answers save hours of decoding. A file of `assets/training/answers/` holds the shards of a target without hidden
+states, which are computed anew: an `npz` of the same columns, compressed as a whole by LZMA, named by the target's
+hash.
 """
 
 import io
@@ -84,7 +84,7 @@ class ShardFolder:
         return _conversations(tokens.tolist(), facts.tolist(), temperatures.tolist())
 
     def _check(self, tokens: npt.NDArray[Any], facts: npt.NDArray[Any], temperatures: npt.NDArray[Any]) -> None:
-        """Refuse what `append` does not write: MLX looks up tokens without asking whether they are there."""
+        """Refuse columns that `append` does not write: MLX looks up tokens without a check of bounds."""
         if tokens.ndim != 1 or tokens.dtype.kind != "u" or (tokens >= self._vocabulary_size).any():
             raise ValueError("it has tokens that the model does not have")
         lengths, starts = facts[:, 1], facts[:, 2]
@@ -94,7 +94,7 @@ class ShardFolder:
             raise ValueError("its conversations have no temperatures")
 
     def append(self, made: Sequence[TrainingConversation], states: npt.NDArray[np.float16] | None = None) -> None:
-        """Write a shard behind the others: a crash leaves either all of it or nothing.
+        """Add a shard: a crash leaves either all of it or nothing.
 
         Args:
             made: At least one conversation.
@@ -171,7 +171,7 @@ def write_answers(path: Path, conversations: Sequence[TrainingConversation]) -> 
     """Write conversations of a vocabulary of at most 65,536 tokens; see `atomic_file`.
 
     Args:
-        path: What `shipped_path` gave.
+        path: Of `shipped_path`.
         conversations: At least one; temperatures in whole hundredths.
     """
     packed = io.BytesIO()
@@ -183,7 +183,7 @@ def write_answers(path: Path, conversations: Sequence[TrainingConversation]) -> 
 
 
 def read_answers(path: Path) -> list[TrainingConversation]:
-    """Return what a file of `write_answers` holds; nothing where there is none.
+    """Return the conversations in a file of `write_answers`; none where there is no file.
 
     Raises:
         StorageError: If it is damaged.

@@ -30,10 +30,10 @@ from rdchat.inference.training.heads.sequence_head import (
 )
 
 _LAYERS, _MARKOV_RANK = 1, 32
-# What the last layer adds, beside fresh weights: a root's own embedding is in what its logits are read from, and tied
-# rows would make it draft itself.
+# Factor on the last layer's fresh outputs: a root's own embedding is part of the features, and with tied rows it would
+# draft itself.
 _FIRST_OUTPUT = 4.0
-_COMMON = 2.0  # what all queries and keys have in common, beside fresh weights' third of a unit of variance
+_COMMON = 2.0  # size of the common part of all queries and keys; fresh weights have a variance of a third
 _SHARPNESS = 1.5  # of fresh attention
 
 

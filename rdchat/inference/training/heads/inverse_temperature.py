@@ -6,33 +6,27 @@ Suresh 2024, arXiv 2408.07978). So no noise is drawn here.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import mlx.core as mx
-import numpy as np
 
-from rdchat.inference.target.fetch import fetch
-
-if TYPE_CHECKING:
-    from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
-
-_CHOICES = tuple(round(0.8 + 0.05 * step, 2) for step in range(15))  # up to 1.5
-_TEMPERATURES = (0.7, 1.0)  # what people sample at; greedy drafts do not depend on it
-_ROOTS, _ROWS = 2048, 256  # drafts that are looked at, and how many of them at a time
+CHOICES = tuple(round(0.8 + 0.05 * step, 2) for step in range(15))  # up to 1.5
+_TEMPERATURES = (0.7, 1.0)  # common settings of sampling; greedy drafts do not depend on it
 
 
-def fit_inverse_temperature(trained: "RecurrentObjective") -> float:
-    """Return the inverse temperature, 0.8 to 1.5, at which drafter and target agree most often on held-out answers."""
-    trained.network.eval()
-    count = len(trained.held_out)
-    chosen = np.linspace(0, count - 1, min(_ROOTS, count)).astype(np.int64)
-    agreed = mx.zeros(len(_CHOICES))
-    for _, batch in trained.held_out_batches(chosen, _ROWS):
-        logits = trained.logits(batch)
-        agreed += mx.stack([_agreed(logits, batch.columns, batch.probs, batch.weights, s) for s in _CHOICES])
-        mx.eval(agreed)
-    trained.network.train()
-    return best_of(_CHOICES, fetch(agreed).tolist())
+def agreed(logits: mx.array, columns: mx.array, probs: mx.array, weights: mx.array) -> mx.array:
+    """Return (choices,) the chances of agreement with each of `CHOICES`, summed over places and temperatures.
+
+    Args:
+        logits: See `agreement`.
+        columns: See there.
+        probs: See there.
+        weights: (...) float32: of the places.
+    """
+    found = []
+    for scale in CHOICES:
+        chances = [agreement(logits, columns, probs, temperature, scale) for temperature in _TEMPERATURES]
+        found.append(mx.sum(weights * sum(chances, start=mx.zeros(weights.shape))))
+    return mx.stack(found)
 
 
 def best_of(choices: Sequence[float], agreed: Sequence[float]) -> float:
@@ -62,8 +56,3 @@ def agreement(logits: mx.array, columns: mx.array, probs: mx.array, temperature:
         target[..., None, :] / mx.maximum(target, 1e-30)[..., None], drafted[..., None, :] / drafted[..., None]
     )
     return mx.sum(1 / (mx.sum(ratios, axis=-1) + others / drafted), axis=-1)
-
-
-def _agreed(logits: mx.array, columns: mx.array, probs: mx.array, weights: mx.array, scale: float) -> mx.array:
-    chances = [agreement(logits, columns, probs, temperature, scale) for temperature in _TEMPERATURES]
-    return mx.sum(weights * sum(chances, start=mx.zeros(weights.shape)))

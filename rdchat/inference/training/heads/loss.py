@@ -80,10 +80,10 @@ def unroll(head: RecurrentHead, hidden: mx.array, embeddings: mx.array) -> mx.ar
     Args:
         head: The drafter's.
         hidden: (batch, input_size) float: the target's hidden state that each root was chosen from.
-        embeddings: (batch, steps, hidden_size) float: of the root and the tokens behind it.
+        embeddings: (batch, steps, hidden_size) float: of the root and the tokens after it.
 
     Returns:
-        (batch, steps, width): the features that the token behind each is read from.
+        (batch, steps, width): the features that the token after each is read from.
     """
     context = head.context(hidden)
     state = head.initial_state((hidden.shape[0],), hidden.dtype)
@@ -122,7 +122,7 @@ def distillation(features: mx.array, rows: mx.array, columns: mx.array, probs: m
 def sampled_distillation(
     features: mx.array, rows: mx.array, columns: mx.array, probs: mx.array, candidates: Candidates
 ) -> mx.array:
-    """Return what `distillation` returns, with the denominator estimated from drawn candidates.
+    """Return the loss of `distillation` with the denominator estimated from drawn candidates.
 
     A top-k token is summed exactly, whether it was drawn or not: otherwise raising its logit could cost nothing, and
     the loss would have no lower bound.

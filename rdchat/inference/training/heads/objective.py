@@ -1,4 +1,4 @@
-"""What a head is trained on, of any kind: data that is prepared window by window, a loss, and held-out answers."""
+"""The objective of a training, of any kind of head: its data, prepared window by window, and its loss."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -34,7 +34,7 @@ from rdchat.inference.training.heads.samples import (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What training reads of the target model, beside hidden states.
+    """The parts of the target model that training reads, beside hidden states.
 
     Attributes:
         embeddings: Token embeddings and output rows.

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 from rdchat.inference.api.trained_kind import TrainedKind
 
-# Tokens that can be drafted, at most. EAGLE-3 and DSpark heads store an output row for each: so many, and the default
-# model's drafters stay below 16 MB.
+# Tokens that can be drafted, at most. EAGLE-3 and DSpark heads store an output row for each; with these numbers the
+# default model's drafters stay below 16 MB.
 DRAFT_VOCABULARY = {TrainedKind.RECURRENT: 12288, TrainedKind.EAGLE3: 7168, TrainedKind.DSPARK: 6144}
 
 _FURTHER_RATE = 1.5e-4  # highest learning rate of a head that goes on from trained weights; chosen, not tuned

@@ -20,7 +20,7 @@ from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Recurrent
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.heads.inverse_temperature import fit_inverse_temperature
+from rdchat.inference.training.heads.inverse_temperature import CHOICES, agreed, best_of
 from rdchat.inference.training.heads.loss import Candidates, drop_inputs, losses_of, unroll, weighted_mean
 from rdchat.inference.training.heads.objective import Objective, Target, TrainingData
 from rdchat.inference.training.heads.recipes import Recipe
@@ -30,6 +30,7 @@ from rdchat.inference.training.heads.whitening import Whitening, fold_weights, u
 _MEASURED_STATES = 20_000  # hidden states that the standardisation is measured on
 _LOOKED_AT = 8192  # held-out roots that are drafted from while training
 _ROWS = 512  # roots drafted from at a time
+_FITTED, _FITTED_ROWS = 2048, 256  # held-out roots that the inverse temperature is fitted on, and those at a time
 _FIRST_OUTPUT = 0.1  # a fresh output layer is made this small: logits near 0 to begin with
 
 
@@ -192,10 +193,21 @@ class RecurrentObjective(Objective):
         for roots, batch in self.held_out_batches(np.arange(len(self.held_out)), _ROWS):
             yield self.vocabulary[fetch(mx.argmax(self.logits(batch), axis=-1))], self.goals(roots)
 
+    def fit_inverse_temperature(self) -> float:
+        """Return the inverse temperature at which drafter and target agree most often on held-out answers."""
+        self.network.eval()
+        count, found = len(self.held_out), mx.zeros(len(CHOICES))
+        chosen = np.linspace(0, count - 1, min(_FITTED, count)).astype(np.int64)
+        for _, batch in self.held_out_batches(chosen, _FITTED_ROWS):
+            found += agreed(self.logits(batch), batch.columns, batch.probs, batch.weights)
+            mx.eval(found)
+        self.network.train()
+        return best_of(CHOICES, fetch(found).tolist())
+
     def drafter(self, binding: TargetBinding) -> PublishedDrafter:
         """See `Objective`; no loss of acceptance by float16 was measured."""
         head = fold_weights(self.network, self.whitening)
         head.update(tree_map(lambda array: array.astype(mx.float16), head.parameters()))
         mx.eval(head.parameters())
-        head.config = replace(head.config, inverse_temperature=fit_inverse_temperature(self))
+        head.config = replace(head.config, inverse_temperature=self.fit_inverse_temperature())
         return StoredDrafter(head, mx.array(self.vocabulary), binding).written()

@@ -232,7 +232,7 @@ class Teacher:
             np.savez(file, columns=self.columns, probs=self.probs)
 
     def read(self, path: Path) -> bool:
-        """Read what `write` wrote; return False where there is no whole file of this size."""
+        """Read a file of `write`; return False where there is no whole file of this size."""
         try:
             with path.open("rb") as file, np.load(file) as kept:
                 columns, probs = kept["columns"], kept["probs"]

@@ -45,7 +45,7 @@ class Budget:
 
 
 class Need:
-    """What a target's conversations take, measured on a call of one token.
+    """Memory that a target's conversations take, measured on a call of one token.
 
     Args:
         model: The target.
@@ -84,7 +84,7 @@ class Need:
         Args:
             tokens: Answer tokens, at most.
             sequences: Conversations decoded together.
-            folder: Of the data; what is there already counts as room.
+            folder: Of the data; files there count as room.
             keep_states: As an earlier run decided; None lets the room on the disk decide.
             anyway: Whether too little memory is no reason to stop.
 
@@ -121,7 +121,7 @@ def _window_bytes() -> int:
 
 
 def _room(folder: Path) -> int:
-    """Return the bytes that a training's data may have: what is free on its disk, less what it leaves alone."""
+    """Return the bytes that the data may take: the free ones and those of its own files, less a reserve."""
     there = sum(path.stat().st_size for path in folder.glob("shards/*"))
     while not folder.exists():
         folder = folder.parent

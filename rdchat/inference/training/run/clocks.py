@@ -82,6 +82,6 @@ class LearningCost:
     read_once: float
 
     def seconds(self, tokens: int) -> float:
-        """Return the seconds that these phases take with so many answer tokens."""
+        """Return the seconds that these phases take for a number of answer tokens."""
         readings = 1 if tokens <= self.read_once else 1 + self.epochs
         return _MARGIN * tokens * (readings * self.reading_s + self.epochs * self.learning_s)

@@ -29,7 +29,7 @@ from rdchat.inference.training.run.training_plan import TrainingPlan
 Shards = Sequence[Sequence[TrainingConversation]]
 
 _SAVE_EVERY = 45.0  # seconds of training that an interruption may cost
-_MEASURED_STEPS = 10  # that show what a step costs
+_MEASURED_STEPS = 10  # to measure the cost of a step
 _LOOK_EVERY = 60.0  # seconds between two looks at held-out answers
 _LOG = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class TrainPhase:
                 return
 
     def cost(self) -> LearningCost:
-        """Measure on the first shard what training on the data will take."""
+        """Measure the cost of preparing and learning on the first shard."""
         began, shard, settings = self._now(), self._shards.read(0), self._plan.settings
         self._check_answers(shard)
         objective = self._objective([shard])

@@ -156,7 +156,7 @@ class DrafterTraining:
         yield TrainingProgress(Phase.DONE, 1.0)
 
     def _facts(self, key: str, conversations: list[TrainingConversation]) -> dict[str, Any]:
-        """Return the facts of this run that the card tells."""
+        """Return the facts of this run for the card."""
         steps, all_steps = self._record.trained[key]
         info, recurrent = self._model.info, self._plan.settings.kind is TrainedKind.RECURRENT
         return {
@@ -227,7 +227,7 @@ class DrafterTraining:
         return calibration.acceptance
 
     def _evaluate(self, prompts: list[Prompt], place: Path, results: list[Result]) -> Iterator[TrainingProgress]:
-        """Decode held-out questions, as many as there is time for; what was measured before is taken over."""
+        """Decode held-out questions, as many as there is time for; kept results are not measured again."""
         sampling = SamplingParams(temperature=0, max_tokens=_EVALUATED_TOKENS)
         drafts = [replace(draft, drafter=str(place / "drafter")) for draft in _DRAFTS]
         evaluation = Evaluation(ChatSession(self._model), sampling)

@@ -72,8 +72,8 @@ class TrainingControl(QObject):
 
     Attributes:
         state: The state of the training.
-        record: What is kept of it on disk; None without one.
-        plan: What it takes; None before that is known.
+        record: The record on disk; None without a training.
+        plan: Disk and memory that it takes, and its folders; None before they are known.
         progress: The last progress of the process.
         points: The learning curve.
         comparison: The result, once it is finished.
@@ -103,7 +103,7 @@ class TrainingControl(QObject):
 
     @property
     def order(self) -> TrainingOrder | None:
-        """What is being trained."""
+        """The order of the training."""
         return self.record.order if self.record else None
 
     @property
@@ -130,7 +130,7 @@ class TrainingControl(QObject):
             self._go_on()
 
     def pause(self) -> None:
-        """Have the process save what it has and end; `changed` follows."""
+        """Have the process save and end; `changed` follows."""
         if self.state in {TrainingState.STARTING, TrainingState.TRAINING} and self._job is not None:
             self._keep(paused=True)
             self._job.cancel()

@@ -61,7 +61,7 @@ class TrainingPage(QWidget):
         self._show_state()
 
     def ask_to_discard(self) -> None:
-        """Ask whether to end the training and remove what it made."""
+        """Ask whether to end the training and remove its files."""
         words = "The drafter and the data that was made for it are removed. This cannot be undone."
         ask(self, "Discard this training?", words, "Discard", self._training.discard, leave="Keep", removes=True)
 

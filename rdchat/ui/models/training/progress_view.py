@@ -68,7 +68,7 @@ class ProgressView(QWidget):
         self.bar = QProgressBar(textVisible=False, maximum=1000)
         self.bar.setFixedHeight(6)
         self.bar.setAccessibleName("Progress of this step")
-        self.curves = PlotView(theme, "What was measured while learning")
+        self.curves = PlotView(theme, "Learning curve")
         self.pause = QPushButton("Pause")
         self.discard = QPushButton("Discard…")
         above = [self.title, self.step, self.bar, self.facts, self.takes, self.problem]

@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.training.heads.inverse_temperature import agreement, best_of, fit_inverse_temperature
+from rdchat.inference.training.heads.inverse_temperature import agreement, best_of
 from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
 from tests.inference.training.heads.learning_task import Task, quick
 
@@ -60,5 +60,5 @@ def test_a_head_whose_scores_are_too_flat_gets_the_largest_scalar() -> None:
     assert isinstance(objective, RecurrentObjective)
     head = objective.network
     head.output.weight, head.output.bias = 0.3 * head.output.weight, 0.3 * head.output.bias
-    assert fit_inverse_temperature(objective) == 1.5
+    assert objective.fit_inverse_temperature() == 1.5
     assert head.training, "as it was found"
