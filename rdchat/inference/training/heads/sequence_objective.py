@@ -88,7 +88,7 @@ class SequenceObjective(Objective):
                 learnt += [number] if len(item.answer) > 1 else []
             elif self.answers.greedy[place] and len(self.held_out) < _HELD_OUT:
                 self.held_out.append(self.sample(window, number))
-        return np.array(learnt, np.int32)
+        return np.array([*learnt], np.int32)
 
     def sample(self, window: int, number: int) -> Sample:
         """Return a conversation to be trained on."""
