@@ -19,7 +19,7 @@ from rdchat.ui.look.open_menu import refill
 from rdchat.ui.look.plain_text import button_text, set_tip
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings.chat_options import ChatOptions
-from rdchat.ui.window.menus import WindowActions
+from rdchat.ui.window.actions import WindowActions
 
 _MOST_REASONS = 20  # in a tip
 
@@ -161,7 +161,12 @@ class Header(QToolBar):
     ) -> None:
         super().__init__("Toolbar")
         self._theme = theme
-        self._icons = {actions.sidebar: "sidebar", actions.new_chat: "new", actions.panel: "panel"}
+        self._icons = {
+            actions.sidebar: "sidebar",
+            actions.new_chat: "new",
+            actions.options: "options",
+            actions.panel: "panel",
+        }
         self.setObjectName("header")
         self.setMovable(False)
         self.setFloatable(False)
@@ -170,22 +175,20 @@ class Header(QToolBar):
         self.setIconSize(QSize(18, 18))
         self.model, self.popover = model, popover
         popover.setParent(self, popover.windowFlags())
-        self.options = QAction("Chat options", self)
-        set_tip(self.options, "System prompt and sampling of this chat")
-        self.options.triggered.connect(self._open_options)
-        self._icons[self.options] = "options"
+        self._options = actions.options
         self.addActions([actions.sidebar, actions.new_chat])
         self.addWidget(_spring())
         self.addWidget(self.model)
         self.addWidget(_spring())
-        self.addActions([self.options, actions.panel])
+        self.addActions([actions.options, actions.panel])
         for action in self._icons:
-            self.widgetForAction(action).setAccessibleName(action.text())
+            self.widgetForAction(action).setAccessibleName(action.text().rstrip("…"))
         theme.changed.connect(self._draw_icons)
         self._draw_icons()
 
-    def _open_options(self) -> None:
-        self.popover.open_below(self.widgetForAction(self.options))
+    def open_options(self) -> None:
+        """Open the chat's options below their button."""
+        self.popover.open_below(self.widgetForAction(self._options))
 
     def _draw_icons(self) -> None:
         color = self._theme.colors.text

@@ -1,4 +1,4 @@
-"""What is dropped on a window: models, and files for a chat."""
+"""Takes models and files that are dropped on a window."""
 
 from pathlib import Path
 
@@ -9,35 +9,34 @@ from PySide6.QtWidgets import QWidget
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.files.dragged_things import Dragged, DraggedThings, Landing, is_model
 from rdchat.services.models.installed.dropped_model import DroppedModel
+from rdchat.ui.drops.drop_overlay import DropOverlay
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.window.drop_sign import DropSign
+
+_ICONS = {Landing.CHAT: ("attach", "Attach to this chat"), Landing.MODEL: ("model", "Open this model")}
 
 
-class ModelDrops(QObject):
-    """Takes a model's folder or file at a time; other files by any number, where the window has a use for them.
-
-    While something is dragged over the window that it can take, a sign says where it lands.
+class FileDrops(QObject):
+    """Takes one model folder or file at a time, and any number of other files where the window has a use for them.
 
     Args:
-        model: Looks at what is dropped, and loads it.
-        window: What it may be dropped on.
+        model: Checks and loads a model that is dropped.
+        window: Receives the drops.
         theme: The appearance to follow.
-        takes_files: Whether what is no model is told by `files_dropped`.
+        takes_files: Whether files that are not models are emitted by `files_dropped`.
 
     Attributes:
-        sign: Says where what is dragged lands.
-        seen: What was last dragged over the window, as far as it was looked at.
+        sign: Shows where a drop would land.
     """
 
-    refused = Signal(str)  # why, a sentence or two
+    refused = Signal(str)  # why, in a sentence or two
     files_dropped = Signal(list)  # paths
 
     def __init__(self, model: DroppedModel, window: QWidget, theme: Theme, *, takes_files: bool = False) -> None:
         super().__init__(window)
         self._model, self._takes_files = model, takes_files
         self._areas = {Landing.CHAT: window, Landing.MODEL: window}
-        self.sign = DropSign(theme, window)
-        self.seen: Dragged | None = None
+        self.sign = DropOverlay(theme, window)
+        self._seen: Dragged | None = None  # what was dragged over the window last
         self._over: tuple[str, ...] = ()  # what is dragged over the window now
         self._dragged = DraggedThings(model.problem, takes_files=takes_files, parent=self)
         self._dragged.seen.connect(self._on_seen)
@@ -47,17 +46,17 @@ class ModelDrops(QObject):
         window.installEventFilter(self)
 
     def show_on(self, *, chat: QWidget, model: QWidget) -> None:
-        """Show the sign on these parts of the window: where files land, and where a model does."""
+        """Set the parts of the window that the overlay covers: for files, and for a model."""
         self._areas = {Landing.CHAT: chat, Landing.MODEL: model}
 
     def close(self) -> None:
-        """End looking at what was dropped."""
+        """End all checks."""
         self._dragged.close()
         self._look.close()
         self._model.close()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if isinstance(event, QDropEvent):  # of which entering and moving are kinds
+        if isinstance(event, QDropEvent):  # the base class of enter and move events
             paths = _paths(event.mimeData())
             if not paths:
                 return False
@@ -75,8 +74,8 @@ class ModelDrops(QObject):
 
     def _enter(self, paths: tuple[str, ...]) -> None:
         self._over = paths
-        if self.seen is not None and self.seen.paths == paths:  # it also leaves and enters between parts of a window
-            self._show(self.seen)
+        if self._seen is not None and self._seen.paths == paths:  # a drag also leaves and enters between child widgets
+            self._on_seen(self._seen)
         else:
             self._dragged.look(paths)
 
@@ -86,20 +85,14 @@ class ModelDrops(QObject):
 
     @Slot(Dragged)
     def _on_seen(self, dragged: Dragged) -> None:
-        self.seen = dragged
-        if dragged.paths == self._over:
-            self._show(dragged)
-
-    def _show(self, dragged: Dragged) -> None:
-        if dragged.landing is Landing.CHAT:
-            self.sign.show_over(self._areas[Landing.CHAT], "attach", "Attach to this chat", dragged.name)
-        elif dragged.landing is Landing.MODEL:
-            self.sign.show_over(self._areas[Landing.MODEL], "model", "Open this model", dragged.name)
+        self._seen = dragged
+        if dragged.paths == self._over and dragged.landing in _ICONS:
+            self.sign.show_over(self._areas[dragged.landing], *_ICONS[dragged.landing], dragged.name)
 
     def _take(self, paths: list[str]) -> None:
         if not self._takes_files:
             self._take_model(paths)
-        else:  # a disk that sleeps may take its time to say what is a folder
+        else:  # not on this thread: a sleeping disk may take seconds to tell which paths are folders
             self._look.replace(lambda _job: (paths, any(is_model(Path(path)) for path in paths)), self._sort)
 
     @Slot(object)
@@ -118,5 +111,5 @@ class ModelDrops(QObject):
 
 
 def _paths(data: QMimeData) -> list[str]:
-    """Return the files and folders of this machine that are dragged."""
+    """Return the dragged files and folders of this machine."""
     return [url.toLocalFile() for url in data.urls() if url.isLocalFile()]

@@ -1,6 +1,8 @@
-"""What the File menu's entries for exports, imports and backups do, from the question to what came of it."""
+"""Carries out the File menu's exports, imports and backups: asks, shows progress, reports."""
 
 from collections.abc import Callable
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Slot
@@ -9,37 +11,32 @@ from PySide6.QtWidgets import QFileDialog
 from rdchat.chat.backup.backup_file import BackupFacts
 from rdchat.chat.backup.restore import Restored
 from rdchat.chat.conversation import Notice
+from rdchat.chat.transfer.exporting import file_name
 from rdchat.chat.transfer.reports import ExportReport, ImportReport, Progress
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.transfer.remote_requests import RemoteRequests
 from rdchat.services.transfer.transfer_desk import TransferDesk
 from rdchat.ui.conversation.banner import Banner
+from rdchat.ui.import_export.pages import ExportPage, ImportPage, MessagePage, ReportPage, RestorePage, import_title
+from rdchat.ui.import_export.sheet import ProgressPage, Sheet
+from rdchat.ui.look.file_dialogs import ask_to_open, ask_to_save
 from rdchat.ui.look.formatting import counted, file_size
 from rdchat.ui.look.opening import show_folder
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.transfer.dialogs import backup_dialog, export_dialog, import_dialog, restore_dialog
-from rdchat.ui.transfer.pages import (
-    ExportPage,
-    ImportPage,
-    MessagePage,
-    ReportPage,
-    RestorePage,
-    import_title,
-)
-from rdchat.ui.transfer.sheet import Page, ProgressPage, Sheet
 from rdchat.ui.window.main_window import MainWindow
 
 _KEY = "transfer"  # of the banner
+_CHAT_FILES = ("Chats (*.json *.jsonl *.zip *.db)", "All files (*)")
 
 
-class Transfers(QObject):
-    """Follows what the person has begun; what the terminal has asked for is told in a banner.
+class ImportExport(QObject):
+    """Shows the work that was started in this window in a sheet, and the work of terminal commands in a banner.
 
     Args:
-        window: Has the actions, and shows the sheet and banners.
-        controller: Whose chats they are.
-        desk: Does it.
-        requests: Of the terminal.
+        window: Has the actions, and shows the sheet and the banners.
+        controller: The conversations.
+        desk: Does the work.
+        requests: The requests of terminal commands.
         theme: The appearance to follow.
     """
 
@@ -53,10 +50,9 @@ class Transfers(QObject):
     ) -> None:
         super().__init__(window)
         self._window, self._controller, self._desk, self._theme = window, controller, desk, theme
-        self._own = False  # whether what is under way was begun here
-        self._undoing = False  # whether a restore is being undone, which asks nothing
+        self._own = False  # whether the work was started in this window
+        self._undoing = False  # whether the work undoes a restore, which needs no question
         self.sheet = Sheet(window)
-        self.sheet.escaped.connect(self._on_escape)
         actions = window.actions_
         actions.export_chat.triggered.connect(self._ask_export)
         actions.export_all.triggered.connect(self._ask_export_all)
@@ -71,15 +67,12 @@ class Transfers(QObject):
         desk.restore_prepared.connect(self._on_prepared)
         desk.restored.connect(self._on_restored)
         desk.failed.connect(self._on_failed)
-        desk.cancelled.connect(self._on_cancelled)
-        requests.imported.connect(self._tell_imported)
-        requests.restored.connect(self._tell_restored)
-        controller.desk.conversation_opened.connect(self._show_state)
-        controller.desk.conversations_changed.connect(self._show_state)
-        self._show_state()
+        desk.cancelled.connect(self._end)
+        requests.imported.connect(self._report_import)
+        requests.restored.connect(self._report_restore)
 
     def offer_set_aside(self) -> None:
-        """Say that chats can be read which an older version has put aside, and offer to bring them back."""
+        """Offer to import chats that an older version could not read and put aside."""
         if not (paths := self._desk.set_aside()):
             return
         banner = Banner(
@@ -87,29 +80,18 @@ class Transfers(QObject):
             "Chats that an older version put aside can be read again",
             "They come beside the chats you have.",
         )
-        banner.add_action("Bring back", lambda: self._bring_back(paths))
+        banner.add_action(
+            "Bring back", lambda: self._begin("Bringing chats back", lambda: self._desk.bring_back(paths))
+        )
         banner.dismissed.connect(lambda: self._desk.leave_aside(paths))
         self._window.conversation.banners.show_banner(banner, "set aside")
 
-    def _bring_back(self, paths: list[Path]) -> None:
-        self._begin("Bringing chats back", lambda: self._desk.bring_back(paths))
-
-    @Slot()
-    def _show_state(self) -> None:
-        self._window.actions_.export_chat.setEnabled(self._controller.desk.conversation is not None)
-
-    # Asking
+    # Questions
 
     def _ask_export(self) -> None:
         chat = self._controller.desk.conversation
-        if chat is None or self._is_busy():
-            return
-        identity, title = chat.id, chat.title
-
-        def export(path: Path, kind: str, *, details: bool) -> None:
-            self._desk.export_chat(identity, path, kind, details=details)
-
-        self._show_export(title, export)
+        if chat is not None and not self._is_busy():
+            self._show_export(chat.title, partial(self._desk.export_chat, chat.id))
 
     def _ask_export_all(self) -> None:
         if not self._is_busy():
@@ -117,54 +99,59 @@ class Transfers(QObject):
 
     def _show_export(self, title: str | None, export: Callable[..., None]) -> None:
         def choose(kind: str, details: bool) -> None:
-            def write(name: str) -> None:
-                self._begin("Exporting", lambda: export(Path(name), kind, details=details))
-
+            ending, filters = {
+                "json": (".json", ["JSON (*.json)"]),
+                "markdown": (".md", ["Markdown (*.md)"]),
+                "folder": ("", []),
+            }[kind]
+            name = f"rdchat chats {_today()}{ending}" if title is None else file_name(title, ending)
             self.sheet.finish()
-            self._open(export_dialog(self._window, title, kind), write)
+            ask_to_save(self._window, "Export", name, write(kind, details), filters=filters, accept="Export")
+
+        def write(kind: str, details: bool) -> Callable[[Path], None]:
+            return lambda path: self._begin("Exporting", lambda: export(path, kind, details=details))
 
         self.sheet.show_page(ExportPage(self._theme, title, choose, self.sheet.finish))
 
     def _ask_import(self) -> None:
-        if self._is_busy():
-            return
-        page = ImportPage(
-            self._theme,
-            lambda: self._choose_import(folder=False),
-            lambda: self._choose_import(folder=True),
-            self.sheet.finish,
-        )
-        self.sheet.show_page(page)
+        if not self._is_busy():
+            files = partial(self._choose_import, QFileDialog.FileMode.ExistingFiles)
+            folder = partial(self._choose_import, QFileDialog.FileMode.Directory)
+            self.sheet.show_page(ImportPage(self._theme, files, folder, self.sheet.finish))
 
-    def _choose_import(self, *, folder: bool) -> None:
+    def _choose_import(self, mode: QFileDialog.FileMode) -> None:
         self.sheet.finish()
-        dialog = import_dialog(self._window, folder=folder)
-        dialog.filesSelected.connect(self._import)
-        dialog.open()
-
-    @Slot(list)
-    def _import(self, names: list[str]) -> None:
-        paths = [Path(name) for name in names]
-        self._begin("Importing chats", lambda: self._desk.import_files(paths))
+        ask_to_open(
+            self._window,
+            "Import chats",
+            lambda paths: self._begin("Importing chats", lambda: self._desk.import_files(paths)),
+            mode=mode,
+            filters=_CHAT_FILES if mode is QFileDialog.FileMode.ExistingFiles else (),
+            accept="Import",
+        )
 
     def _ask_backup(self) -> None:
         if not self._is_busy():
-            dialog = backup_dialog(self._window)
-            self._open(dialog, lambda name: self._begin("Backing up", lambda: self._desk.back_up(Path(name))))
+            ask_to_save(
+                self._window,
+                "Back up",
+                f"rdchat backup {_today()}.zip",
+                lambda path: self._begin("Backing up", lambda: self._desk.back_up(path)),
+                filters=["Backups (*.zip)"],
+                accept="Back up",
+            )
 
     def _ask_restore(self) -> None:
         if not self._is_busy():
-            dialog = restore_dialog(self._window)
-            check = "Checking the backup"
-            self._open(dialog, lambda name: self._begin(check, lambda: self._desk.prepare_restore(Path(name))))
-
-    @staticmethod
-    def _open(dialog: QFileDialog, chosen: Callable[[str], None]) -> None:
-        dialog.fileSelected.connect(chosen)
-        dialog.open()
+            ask_to_open(
+                self._window,
+                "Restore a backup",
+                lambda paths: self._begin("Checking the backup", lambda: self._desk.prepare_restore(paths[0])),
+                filters=["Backups (*.zip *.db)", "All files (*)"],
+            )
 
     def _is_busy(self) -> bool:
-        """Tell whether something is under way, and say so."""
+        """Tell whether other work is running, and say so if a terminal command started it."""
         if self._desk.busy and not self._own:
             self._say("rdchat is busy", "Something is imported, exported or backed up for the terminal at present.")
         return self._desk.busy
@@ -174,25 +161,10 @@ class Transfers(QObject):
             return
         self._own = True
         self._window.conversation.banners.close_banner(_KEY)
-        self.sheet.show_page(ProgressPage(self._theme, title, self._cancel), later=True)
+        self.sheet.show_page(ProgressPage(self._theme, title, self._desk.cancel), later=True)
         start()
 
-    # What came of it
-
-    def _on_escape(self) -> None:
-        """Do what Cancel does on a page that has one, and close the others."""
-        if isinstance(self.sheet.page, ProgressPage):
-            self._cancel()
-            return
-        if isinstance(self.sheet.page, RestorePage):
-            self._desk.forget_restore()
-            self._end()
-        self.sheet.finish()
-
-    def _cancel(self) -> None:
-        if isinstance(self.sheet.page, ProgressPage):
-            self.sheet.page.show_cancelling()
-        self._desk.cancel()
+    # Results
 
     @Slot(Progress)
     def _on_progress(self, progress: Progress) -> None:
@@ -203,16 +175,14 @@ class Transfers(QObject):
     def _on_exported(self, report: ExportReport) -> None:
         self._end()
         path = Path(report.path)
-        self._banner(
-            f"Exported {counted(report.chats, 'chat')}", f"To {path}", "Show", lambda: show_folder(path.parent)
-        )
+        show = partial(show_folder, path.parent)
+        self._banner(f"Exported {counted(report.chats, 'chat')}", f"To {path}", "Show", show)
 
     @Slot(ImportReport)
     def _on_imported(self, report: ImportReport) -> None:
-        if not self._own:
-            return
-        self._own = False
-        self.sheet.show_page(ReportPage(self._theme, report, lambda: self._undo_import(report), self.sheet.finish))
+        if self._own:
+            self._own = False
+            self.sheet.show_page(ReportPage(self._theme, report, partial(self._undo_import, report), self.sheet.finish))
 
     def _undo_import(self, report: ImportReport) -> None:
         self._begin("Undoing the import", lambda: self._desk.undo_import(report))
@@ -227,16 +197,18 @@ class Transfers(QObject):
         self._end()
         path = Path(facts.path)
         what = f"{counted(facts.chats, 'chat')}, {file_size(facts.bytes)}: {path}"
-        self._banner("Backed up", what, "Show", lambda: show_folder(path.parent))
+        self._banner("Backed up", what, "Show", partial(show_folder, path.parent))
 
     @Slot(BackupFacts)
     def _on_prepared(self, facts: BackupFacts) -> None:
-        if not self._own:
-            return
-        if self._undoing:
+        if self._own and self._undoing:
             self._desk.restore()
-            return
-        self.sheet.show_page(RestorePage(self._theme, facts, self._desk.restore, self._on_escape))
+        elif self._own:
+            self.sheet.show_page(RestorePage(self._theme, facts, self._desk.restore, self._give_up_restore))
+
+    def _give_up_restore(self) -> None:
+        self._desk.forget_restore()
+        self._end()
 
     @Slot(Restored)
     def _on_restored(self, kept: Restored) -> None:
@@ -247,7 +219,7 @@ class Transfers(QObject):
         if undone:
             self._banner("The restore was undone", f"The backup's chats are kept as {kept.database}")
         else:
-            self._tell_restored(kept)
+            self._report_restore(kept)
 
     def _undo_restore(self, kept: Restored) -> None:
         def undo() -> None:
@@ -259,39 +231,36 @@ class Transfers(QObject):
     @Slot(Notice)
     def _on_failed(self, notice: Notice) -> None:
         if self._own:
-            self._end()
-            self._desk.forget_restore()
+            self._give_up_restore()
             self._say(notice.title, notice.detail)
 
-    @Slot()
-    def _on_cancelled(self) -> None:
-        self._end()
-
     @Slot(ImportReport)
-    def _tell_imported(self, report: ImportReport) -> None:
-        """Say what the terminal has imported."""
+    def _report_import(self, report: ImportReport) -> None:
+        """Report an import of a terminal command."""
         if report.chats:
-            self._banner(f"{import_title(report)} from the terminal", "", "Undo", lambda: self._undo_import(report))
+            undo = partial(self._undo_import, report)
+            self._banner(f"{import_title(report)} from the terminal", "", "Undo", undo)
 
     @Slot(Restored)
-    def _tell_restored(self, kept: Restored) -> None:
-        if kept.database:
-            words = f"What was here before is kept as {kept.database}"
-            self._banner("The backup was restored", words, "Undo", lambda: self._undo_restore(kept))
-        else:
-            self._banner("The backup was restored")
+    def _report_restore(self, kept: Restored) -> None:
+        words = f"What was here before is kept as {kept.database}" if kept.database else ""
+        self._banner("The backup was restored", words, "Undo" if words else "", partial(self._undo_restore, kept))
 
+    @Slot()
     def _end(self) -> None:
         if self._own:
             self._own = self._undoing = False
             self.sheet.finish()
 
     def _say(self, title: str, text: str) -> None:
-        page: Page = MessagePage(self._theme, title, text, self.sheet.finish)
-        self.sheet.show_page(page)
+        self.sheet.show_page(MessagePage(self._theme, title, text, self.sheet.finish))
 
-    def _banner(self, title: str, text: str = "", action: str = "", act: Callable[[], object] | None = None) -> None:
+    def _banner(self, title: str, text: str, action: str = "", act: Callable[[], object] = lambda: None) -> None:
         banner = Banner(self._theme, title, text, "check", "success")
-        if act is not None:
+        if action:
             banner.add_action(action, act)
         self._window.conversation.banners.show_banner(banner, _KEY)
+
+
+def _today() -> str:
+    return f"{datetime.now().astimezone():%Y-%m-%d}"
