@@ -1,38 +1,59 @@
-"""Rows of a form: a label, its field, and an explanation as the tooltip of both."""
+"""Forms: labelled rows, and text fields of a few lines."""
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFormLayout, QLayout, QWidget
+from PySide6.QtWidgets import QFormLayout, QLabel, QLayout, QPlainTextEdit, QWidget
 
 from rdchat.ui.look.plain_text import PlainLabel, set_tip
-from rdchat.ui.look.theme import MEDIUM, SMALL
+from rdchat.ui.look.theme import SMALL
 
 
-def form(within: QWidget | None = None, *, spacing: int = SMALL, margins: int = 0) -> QFormLayout:
-    """Return an empty form; it becomes the layout of `within`."""
-    layout = QFormLayout(within)
-    layout.setContentsMargins(margins, margins, margins, margins)
-    layout.setHorizontalSpacing(MEDIUM)
-    layout.setVerticalSpacing(spacing)
-    layout.setLabelAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-    layout.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
-    return layout
-
-
-def add_row[F: QWidget](layout: QFormLayout, name: str, field: F, explanation: str, beside: QLayout | None = None) -> F:
-    """Add a field with its label, and return it.
+def form_layout(
+    within: QWidget | None = None,
+    *,
+    spacing: tuple[int, int] = (SMALL, SMALL),
+    margin: int = 0,
+    align: Qt.AlignmentFlag = Qt.AlignmentFlag.AlignRight,
+) -> QFormLayout:
+    """Return an empty form.
 
     Args:
-        layout: The form.
+        within: The widget that gets the form as its layout.
+        spacing: Space between label and field, and between rows.
+        margin: Space around the form.
+        align: Where the labels stand.
+    """
+    form = QFormLayout(within)
+    form.setContentsMargins(margin, margin, margin, margin)
+    form.setHorizontalSpacing(spacing[0])
+    form.setVerticalSpacing(spacing[1])
+    form.setLabelAlignment(align)
+    form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
+    return form
+
+
+def add_row(form: QFormLayout, name: str, field: QWidget, explanation: str, line: QLayout | None = None) -> None:
+    """Add a field with its label.
+
+    Args:
+        form: The form.
         name: The label, and the field's name for screen readers.
-        field: What the person edits.
-        explanation: The tooltip, and the field's description for screen readers.
-        beside: The row's layout, where it holds more than the field.
+        field: The field.
+        explanation: The tooltip of both, and the field's description for screen readers.
+        line: What the row shows in place of the field alone.
     """
     label = PlainLabel(name)
-    label.setBuddy(field)
-    field.setAccessibleName(name)
-    field.setAccessibleDescription(explanation)
+    if not isinstance(field, QLabel):  # screen readers read a label's own text
+        label.setBuddy(field)
+        field.setAccessibleName(name)
+        field.setAccessibleDescription(explanation)
     for part in (label, field):
         set_tip(part, explanation)
-    layout.addRow(label, beside or field)
+    form.addRow(label, line or field)
+
+
+def text_field(lines: int, placeholder: str) -> QPlainTextEdit:
+    """Return a plain text field of some lines, which Tab leaves."""
+    field = QPlainTextEdit(tabChangesFocus=True)
+    field.setPlaceholderText(placeholder)
+    field.setFixedHeight(field.fontMetrics().lineSpacing() * lines + 12)
     return field
