@@ -73,34 +73,33 @@ class SpinBox(QDoubleSpinBox):
 
 
 class SamplingForm(QWidget):
-    """Fields for `SamplingParams`. It explains values that are out of range."""
+    """Fields for `SamplingParams`. It explains values that are out of range.
+
+    Attributes:
+        fields: The fields of numbers, by their names in `SamplingParams`.
+        stop: The field of stop strings.
+    """
 
     edited = Signal(SamplingParams)  # after each valid change by the person
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._fields = {name: SpinBox(*bounds) for name, (_, bounds, _) in _NUMBERS.items()}
+        self.fields = {name: SpinBox(*bounds) for name, (_, bounds, _) in _NUMBERS.items()}
         self.stop = _stop_field()
         align = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
         form = form_layout(spacing=(SMALL, TIGHT + 2), align=align)
         for name, (label, _, explanation) in _NUMBERS.items():
-            add_row(form, label, self._fields[name], explanation)
-            self._fields[name].valueChanged.connect(self._report)
+            add_row(form, label, self.fields[name], explanation)
+            self.fields[name].valueChanged.connect(self._report)
         add_row(form, "Stop strings", self.stop, _STOP)
         self.problem = ThemedLabel(theme, "", "danger", -1, wraps=True)
         self.problem.hide()
         column(form, self.problem, within=self, spacing=TIGHT + 2)  # in the form it would take height from the rows
         self.stop.textChanged.connect(self._report)
 
-    def __getattr__(self, name: str) -> SpinBox:
-        """Return the field of a number, by its name in `SamplingParams`."""
-        if name in _NUMBERS:
-            return self._fields[name]
-        raise AttributeError(name)
-
     def set_sampling(self, sampling: SamplingParams) -> None:
         """Show values without emitting `edited`; a field with the same value keeps its cursor and text."""
-        for name, field in self._fields.items():
+        for name, field in self.fields.items():
             with QSignalBlocker(field):
                 field.setValue(getattr(sampling, name))
         if stop_strings(self.stop.toPlainText()) != sampling.stop:
@@ -110,7 +109,7 @@ class SamplingForm(QWidget):
 
     def sampling(self) -> SamplingParams:
         """Return the values. Raises InvalidSettingError if one is out of range."""
-        numbers = {name: round(field.value(), 4) for name, field in self._fields.items()}
+        numbers = {name: round(field.value(), 4) for name, field in self.fields.items()}
         whole = {name: int(numbers[name]) for name in ("top_k", "max_tokens")}
         return SamplingParams(**(numbers | whole), stop=stop_strings(self.stop.toPlainText()))  # type: ignore[arg-type]
 

@@ -3,16 +3,14 @@
 from dataclasses import replace
 
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QMenu, QSizePolicy, QToolButton, QWidget
+from PySide6.QtWidgets import QSizePolicy, QToolButton, QWidget
 
 from rdchat.chat.storage.search_reader import SearchQuery
 from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.labels import ElidedLabel
 from rdchat.ui.look.layouts import row
-from rdchat.ui.look.open_menu import refill
-from rdchat.ui.look.plain_text import button_text
+from rdchat.ui.look.open_menu import OpenMenu, add_action
 from rdchat.ui.look.theme import MEDIUM, TIGHT, Theme
 
 
@@ -29,12 +27,12 @@ class FilterButton(IconButton):
         super().__init__("filter", "Filter by model or folder", theme)
         self._desk = desk
         self.chosen = SearchQuery()
-        self._menu = QMenu(self)
-        self._menu.aboutToShow.connect(self._open)
+        self._menu = OpenMenu(self._fill, self)
+        self._menu.aboutToShow.connect(desk.finder.look_for_models)
         self.setMenu(self._menu)
         self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.setStyleSheet("QToolButton::menu-indicator { image: none; }")
-        desk.finder.models_found.connect(self._fill_open)
+        desk.finder.models_found.connect(self._menu.refresh)
 
     def choose(self, query: SearchQuery) -> None:
         """Change the filter."""
@@ -47,14 +45,6 @@ class FilterButton(IconButton):
         """The filter, such as `Work, tiny`; empty if there is none."""
         folder = self._desk.order.folder(self.chosen.folder_id)
         return ", ".join(part for part in (folder.name if folder else "", self.chosen.model or "") if part)
-
-    def _open(self) -> None:
-        self._desk.finder.look_for_models()
-        refill(self._menu, self._fill)
-
-    def _fill_open(self) -> None:
-        if self._menu.isVisible():
-            refill(self._menu, self._fill)
 
     def _fill(self) -> None:
         menu, chosen = self._menu, self.chosen
@@ -70,9 +60,7 @@ class FilterButton(IconButton):
             menu.actions()[-1].setEnabled(False)
 
     def _add(self, words: str, query: SearchQuery) -> None:
-        action = QAction(button_text(words), self._menu, checkable=True, checked=query == self.chosen)
-        action.triggered.connect(lambda: self.choose(query))
-        self._menu.addAction(action)
+        add_action(self._menu, words, lambda: self.choose(query), query == self.chosen)
 
 
 class FilterLine(QWidget):

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import partial
 
-from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import Conversation, Folder
@@ -11,7 +10,7 @@ from rdchat.chat.listing import ChatRow, FolderRow, Key, Row
 from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.services.order.chat_order import Place, named
 from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.plain_text import button_text
+from rdchat.ui.look.open_menu import add_action
 from rdchat.ui.look.questions import ask
 from rdchat.ui.sidebar.rows import DropTarget
 
@@ -130,47 +129,47 @@ class RowActions:
         menu = QMenu(self._parent)
         thing = thing_of(row)
         if self.in_bin and thing is not None:
-            _add(menu, "Restore", lambda: self.restore(thing))
+            add_action(menu, "Restore", lambda: self.restore(thing))
             menu.addSeparator()
-            _add(menu, "Delete for good…", lambda: self.erase(thing))
+            add_action(menu, "Delete for good…", lambda: self.erase(thing))
         elif isinstance(thing, Conversation):
             self._fill_for_chat(menu, thing)
         elif isinstance(thing, Folder):
             self._fill_for_folder(menu, thing)
         elif not self.in_bin:
-            _add(menu, "New folder", self.make_folder)
+            add_action(menu, "New folder", self.make_folder)
         return menu
 
     def _fill_for_chat(self, menu: QMenu, chat: Conversation) -> None:
         for name, (text, act) in self.chat_actions(chat).items():
             if name == "delete":
                 menu.addSeparator()
-            _add(menu, text.format(""), act)
+            add_action(menu, text.format(""), act)
             if name == "pin":
                 self.fill_move_menu(menu.addMenu("Move to folder"), chat)
 
     def _fill_for_folder(self, menu: QMenu, folder: Folder) -> None:
         order = self._order
-        _add(menu, "Rename", lambda: self._rename(("folder", folder.id)))
+        add_action(menu, "Rename", lambda: self._rename(("folder", folder.id)))
         if folder.parent_id is None:
-            _add(menu, "New folder inside", lambda: self.make_folder(folder.id))
+            add_action(menu, "New folder inside", lambda: self.make_folder(folder.id))
         move = menu.addMenu("Move to folder")
-        _choice(move, "No folder", folder.parent_id is None, lambda: order.move_folder(folder, None))
+        add_action(move, "No folder", lambda: order.move_folder(folder, None), folder.parent_id is None)
         for each in order.folders:
             if order.may_hold(each, folder):
-                _choice(move, each.name, folder.parent_id == each.id, partial(order.move_folder, folder, each.id))
+                add_action(move, each.name, partial(order.move_folder, folder, each.id), folder.parent_id == each.id)
         menu.addSeparator()
-        _add(menu, "Delete folder", lambda: order.delete_folder(folder))
+        add_action(menu, "Delete folder", lambda: order.delete_folder(folder))
 
     def fill_move_menu(self, menu: QMenu, chat: Conversation) -> None:
         """List the folders that a chat can be moved to."""
         order = self._order
-        _choice(menu, "No folder", order.folder(chat.folder_id) is None, lambda: order.move(chat, None))
+        add_action(menu, "No folder", lambda: order.move(chat, None), order.folder(chat.folder_id) is None)
         for folder in _in_order(order.folders):
             name = folder.name if folder.parent_id is None else f"    {folder.name}"
-            _choice(menu, name, chat.folder_id == folder.id, partial(order.move, chat, folder.id))
+            add_action(menu, name, partial(order.move, chat, folder.id), chat.folder_id == folder.id)
         menu.addSeparator()
-        _add(menu, "New folder…", lambda: self.make_folder(None, chat))
+        add_action(menu, "New folder…", lambda: self.make_folder(None, chat))
 
 
 def thing_of(row: Row | None) -> Conversation | Folder | None:
@@ -184,15 +183,3 @@ def _in_order(folders: tuple[Folder, ...]) -> list[Folder]:
     """Return each folder followed by the folders in it."""
     top = [folder for folder in folders if folder.parent_id is None]
     return [each for folder in top for each in (folder, *(inner for inner in folders if inner.parent_id == folder.id))]
-
-
-def _add(menu: QMenu, text: str, act: Callable[[], object]) -> QAction:
-    action = menu.addAction(button_text(text))
-    action.triggered.connect(lambda _checked=False: act())
-    return action
-
-
-def _choice(menu: QMenu, text: str, chosen: bool, act: Callable[[], object]) -> None:
-    action = _add(menu, text, act)
-    action.setCheckable(True)
-    action.setChecked(chosen)

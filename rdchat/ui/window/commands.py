@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt
-from PySide6.QtWidgets import QApplication, QFileDialog, QLineEdit, QMenu, QPlainTextEdit, QTextEdit
+from PySide6.QtWidgets import QApplication, QFileDialog, QLineEdit, QPlainTextEdit, QTextEdit
 
 from rdchat.inference.api.requests import Mode, Role
 from rdchat.services.chat.chat_controller import ChatController
@@ -14,7 +14,7 @@ from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.order.chat_order import Place
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.look.file_dialogs import ask_to_open
-from rdchat.ui.look.open_menu import refill
+from rdchat.ui.look.open_menu import OpenMenu
 from rdchat.ui.look.theme import LARGEST_TEXT, SMALLEST_TEXT, Theme
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ class Commands(QObject):
         super().__init__(window)
         self._window, self._theme, self.controller, self._desk = window, theme, controller, controller.desk
         self._opened = ""  # the folder chosen in the dialog, until it is known whether it holds a model
-        self.move_menu = QMenu(window)
-        self.move_menu.aboutToShow.connect(self._fill_move_menu)
+        self.move_menu = OpenMenu(self._fill_move_menu, window)
         self.has_deleted = False
         for loaded in (controller.model_slot.loaded, controller.model_slot.failed):
             loaded.connect(self._remember_folder)
@@ -98,7 +97,7 @@ class Commands(QObject):
 
     def _fill_move_menu(self) -> None:
         if (chat := self._desk.conversation) is not None:
-            refill(self.move_menu, lambda: self._window.sidebar.row_actions.fill_move_menu(self.move_menu, chat))
+            self._window.sidebar.row_actions.fill_move_menu(self.move_menu, chat)
 
     @property
     def place(self) -> Place:
