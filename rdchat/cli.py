@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from rdchat import __version__, host, log, paths
 from rdchat.commands import ask, bench, chats, doctor, eval_drafter, models, report, train_drafter
 from rdchat.commands.interrupt import INTERRUPTED
-from rdchat.commands.tight_memory import LOAD_ANYWAY
+from rdchat.commands.options import LOAD_ANYWAY
 from rdchat.errors import DoesNotFitError, InvalidSettingError, RdchatError, one_line
 from rdchat.files.privacy import mend
 
