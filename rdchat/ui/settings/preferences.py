@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer, Signal
@@ -173,9 +174,10 @@ class Preferences(QDialog):
 
     def _build_files(self) -> QWidget:
         page, form = _page()
-        for name, path, about in _FILES:
-            label = ElidedLabel(self._theme, str(path()), mode=Qt.TextElideMode.ElideMiddle)
-            button = push_button(SHOW_FOLDER, act=lambda path=path: show_folder(path()))
+        for name, find, about in _FILES:
+            path = find()
+            label = ElidedLabel(self._theme, str(path), mode=Qt.TextElideMode.ElideMiddle)
+            button = push_button(SHOW_FOLDER, act=partial(show_folder, path))
             button.setAccessibleName(f"{SHOW_FOLDER}: {name}")
             note = ThemedLabel(self._theme, about, "muted", -1)
             form.addRow(name, column(row((label, 1), button), note, spacing=TIGHT, margins=(0, 0, 0, SMALL)))

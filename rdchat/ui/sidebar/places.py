@@ -69,7 +69,9 @@ class PlaceBar(QWidget):
             button.setAccessibleDescription(counted(count, "item"))
 
     def _button(self, place: Place, tip: str) -> QToolButton:
-        button = QToolButton(checkable=True, autoRaise=True, text=_NAMES[place])
+        button = QToolButton(autoRaise=True)
+        button.setCheckable(True)
+        button.setText(_NAMES[place])
         button.setFont(control_font(-1))
         button.setAccessibleName(_NAMES[place])
         set_tip(button, tip)
