@@ -1,4 +1,4 @@
-"""The composition root: builds every layer of the window and hands each what it needs."""
+"""The composition root: builds the window and everything behind it."""
 
 import logging
 import os
@@ -53,7 +53,7 @@ class App:
     Args:
         qt: The Qt application.
         store: The conversations.
-        settings: What the person prefers.
+        settings: The preferences.
         engine_factory: Makes the engine, on the engine thread.
     """
 
@@ -92,7 +92,7 @@ class App:
             raise
 
     def start(self) -> None:
-        """Show the window; loading the model begins once it is on the screen."""
+        """Show the window, then load the model."""
         self.window.show()
         ExposureLog(self.window.windowHandle())
         QTimer.singleShot(0, self.controller.start)
@@ -101,7 +101,7 @@ class App:
         QTimer.singleShot(_SETTLED_MS, self.window, self._downloads.resume_downloads)
 
     def finish(self) -> bool:
-        """Stop, save and free everything; False if the engine thread did not come back."""
+        """Stop, save and free everything; return False if the engine thread did not end."""
         self.transfer.close()
         ended = self.controller.close()
         self._installed.close()
@@ -119,7 +119,7 @@ def main() -> int:
     """Open the window and run until it closes; return the exit status.
 
     Raises:
-        RdchatError: If there is no display that answers.
+        RdchatError: If there is no display.
     """
     if not display.has_display():
         raise RdchatError(
@@ -160,7 +160,7 @@ def main() -> int:
 
 
 def application() -> Application:
-    """Return the process's Qt application, named and dressed."""
+    """Return the process's Qt application, with its name and icon."""
     host.name_app("rdchat")
     qt = Application(sys.argv[:1])
     qt.setApplicationName("rdchat")
@@ -172,14 +172,14 @@ def application() -> Application:
 
 
 def local_engine() -> Engine:
-    """Make the engine; called on the engine thread, which is where MLX is imported."""
+    """Make the engine; called on the engine thread, where MLX is imported."""
     from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  not before the window is shown
 
     return LocalEngine()
 
 
 def open_store() -> ConversationStore | None:
-    """Open the conversations, asking the person to mend what is wrong; None if they gave up."""
+    """Open the conversations, and offer to try again if that fails; return None if the person gives up."""
     while True:
         try:
             return ConversationStore.open(paths.database_path())

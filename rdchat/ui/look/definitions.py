@@ -1,4 +1,4 @@
-"""What the figures of a reply mean. The speed panel and a finished reply's details say the same."""
+"""Explains the figures of a reply, in the speed panel and in the reply's details."""
 
 SPEED = (
     "Tokens written a second, after the first one: (tokens written - 1) / decode time. Reading the prompt is not part "

@@ -5,17 +5,17 @@ from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QLayout, QVBoxLayout, QWi
 from rdchat.ui.look.theme import SMALL
 
 Part = QWidget | QLayout | int | None | tuple[QWidget | QLayout, int]
-"""What stands in a row or column: a widget or layout, perhaps with its stretch; a space in pixels; None stretches."""
+"""A part of a row or column: a widget or layout, perhaps with its stretch; a space in pixels; None for a stretch."""
 _Margins = int | tuple[int, int, int, int]  # left, top, right, bottom
 
 
 def row(*parts: Part, within: QWidget | None = None, spacing: int = SMALL, margins: _Margins = 0) -> QHBoxLayout:
-    """Return parts side by side; they become the layout of `within`."""
+    """Return a layout of parts side by side; it becomes the layout of `within`."""
     return _filled(QHBoxLayout(), parts, within, spacing, margins)
 
 
 def column(*parts: Part, within: QWidget | None = None, spacing: int = SMALL, margins: _Margins = 0) -> QVBoxLayout:
-    """Return parts one below the other; they become the layout of `within`."""
+    """Return a layout of parts one below the other; it becomes the layout of `within`."""
     return _filled(QVBoxLayout(), parts, within, spacing, margins)
 
 

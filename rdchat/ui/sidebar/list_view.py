@@ -27,7 +27,7 @@ class SidebarListView(QListView):
     def __init__(self, theme: Theme, actions: RowActions, parent: QWidget) -> None:
         super().__init__(parent)
         self._actions = actions
-        self.rows = SidebarRows(actions.set_title, actions.drop, self)
+        self.rows = SidebarRows(actions, self)
         self.setModel(self.rows)
         self.painter = RowPainter(theme, self)
         self.setItemDelegate(self.painter)

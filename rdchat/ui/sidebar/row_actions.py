@@ -1,6 +1,7 @@
 """What can be done to a row of the sidebar, and the menus that offer it."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from PySide6.QtWidgets import QMenu, QWidget
@@ -12,10 +13,17 @@ from rdchat.services.order.chat_order import Place, named
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.open_menu import add_action
 from rdchat.ui.look.questions import ask
-from rdchat.ui.sidebar.rows import DropTarget
 
 type Action = tuple[str, Callable[[], object]]
 """The menu text and the function of an action."""
+
+
+@dataclass(frozen=True, slots=True)
+class DropTarget:
+    """Where a row is dropped: among the pinned chats, or into a folder."""
+
+    folder_id: int | None = None  # None: out of all folders
+    pinned: bool = False
 
 
 class RowActions:
@@ -95,18 +103,29 @@ class RowActions:
             removes=True,
         )
 
+    def may_drop(self, key: Key, target: DropTarget) -> bool:
+        """Tell whether a row may be dropped there: folders are not pinned, and nest one level deep."""
+        if key[0] == "chat":
+            return True
+        folder, into = self._thing(key), self._order.folder(target.folder_id)
+        may_nest = isinstance(folder, Folder) and (into is None or self._order.may_hold(into, folder))
+        return may_nest and not target.pinned
+
     def drop(self, key: Key, target: DropTarget) -> None:
         """Move a row to where it was dropped."""
+        thing = self._thing(key)
+        if isinstance(thing, Folder):
+            self._order.move_folder(thing, target.folder_id)
+        elif thing is not None and target.pinned:
+            self._order.set_pinned(thing, pinned=True)
+        elif thing is not None:
+            self._order.move(thing, target.folder_id)
+
+    def _thing(self, key: Key) -> Conversation | Folder | None:
         kind, number = key
         if not isinstance(number, int):
-            return
-        if kind == "folder" and (folder := self._order.folder(number)) is not None:
-            self._order.move_folder(folder, target.folder_id)
-        elif kind == "chat" and (chat := self._desk.find(number)) is not None:
-            if target.pinned:
-                self._order.set_pinned(chat, pinned=True)
-            else:
-                self._order.move(chat, target.folder_id)
+            return None
+        return self._order.folder(number) if kind == "folder" else self._desk.find(number)
 
     def make_folder(self, parent_id: int | None = None, chat: Conversation | None = None) -> None:
         """Create a folder, with a chat in it if one is given, and open the editor of its name."""

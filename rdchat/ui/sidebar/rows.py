@@ -1,8 +1,7 @@
 """The rows of the sidebar as a Qt model, with drag and drop."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import islice
 
 from PySide6.QtCore import QByteArray, QMimeData, QModelIndex, QPersistentModelIndex, QStringListModel, Qt, QTimer
@@ -12,20 +11,13 @@ from rdchat.chat.listing import FOLDERS, PINNED, ChatRow, FolderRow, Key, Listin
 from rdchat.errors import StorageError
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.plain_text import tip_text
+from rdchat.ui.sidebar.row_actions import DropTarget, RowActions
 
 _Index = QModelIndex | QPersistentModelIndex
 _MIME = "application/x-rdchat-row"
 _LONG = 24  # characters of a title that gets a tooltip
 _SEARCHED = 1000  # rows that typing in the list looks through; the search field is for more
 ROW = Qt.ItemDataRole.UserRole
-
-
-@dataclass(frozen=True, slots=True)
-class DropTarget:
-    """Where a row is dropped: among the pinned chats, or into a folder."""
-
-    folder_id: int | None = None  # None: out of all folders
-    pinned: bool = False
 
 
 class SidebarRows(QStringListModel):
@@ -37,16 +29,13 @@ class SidebarRows(QStringListModel):
     The model does not change by itself: edits and drops go to the store, whose list then comes back.
 
     Args:
-        set_title: Renames the chat or folder of a row.
-        drop: Moves a row to a drop target.
+        actions: Carry out edits and drops.
         parent: The view.
     """
 
-    def __init__(
-        self, set_title: Callable[[Row, str], object], drop: Callable[[Key, DropTarget], object], parent: QWidget
-    ) -> None:
+    def __init__(self, actions: RowActions, parent: QWidget) -> None:
         super().__init__(parent)
-        self._set_title, self._drop = set_title, drop
+        self._actions = actions
         self._rows = Listing()
         self.in_bin = False
 
@@ -114,7 +103,7 @@ class SidebarRows(QStringListModel):
         title, row = str(value).strip(), self.row_at(index)
         if role != Qt.ItemDataRole.EditRole or row is None or not title or title == _title(row):
             return False
-        self._set_title(row, title)
+        self._actions.set_title(row, title)
         return True
 
     # Dragging
@@ -132,14 +121,20 @@ class SidebarRows(QStringListModel):
         return data
 
     def canDropMimeData(self, data: QMimeData, action: Qt.DropAction, row: int, column: int, parent: _Index) -> bool:
-        return self._dragged(data) is not None and self.target_at(parent, row, self._dragged(data)) is not None
+        return self._drop_on(parent, data) is not None
 
     def dropMimeData(self, data: QMimeData, action: Qt.DropAction, row: int, column: int, parent: _Index) -> bool:
-        key = self._dragged(data)
-        target = self.target_at(parent, row, key)
-        if key is not None and target is not None:
-            QTimer.singleShot(0, self, lambda: self._drop(key, target))  # once Qt has finished the drop
+        if (drop := self._drop_on(parent, data)) is not None:
+            QTimer.singleShot(0, self, lambda: self._actions.drop(*drop))  # once Qt has finished the drop
         return False  # the store moves it, and the list follows
+
+    def _drop_on(self, index: _Index, data: QMimeData) -> tuple[Key, DropTarget] | None:
+        """Return what is dropped on a row and where it goes; None if that is not allowed."""
+        key = self._dragged(data)
+        target = self._target(index.row()) if index.isValid() else DropTarget()
+        if key is None or target is None or not self._actions.may_drop(key, target):
+            return None
+        return key, target
 
     def _dragged(self, data: QMimeData) -> Key | None:
         try:
@@ -149,27 +144,6 @@ class SidebarRows(QStringListModel):
             return None
         key = str(kind), number
         return key if self.place_of(key) is not None else None
-
-    def target_at(self, index: _Index, between: int, key: Key | None) -> DropTarget | None:
-        """Return the target of a drop on a row, or `between` it and the row above; None if it is not allowed."""
-        if key is None:
-            return None
-        place = index.row() if index.isValid() else min(between, len(self._rows) - 1)
-        target = self._target(place) if 0 <= place < len(self._rows) else DropTarget()
-        if key[0] == "folder":
-            return self._target_of_folder(key, target)
-        return target
-
-    def _target_of_folder(self, key: Key, target: DropTarget | None) -> DropTarget | None:
-        """Folders nest one level deep: a folder with folders in it stays at the top level."""
-        if target is None or target.pinned:
-            return None
-        folders = {folder.id: folder for folder in self._rows.folders}
-        into = folders.get(target.folder_id) if target.folder_id is not None else None
-        if into is None:
-            return DropTarget()
-        holds = any(folder.parent_id == key[1] for folder in folders.values())
-        return None if into.id == key[1] or into.parent_id is not None or holds else target
 
     def _target(self, place: int) -> DropTarget | None:
         row = self.row_at(self.index(place))

@@ -106,9 +106,8 @@ class DownloadButton(QToolButton):
     def _on_resumed(self, downloads: "tuple[Download, ...]") -> None:
         names = ", ".join(download.repository for download in downloads)
         what = "a download" if len(downloads) == 1 else f"{len(downloads)} downloads"
-        banner = Banner(
-            self._theme, f"Going on with {what}", f"{names} had not finished when rdchat ended.", "download"
-        )
+        words = f"{names} had not finished when rdchat ended."
+        banner = Banner(self._theme, f"Going on with {what}", words, "download")
         banner.add_action("Show", self._show_page)
         self._banners.show_banner(banner, "downloads went on", UNDO_MS)
 
