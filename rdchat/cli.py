@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(
             errors="backslashreplace"
-        )  # file names need not be text, and a terminal may lack characters
+        )  # names need not be text, nor terminals have all characters
     args = _parser().parse_args(argv)
     try:
         log.set_up_logging()

@@ -1,13 +1,10 @@
 """Takes models and files that are dropped on a window."""
 
-from pathlib import Path
-
-from PySide6.QtCore import QEvent, QMimeData, QObject, Qt, Signal, Slot
+from PySide6.QtCore import QEvent, QObject, Qt, Signal, Slot
 from PySide6.QtGui import QDragEnterEvent, QDragLeaveEvent, QDragMoveEvent, QDropEvent
 from PySide6.QtWidgets import QWidget
 
-from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.files.dragged_things import Dragged, DraggedThings, Landing, is_model
+from rdchat.services.files.dragged_things import Dragged, DraggedThings, Landing
 from rdchat.services.models.installed.dropped_model import DroppedModel
 from rdchat.ui.drops.drop_overlay import DropOverlay
 from rdchat.ui.look.theme import Theme
@@ -33,14 +30,14 @@ class FileDrops(QObject):
 
     def __init__(self, model: DroppedModel, window: QWidget, theme: Theme, *, takes_files: bool = False) -> None:
         super().__init__(window)
-        self._model, self._takes_files = model, takes_files
+        self._model = model
         self._areas = {Landing.CHAT: window, Landing.MODEL: window}
         self.sign = DropOverlay(theme, window)
         self._seen: Dragged | None = None  # what was dragged over the window last
         self._over: tuple[str, ...] = ()  # what is dragged over the window now
+        self._dropped: tuple[str, ...] = ()  # what was dropped, until it is known what it is
         self._dragged = DraggedThings(model.problem, takes_files=takes_files, parent=self)
         self._dragged.seen.connect(self._on_seen)
-        self._look = BackgroundWork("dropped files", self)
         model.refused.connect(self.refused)
         window.setAcceptDrops(True)
         window.installEventFilter(self)
@@ -52,28 +49,28 @@ class FileDrops(QObject):
     def close(self) -> None:
         """End all checks."""
         self._dragged.close()
-        self._look.close()
         self._model.close()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if isinstance(event, QDropEvent):  # the base class of enter and move events
-            paths = _paths(event.mimeData())
+            paths = tuple(url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile())
             if not paths:
                 return False
             event.setDropAction(Qt.DropAction.CopyAction)  # the file stays where it is
             event.accept()
             if isinstance(event, QDragEnterEvent):
-                self._enter(tuple(paths))
+                self._over = paths
+                self._look_at(paths)
             elif not isinstance(event, QDragMoveEvent):
                 self._leave()
-                self._take(paths)
+                self._dropped = paths
+                self._look_at(paths)
             return True
         if isinstance(event, QDragLeaveEvent):
             self._leave()
         return super().eventFilter(watched, event)
 
-    def _enter(self, paths: tuple[str, ...]) -> None:
-        self._over = paths
+    def _look_at(self, paths: tuple[str, ...]) -> None:
         if self._seen is not None and self._seen.paths == paths:  # a drag also leaves and enters between child widgets
             self._on_seen(self._seen)
         else:
@@ -86,30 +83,16 @@ class FileDrops(QObject):
     @Slot(Dragged)
     def _on_seen(self, dragged: Dragged) -> None:
         self._seen = dragged
-        if dragged.paths == self._over and dragged.landing in _ICONS:
+        if dragged.paths == self._dropped:
+            self._dropped = ()
+            self._take(dragged)
+        elif dragged.paths == self._over and dragged.landing in _ICONS:
             self.sign.show_over(self._areas[dragged.landing], *_ICONS[dragged.landing], dragged.name)
 
-    def _take(self, paths: list[str]) -> None:
-        if not self._takes_files:
-            self._take_model(paths)
-        else:  # not on this thread: a sleeping disk may take seconds to tell which paths are folders
-            self._look.replace(lambda _job: (paths, any(is_model(Path(path)) for path in paths)), self._sort)
-
-    @Slot(object)
-    def _sort(self, found: tuple[list[str], bool]) -> None:
-        paths, has_model = found
-        if has_model:
-            self._take_model(paths)
+    def _take(self, dropped: Dragged) -> None:
+        if not dropped.is_model:
+            self.files_dropped.emit(list(dropped.paths))
+        elif len(dropped.paths) == 1:
+            self._model.take(dropped.paths[0])
         else:
-            self.files_dropped.emit(paths)
-
-    def _take_model(self, paths: list[str]) -> None:
-        if len(paths) == 1:
-            self._model.take(paths[0])
-        else:
-            self.refused.emit(f"{len(paths)} things were dropped. Drop one model folder, or one GGUF file.")
-
-
-def _paths(data: QMimeData) -> list[str]:
-    """Return the dragged files and folders of this machine."""
-    return [url.toLocalFile() for url in data.urls() if url.isLocalFile()]
+            self.refused.emit(f"{len(dropped.paths)} things were dropped. Drop one model folder, or one GGUF file.")

@@ -8,9 +8,8 @@ from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.forms import text_field
 from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.layouts import column, row, text_field
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.settings.sampling_form import SamplingForm

@@ -28,9 +28,8 @@ from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.formatting import DEFAULT_MODEL
-from rdchat.ui.look.forms import add_row, form_layout, text_field
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
-from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.layouts import add_row, column, form_layout, row, text_field
 from rdchat.ui.look.opening import SHOW_FOLDER, show_folder
 from rdchat.ui.look.theme import LARGE, LARGEST_TEXT, MEDIUM, SMALL, SMALLEST_TEXT, TIGHT, Theme
 from rdchat.ui.settings.sampling_form import SamplingForm

@@ -8,9 +8,8 @@ from PySide6.QtWidgets import QAbstractSpinBox, QDoubleSpinBox, QPlainTextEdit, 
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.ui.look.forms import add_row, form_layout, text_field
 from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import column
+from rdchat.ui.look.layouts import add_row, column, form_layout, text_field
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 
 _WIDEST = 9_999_999.0

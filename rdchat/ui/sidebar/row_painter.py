@@ -83,10 +83,7 @@ class RowPainter(QStyledItemDelegate):
         count = f"{row.chats:,}" if row.chats else ""
         painter.drawText(text, _MIDDLE | Qt.AlignmentFlag.AlignRight, count)
         room = text.width() - painter.fontMetrics().horizontalAdvance(count) - (SMALL if count else 0)
-        painter.setFont(control_font())
-        painter.setPen(colors.text)
-        name = painter.fontMetrics().elidedText(row.folder.name, Qt.TextElideMode.ElideRight, room)
-        painter.drawText(text, _MIDDLE, name)
+        self._paint_title(painter, text, row.folder.name, room)
 
     def _paint_chat(self, painter: QPainter, area: QRect, row: ChatRow, selected: bool) -> None:
         chat = row.conversation
@@ -98,10 +95,13 @@ class RowPainter(QStyledItemDelegate):
             right = row.place or day_words(chat.updated_at)
             self._paint_lines(painter, text, chat.title, row.snippet, right, bold=selected)
         else:
-            painter.setFont(control_font(bold=selected))
-            painter.setPen(self._theme.colors.text)
-            title = painter.fontMetrics().elidedText(chat.title, Qt.TextElideMode.ElideRight, text.width())
-            painter.drawText(text, _MIDDLE, title)
+            self._paint_title(painter, text, chat.title, text.width(), bold=selected)
+
+    def _paint_title(self, painter: QPainter, area: QRect, title: str, room: int, *, bold: bool = False) -> None:
+        painter.setFont(control_font(bold=bold))
+        painter.setPen(self._theme.colors.text)
+        shown = painter.fontMetrics().elidedText(title, Qt.TextElideMode.ElideRight, room)
+        painter.drawText(area, _MIDDLE, shown)
 
     def _paint_lines(
         self, painter: QPainter, area: QRect, title: str, below: str, right: str, *, bold: bool = False
