@@ -44,9 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stderr is None:  # closed; its text must not go elsewhere
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  open to the end
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="backslashreplace"
-        )  # names need not be text, nor terminals have all characters
+        sys.stdout.reconfigure(errors="backslashreplace")  # names need not be text, nor terminals have all characters
     args = _parser().parse_args(argv)
     try:
         log.set_up_logging()

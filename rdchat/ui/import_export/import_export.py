@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Slot
-from PySide6.QtWidgets import QFileDialog
 
 from rdchat.chat.backup.backup_file import BackupFacts
 from rdchat.chat.backup.restore import Restored
@@ -19,7 +18,7 @@ from rdchat.services.transfer.transfer_desk import TransferDesk
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.import_export.pages import ExportPage, ImportPage, MessagePage, ReportPage, RestorePage, import_title
 from rdchat.ui.import_export.sheet import ProgressPage, Sheet
-from rdchat.ui.look.file_dialogs import ask_to_open, ask_to_save
+from rdchat.ui.look.file_dialogs import FileMode, ask_to_open, ask_to_save
 from rdchat.ui.look.formatting import counted, file_size
 from rdchat.ui.look.opening import show_folder
 from rdchat.ui.look.theme import Theme
@@ -106,49 +105,43 @@ class ImportExport(QObject):
             }[kind]
             name = f"rdchat chats {_today()}{ending}" if title is None else file_name(title, ending)
             self.sheet.finish()
-            ask_to_save(self._window, "Export", name, write(kind, details), filters=filters, accept="Export")
+            ask_to_save(self._window, "Export", name, filters, write(kind, details), accept="Export")
 
-        def write(kind: str, details: bool) -> Callable[[Path], None]:
-            return lambda path: self._begin("Exporting", lambda: export(path, kind, details=details))
+        def write(kind: str, details: bool) -> Callable[[str], None]:
+            return lambda path: self._begin("Exporting", lambda: export(Path(path), kind, details=details))
 
         self.sheet.show_page(ExportPage(self._theme, title, choose, self.sheet.finish))
 
     def _ask_import(self) -> None:
         if not self._is_busy():
-            files = partial(self._choose_import, QFileDialog.FileMode.ExistingFiles)
-            folder = partial(self._choose_import, QFileDialog.FileMode.Directory)
+            files = partial(self._choose_import, FileMode.ExistingFiles)
+            folder = partial(self._choose_import, FileMode.Directory)
             self.sheet.show_page(ImportPage(self._theme, files, folder, self.sheet.finish))
 
-    def _choose_import(self, mode: QFileDialog.FileMode) -> None:
+    def _choose_import(self, mode: FileMode) -> None:
+        def read(names: list[str]) -> None:
+            paths = [Path(name) for name in names]
+            self._begin("Importing chats", lambda: self._desk.import_files(paths))
+
         self.sheet.finish()
-        ask_to_open(
-            self._window,
-            "Import chats",
-            lambda paths: self._begin("Importing chats", lambda: self._desk.import_files(paths)),
-            mode=mode,
-            filters=_CHAT_FILES if mode is QFileDialog.FileMode.ExistingFiles else (),
-            accept="Import",
-        )
+        filters = _CHAT_FILES if mode is FileMode.ExistingFiles else ()
+        ask_to_open(self._window, "Import chats", mode, read, filters, accept="Import")
 
     def _ask_backup(self) -> None:
         if not self._is_busy():
-            ask_to_save(
-                self._window,
-                "Back up",
-                f"rdchat backup {_today()}.zip",
-                lambda path: self._begin("Backing up", lambda: self._desk.back_up(path)),
-                filters=["Backups (*.zip)"],
-                accept="Back up",
-            )
+            name = f"rdchat backup {_today()}.zip"
+            ask_to_save(self._window, "Back up", name, ["Backups (*.zip)"], self._back_up, accept="Back up")
+
+    def _back_up(self, path: str) -> None:
+        self._begin("Backing up", lambda: self._desk.back_up(Path(path)))
 
     def _ask_restore(self) -> None:
         if not self._is_busy():
-            ask_to_open(
-                self._window,
-                "Restore a backup",
-                lambda paths: self._begin("Checking the backup", lambda: self._desk.prepare_restore(paths[0])),
-                filters=["Backups (*.zip *.db)", "All files (*)"],
-            )
+            filters = ["Backups (*.zip *.db)", "All files (*)"]
+            ask_to_open(self._window, "Restore a backup", FileMode.ExistingFile, self._check_backup, filters)
+
+    def _check_backup(self, paths: list[str]) -> None:
+        self._begin("Checking the backup", lambda: self._desk.prepare_restore(Path(paths[0])))
 
     def _is_busy(self) -> bool:
         """Tell whether other work is running, and say so if a terminal command started it."""

@@ -1,4 +1,4 @@
-"""Dialogs that ask for files and folders. They do not block, and delete themselves when closed."""
+"""Dialogs that ask for files and folders to open or to save. They do not block, and delete themselves when closed."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -6,34 +6,33 @@ from pathlib import Path
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog, QWidget
 
+FileMode = QFileDialog.FileMode
+
 
 def ask_to_open(
     parent: QWidget,
     title: str,
-    then: Callable[[list[Path]], object],
-    *,
-    mode: QFileDialog.FileMode = QFileDialog.FileMode.ExistingFile,
+    mode: FileMode,
+    chosen: Callable[[list[str]], object],
     filters: Sequence[str] = (),
+    *,
     accept: str = "",
     folder: str = "",
 ) -> QFileDialog:
-    """Ask for files or a folder to open.
+    """Ask for files or a folder.
 
     Args:
-        parent: The window in front of which the dialog opens.
+        parent: The dialog opens in front of this window.
         title: The dialog's title.
-        then: Takes the chosen paths, one of them unless the mode is `ExistingFiles`.
-        mode: Whether a file, several files or a folder is chosen.
-        filters: Name filters, such as `Chats (*.json)`.
-        accept: Text of the button; empty for the system's.
+        mode: Whether one file, several or a folder may be chosen.
+        chosen: Called with the paths, unless the person cancels.
+        filters: Name filters, such as `Text (*.txt)`.
+        accept: The text of the button; empty for the system's.
         folder: The folder where the dialog begins; empty for the home folder.
     """
     dialog = _dialog(parent, title, folder or str(Path.home()), filters, accept)
     dialog.setFileMode(mode)
-    if mode is QFileDialog.FileMode.ExistingFiles:
-        dialog.filesSelected.connect(lambda names: then([Path(name) for name in names]))
-    else:
-        dialog.fileSelected.connect(lambda name: then([Path(name)]))
+    dialog.filesSelected.connect(chosen)
     dialog.open()
     return dialog
 
@@ -42,26 +41,26 @@ def ask_to_save(
     parent: QWidget,
     title: str,
     name: str,
-    then: Callable[[Path], object],
+    filters: Sequence[str],
+    chosen: Callable[[str], object],
     *,
-    filters: Sequence[str] = (),
     accept: str = "",
 ) -> QFileDialog:
     """Ask where to save a file.
 
     Args:
-        parent: The window in front of which the dialog opens.
+        parent: The dialog opens in front of this window.
         title: The dialog's title.
-        name: The suggested file name; its ending is added to names without one, where there are filters.
-        then: Takes the chosen path.
-        filters: Name filters, such as `Markdown (*.md)`.
-        accept: Text of the button; empty for the system's.
+        name: The suggested name, with the ending of the first filter.
+        filters: Name filters, such as `CSV (*.csv)`; the selected one gives names without an ending its ending.
+        chosen: Called with the path, unless the person cancels.
+        accept: The text of the button; empty for the system's.
     """
     dialog = _dialog(parent, title, str(Path.home() / name), filters, accept)
     dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-    if filters:
-        dialog.setDefaultSuffix(Path(name).suffix[1:])
-    dialog.fileSelected.connect(lambda chosen: then(Path(chosen)))
+    dialog.setDefaultSuffix(Path(name).suffix)
+    dialog.filterSelected.connect(lambda kind: dialog.setDefaultSuffix(kind.rpartition("*.")[2].rstrip(")")))
+    dialog.fileSelected.connect(chosen)
     dialog.open()
     return dialog
 
@@ -69,8 +68,7 @@ def ask_to_save(
 def _dialog(parent: QWidget, title: str, place: str, filters: Sequence[str], accept: str) -> QFileDialog:
     dialog = QFileDialog(parent, title, place)
     dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-    if filters:
-        dialog.setNameFilters(list(filters))
+    dialog.setNameFilters(filters)
     if accept:
         dialog.setLabelText(QFileDialog.DialogLabel.Accept, accept)
     return dialog

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt
-from PySide6.QtWidgets import QApplication, QFileDialog, QLineEdit, QPlainTextEdit, QTextEdit
+from PySide6.QtWidgets import QApplication, QLineEdit, QPlainTextEdit, QTextEdit
 
 from rdchat.inference.api.requests import Mode, Role
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.order.chat_order import Place
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
-from rdchat.ui.look.file_dialogs import ask_to_open
+from rdchat.ui.look.file_dialogs import FileMode, ask_to_open
 from rdchat.ui.look.open_menu import OpenMenu
 from rdchat.ui.look.theme import LARGEST_TEXT, SMALLEST_TEXT, Theme
 
@@ -195,17 +195,12 @@ class Commands(QObject):
         """Ask for the folder where the dialog for models begins."""
         self._ask_for_folder("Choose the models folder", self._begin_in)
 
-    def _ask_for_folder(self, title: str, then: Callable[[Path], None]) -> None:
-        ask_to_open(
-            self._window,
-            title,
-            lambda chosen: then(chosen[0]),
-            mode=QFileDialog.FileMode.Directory,
-            folder=self.controller.preferences.settings.models_folder,
-        )
+    def _ask_for_folder(self, title: str, then: Callable[[list[str]], None]) -> None:
+        begin = self.controller.preferences.settings.models_folder
+        ask_to_open(self._window, title, FileMode.Directory, then, folder=begin)
 
-    def _load(self, folder: Path) -> None:
-        self._opened = str(folder)
+    def _load(self, chosen: list[str]) -> None:
+        self._opened = chosen[0]
         self.controller.model_slot.load(self._opened)
 
     def _remember_folder(self) -> None:
@@ -213,10 +208,10 @@ class Commands(QObject):
         opened, self._opened = self._opened, ""
         slot = self.controller.model_slot
         if opened and slot.info is not None and slot.chosen == opened:
-            self._begin_in(Path(opened).parent)
+            self._begin_in([str(Path(opened).parent)])
 
-    def _begin_in(self, folder: Path) -> None:
-        self._window.change(models_folder=str(folder))
+    def _begin_in(self, chosen: list[str]) -> None:
+        self._window.change(models_folder=chosen[0])
 
     # Windows
 

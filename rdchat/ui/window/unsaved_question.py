@@ -82,14 +82,14 @@ class UnsavedQuestion(QObject):
 
     def _choose_file(self) -> None:
         filters = ["Markdown (*.md)", "Plain text (*.txt)"]
-        dialog = ask_to_save(self._window, "Save the text", "Unsaved replies.md", self._save_elsewhere, filters=filters)
+        dialog = ask_to_save(self._window, "Save the text", "Unsaved replies.md", filters, self._save_elsewhere)
         dialog.rejected.connect(self._ask_again)
         dialog.finished.connect(self._forget)
         self._open = dialog
 
-    def _save_elsewhere(self, path: Path) -> None:
+    def _save_elsewhere(self, path: str) -> None:
         try:
-            self._unsaved.save_elsewhere(path)
+            self._unsaved.save_elsewhere(Path(path))
         except StorageError as error:
             self._ask(Notice(error.message, error.hint))
         else:

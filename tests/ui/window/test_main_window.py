@@ -310,7 +310,7 @@ def _choose_model(window: MainWindow, folder: Path) -> None:
     window.actions_.open_folder.trigger()
     dialog = window.findChild(QFileDialog)
     assert dialog is not None
-    dialog.fileSelected.emit(str(folder))
+    dialog.filesSelected.emit([str(folder)])
     dialog.close()
 
 
