@@ -77,7 +77,7 @@ class ImportExport(QObject):
         banner = Banner(
             self._theme,
             "Chats that an older version put aside can be read again",
-            "They come beside the chats you have.",
+            "They are added to your chats.",
         )
         banner.add_action(
             "Bring back", lambda: self._begin("Bringing chats back", lambda: self._desk.bring_back(paths))
@@ -146,7 +146,7 @@ class ImportExport(QObject):
     def _is_busy(self) -> bool:
         """Tell whether other work is running, and say so if a terminal command started it."""
         if self._desk.busy and not self._own:
-            self._say("rdchat is busy", "Something is imported, exported or backed up for the terminal at present.")
+            self._say("rdchat is busy", "A terminal command is importing, exporting or backing up at present.")
         return self._desk.busy
 
     def _begin(self, title: str, start: Callable[[], None]) -> None:
@@ -183,7 +183,7 @@ class ImportExport(QObject):
     @Slot(int)
     def _on_import_undone(self, chats: int) -> None:
         self._end()
-        self._banner("The import was undone", f"{counted(chats, 'chat')} taken away again.")
+        self._banner("The import was undone", f"{counted(chats, 'chat')} removed.")
 
     @Slot(BackupFacts)
     def _on_backed_up(self, facts: BackupFacts) -> None:
@@ -210,7 +210,7 @@ class ImportExport(QObject):
         undone = self._undoing
         self._end()
         if undone:
-            self._banner("The restore was undone", f"The backup's chats are kept as {kept.database}")
+            self._banner("The restore was undone", f"The chats of the backup are kept as {kept.database}")
         else:
             self._report_restore(kept)
 
@@ -236,7 +236,7 @@ class ImportExport(QObject):
 
     @Slot(Restored)
     def _report_restore(self, kept: Restored) -> None:
-        words = f"What was here before is kept as {kept.database}" if kept.database else ""
+        words = f"Your earlier chats are kept as {kept.database}" if kept.database else ""
         self._banner("The backup was restored", words, "Undo" if words else "", partial(self._undo_restore, kept))
 
     @Slot()

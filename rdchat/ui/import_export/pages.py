@@ -71,7 +71,7 @@ class ImportPage(Page):
         choose_folder: Callable[[], object],
         cancel: Callable[[], object],
     ) -> None:
-        words = "They come beside the chats you have, and one click undoes it."
+        words = "They are added to your chats, and one click undoes it."
         super().__init__(theme, "Import chats", words, escape=cancel)
         table = QWidget()
         grid = QGridLayout(table)
@@ -140,7 +140,7 @@ class RestorePage(Page):
     ) -> None:
         super().__init__(theme, "Restore this backup?", backup_words(facts), escape=cancel)
         what = "all chats and settings" if facts.settings else "all chats"
-        after = f"It takes the place of {what} you have now. These are kept in rdchat's folder, and you can undo this."
+        after = f"It replaces {what} you have now. These are kept in rdchat's folder, and you can undo this."
         self.add(ThemedLabel(theme, after, "muted", wraps=True))
         self.add_button("Cancel", cancel)
         self.add_button("Restore", restore, default=True)
@@ -168,7 +168,7 @@ def import_words(report: ImportReport) -> str:
     if report.without:
         parts.append(f"{counted(len(report.without), 'chat')} came without some parts.")
     if report.cancelled:
-        parts.append("You stopped it; the file under way was taken back.")
+        parts.append("You stopped it; the chats of the unfinished file were removed.")
     return " ".join(parts)
 
 

@@ -79,7 +79,7 @@ class ProgressPage(Page):
     def _cancel(self) -> None:
         self._button.setEnabled(False)
         self.bar.setMaximum(0)
-        self.words.setText("Taking back what was done…")
+        self.words.setText("Undoing what was done…")
         self._cancel_work()
 
 

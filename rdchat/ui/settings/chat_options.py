@@ -44,7 +44,7 @@ class ChatOptions(QWidget):
         self.form = SamplingForm(theme)
         self.source = ThemedLabel(theme, "", "muted", -1)
         self.defaults = push_button(
-            "Use defaults", "Take system prompt and sampling from the preferences again", self._use_defaults
+            "Use defaults", "Use the system prompt and the sampling of the preferences", self._use_defaults
         )
         column(
             ThemedLabel(theme, "System prompt", bold=True),

@@ -54,7 +54,7 @@ class PlaceBar(QWidget):
     def __init__(self, theme: Theme, show_place: Callable[[Place], object]) -> None:
         super().__init__()
         self._theme, self._show_place = theme, show_place
-        self.archive = self._button(Place.ARCHIVE, "Chats put aside")
+        self.archive = self._button(Place.ARCHIVE, "Archived chats")
         self.bin = self._button(Place.BIN, "Deleted chats, kept for 30 days")
         buttons = row(self.archive, self.bin, None, spacing=TIGHT, margins=(SMALL, TIGHT, SMALL, TIGHT))
         column(Separator(theme), buttons, within=self, spacing=0)
