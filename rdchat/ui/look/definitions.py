@@ -25,9 +25,7 @@ LENGTHS = (
 )
 POSITIONS = "Of the rounds that offered a token at this place in the draft, the share that accepted it."
 
-TOKENS_WRITTEN = (
-    "Tokens of the reply, with the first and a final end token, without those that a stop string cut off."
-)
+TOKENS_WRITTEN = "Tokens of the reply, with the first and a final end token, without those that a stop string cut off."
 CONTEXT = "Tokens in the model's context: the prompt's, and the reply's so far."
 PEAK_MEMORY = "The most memory MLX held during the reply."
 

@@ -2,6 +2,7 @@
 
 from base64 import b64decode, b64encode
 from dataclasses import replace
+from functools import cached_property
 
 from PySide6.QtCore import QByteArray, Qt
 from PySide6.QtGui import QCloseEvent, QResizeEvent
@@ -55,7 +56,6 @@ class MainWindow(QMainWindow):
         super().__init__()
         self._controller, self._theme = controller, theme
         self._opened_by_hand: QWidget | None = None  # the side that is shown although the window is too narrow for it
-        self._preferences: Preferences | None = None
         self.windows = SideWindows(controller, theme, self, sources or ModelSources())
         self._unsaved = UnsavedQuestion(controller.unsaved, self)
         self.setObjectName("main")
@@ -86,16 +86,14 @@ class MainWindow(QMainWindow):
         self._show_title()
         self.conversation.composer.setFocus()
 
-    @property
+    @cached_property
     def preferences(self) -> Preferences:
         """The preferences window, built when it is first needed."""
-        if self._preferences is None:
-            controller = self._controller
-            self._preferences = Preferences(controller.preferences, controller.model_slot, self._theme, self)
-            self._preferences.choose_model_requested.connect(self.commands.choose_model)
-            self._preferences.choose_models_folder_requested.connect(self.commands.choose_models_folder)
-            self._preferences.token_requested.connect(lambda: self.windows.ask_for_token(self.preferences))
-        return self._preferences
+        preferences = Preferences(self._controller.preferences, self._controller.model_slot, self._theme, self)
+        preferences.choose_model_requested.connect(self.commands.choose_model)
+        preferences.choose_models_folder_requested.connect(self.commands.choose_models_folder)
+        preferences.token_requested.connect(lambda: self.windows.ask_for_token(self.preferences))
+        return preferences
 
     def bring_to_front(self) -> None:
         """Show the window over others, as a second start of the app requests."""

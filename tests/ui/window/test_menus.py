@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QComboBox, QLin
 from pytestqt.qtbot import QtBot
 
 import rdchat
+from rdchat.chat.listing import ChatRow
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
@@ -50,6 +51,22 @@ def test_rename_from_the_menu_edits_in_place(qtbot: QtBot, chat: Chat, window: M
     qtbot.keyClick(editor, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: window.windowTitle() == "New title")
     assert window.focusWidget() is window.sidebar.list
+
+
+def test_the_chat_menu_and_the_context_menu_of_a_chat_have_the_same_actions(chat: Chat, window: MainWindow) -> None:
+    stored = chat.store.create_conversation("Bread")
+    chat.start()
+    for archived in (False, True):
+        chat.controller.desk.order.set_archived(stored, archived=archived)
+        chat.controller.desk.open_conversation(stored.id)
+        row = ChatRow(chat.store.conversation(stored.id))
+        offered = [action.text() for action in window.sidebar.row_actions.menu_for(row).actions() if action.text()]
+        names = ("rename", "pin", "move", "duplicate", "archive", "delete")
+        actions = [getattr(window.actions_, name) for name in names]
+        assert [action.text().replace(" chat", "") for action in actions] == offered
+        assert all(action.isEnabled() for action in actions)
+    chat.controller.desk.new_chat()
+    assert not any(action.isEnabled() for action in actions)
 
 
 def test_menu_roles_and_keys(window: MainWindow) -> None:
