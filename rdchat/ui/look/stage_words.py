@@ -7,7 +7,7 @@ _WORDS: dict[str, str] = {
     Spent.PROMPT: "The chat is put into the model's format and read, until the first token is known.",
     Spent.DRAFT: "Drafting tokens for the model to verify: preparing the draft, and waiting for the device to draft.",
     Spent.TOGETHER: (
-        "The device drafts and calls the model in one step, with one wait for both. Exact times separate the two."
+        "The device drafts and calls the model in one step, and is waited for once. Exact times separate the two."
     ),
     Spent.TARGET: (
         "The device computes the model: the forward pass and the choice of the next token. In plain decoding the next "
