@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 LINE_LIMIT = 4000  # characters in one block of plain text or code: Qt lays a block out as a whole
-_OPENABLE = re.compile(r"(?:https?://|mailto:)\S", re.IGNORECASE)
 # QTextDocument uses the first four for its own structure; a lone surrogate is no character at all
 _UNSAFE = re.compile("[\0\ufdd0\ufdd1\ufffc\u2029\ud800-\udfff]")
 
@@ -88,11 +87,6 @@ class Block:
     language: str = ""
     rows: tuple[tuple[Cell, ...], ...] = ()
     alignments: tuple[str, ...] = ()
-
-
-def is_openable(address: str) -> bool:
-    """Whether a click may open the address: web and mail addresses only, never `javascript:` or `file:`."""
-    return _OPENABLE.match(address) is not None
 
 
 def safe_text(text: str) -> str:

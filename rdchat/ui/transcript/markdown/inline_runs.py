@@ -7,7 +7,8 @@ from operator import attrgetter
 
 from markdown_it.token import Token
 
-from rdchat.ui.transcript.markdown.blocks import Run, is_openable
+from rdchat.ui.look.opening import is_openable
+from rdchat.ui.transcript.markdown.blocks import Run
 from rdchat.ui.transcript.markdown.footnotes import with_marks
 from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS
 from rdchat.ui.transcript.markdown.maths.source import LONGEST

@@ -16,12 +16,12 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QWidget
 
 from rdchat.ui.look.copied_text import without_controls
-from rdchat.ui.look.other_programs import open_address
+from rdchat.ui.look.opening import is_openable, open_address
 from rdchat.ui.look.plain_text import OfflineBrowser
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.copying.excerpt import cut_out
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
-from rdchat.ui.transcript.markdown.blocks import Block, is_openable, safe_text
+from rdchat.ui.transcript.markdown.blocks import Block, safe_text
 from rdchat.ui.transcript.markdown.code_header import CodeHeaders
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter, LexerLibrary
 from rdchat.ui.transcript.markdown.code_saving import ask_and_save

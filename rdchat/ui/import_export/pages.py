@@ -1,4 +1,4 @@
-"""The pages of the sheet: what to export, what to import, what came of it, and what a backup has."""
+"""The pages of the sheet: export, import, the report of an import, restore, and messages."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -9,11 +9,12 @@ from PySide6.QtWidgets import QCheckBox, QGridLayout, QRadioButton, QWidget
 
 from rdchat.chat.backup.backup_file import BackupFacts
 from rdchat.chat.transfer.reports import ImportReport
+from rdchat.ui.import_export.sheet import Page
 from rdchat.ui.look.formatting import counted, file_size
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import row
 from rdchat.ui.look.plain_text import OfflineBrowser
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
-from rdchat.ui.transfer.sheet import Page
 
 _SOURCES = (
     ("ChatGPT", "The file conversations.json, or the zip archive it comes in"),
@@ -26,20 +27,20 @@ _LIST_HEIGHT = 180
 
 
 class ExportPage(Page):
-    """Asks in which form a chat or all of them are to be exported.
+    """Asks for the format of an export.
 
     Args:
         theme: The appearance to follow.
-        title: Of the chat; None for all chats.
-        go_on: Called with the kind (`json`, `markdown` or `folder`) and whether details are wanted.
-        cancel: Called where nothing is wanted.
+        title: The chat's title; None for all chats.
+        go_on: Takes the kind (`json`, `markdown` or `folder`), and whether to include details.
+        cancel: Closes the page.
     """
 
     def __init__(
         self, theme: Theme, title: str | None, go_on: Callable[[str, bool], object], cancel: Callable[[], object]
     ) -> None:
         short = title if title is None or len(title) <= 40 else f"{title[:39]}…"
-        super().__init__(theme, "Export all chats" if short is None else f"Export “{short}”")
+        super().__init__(theme, "Export all chats" if short is None else f"Export “{short}”", escape=cancel)
         self._go_on, self._all = go_on, title is None
         words = "Markdown, a folder with one file for each chat" if self._all else "Markdown, for reading"
         self.markdown = QRadioButton(words)
@@ -47,12 +48,9 @@ class ExportPage(Page):
         self.json = QRadioButton("JSON, complete: rdchat can import it again")
         self.markdown.setChecked(True)
         self.markdown.toggled.connect(self.details.setEnabled)
-        self.add_gap()
-        self.add(self.markdown)
+        self.add(self.markdown, gap=SMALL)
         inset = QWidget()
-        grid = QGridLayout(inset)
-        grid.setContentsMargins(MEDIUM + SMALL, 0, 0, 0)
-        grid.addWidget(self.details)
+        row(self.details, within=inset, margins=(MEDIUM + SMALL, 0, 0, 0))
         self.add(inset)
         self.add(self.json)
         self.add_button("Cancel", cancel)
@@ -64,7 +62,7 @@ class ExportPage(Page):
 
 
 class ImportPage(Page):
-    """Says what can be imported, and asks for it."""
+    """Lists what can be imported, and asks for files or a folder."""
 
     def __init__(
         self,
@@ -73,18 +71,17 @@ class ImportPage(Page):
         choose_folder: Callable[[], object],
         cancel: Callable[[], object],
     ) -> None:
-        super().__init__(theme, "Import chats", "They come beside the chats you have, and one click undoes it.")
+        words = "They are added to your chats, and one click undoes it."
+        super().__init__(theme, "Import chats", words, escape=cancel)
         table = QWidget()
         grid = QGridLayout(table)
         grid.setContentsMargins(0, SMALL, 0, 0)
         grid.setHorizontalSpacing(MEDIUM)
         grid.setVerticalSpacing(SMALL)
         grid.setColumnStretch(1, 1)
-        for row, (name, words) in enumerate(_SOURCES):
-            grid.addWidget(ThemedLabel(theme, name, bold=True), row, 0, Qt.AlignmentFlag.AlignTop)
-            about = ThemedLabel(theme, words)
-            about.setWordWrap(True)
-            grid.addWidget(about, row, 1)
+        for line, (name, about) in enumerate(_SOURCES):
+            grid.addWidget(ThemedLabel(theme, name, bold=True), line, 0, Qt.AlignmentFlag.AlignTop)
+            grid.addWidget(ThemedLabel(theme, about, wraps=True), line, 1)
         self.add(table)
         self.add_button("Choose folder…", choose_folder, left=True)
         self.add_button("Cancel", cancel)
@@ -92,16 +89,15 @@ class ImportPage(Page):
 
 
 class ReportPage(Page):
-    """What came of an import."""
+    """Reports an import, and offers to undo it."""
 
     def __init__(
         self, theme: Theme, report: ImportReport, undo: Callable[[], object], done: Callable[[], object]
     ) -> None:
-        super().__init__(theme, import_title(report), import_words(report))
+        super().__init__(theme, import_title(report), import_words(report), escape=done)
         self._theme = theme
         if report.not_taken or report.without:
-            self.add_gap()
-            self.add(self._list(report))
+            self.add(self._list(report), gap=SMALL)
         if report.chats:
             self.add_button("Undo import", undo, left=True)
         self.add_button("Done", done, default=True)
@@ -129,41 +125,36 @@ class ReportPage(Page):
 
 
 class MessagePage(Page):
-    """Something that happened, or went wrong."""
+    """Says that something failed."""
 
     def __init__(self, theme: Theme, title: str, text: str, done: Callable[[], object]) -> None:
-        super().__init__(theme, title.rstrip("."), text)
+        super().__init__(theme, title.rstrip("."), text, escape=done)
         self.add_button("OK", done, default=True)
 
 
 class RestorePage(Page):
-    """Asks whether a backup is to take the place of what is here."""
+    """Asks whether a backup replaces the present chats."""
 
     def __init__(
         self, theme: Theme, facts: BackupFacts, restore: Callable[[], object], cancel: Callable[[], object]
     ) -> None:
-        super().__init__(theme, "Restore this backup?", backup_words(facts))
+        super().__init__(theme, "Restore this backup?", backup_words(facts), escape=cancel)
         what = "all chats and settings" if facts.settings else "all chats"
-        after = ThemedLabel(
-            theme,
-            f"It takes the place of {what} you have now. These are kept in rdchat's folder, and you can undo this.",
-            "muted",
-        )
-        after.setWordWrap(True)
-        self.add(after)
+        after = f"It replaces {what} you have now. These are kept in rdchat's folder, and you can undo this."
+        self.add(ThemedLabel(theme, after, "muted", wraps=True))
         self.add_button("Cancel", cancel)
         self.add_button("Restore", restore, default=True)
 
 
 def import_title(report: ImportReport) -> str:
-    """Return what came of an import in a few words."""
+    """Return the result of an import in a few words."""
     if report.chats:
         return f"{counted(len(report.chats), 'chat')} imported"
     return "Nothing was imported" if not report.already_here else "Nothing new to import"
 
 
 def import_words(report: ImportReport) -> str:
-    """Return more of it."""
+    """Return the result of an import in sentences."""
     *others, last = dict.fromkeys(file.source for file in report.files if file.chats) or [""]
     sources = f"{', '.join(others)} and {last}" if others else last
     parts = []
@@ -177,7 +168,7 @@ def import_words(report: ImportReport) -> str:
     if report.without:
         parts.append(f"{counted(len(report.without), 'chat')} came without some parts.")
     if report.cancelled:
-        parts.append("You stopped it; the file under way was taken back.")
+        parts.append("You stopped it; the chats of the unfinished file were removed.")
     return " ".join(parts)
 
 

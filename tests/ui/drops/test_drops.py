@@ -9,9 +9,9 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.drops.file_drops import FileDrops
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.window.main_window import MainWindow
-from rdchat.ui.window.model_drops import ModelDrops
 from tests.chat.attachments.documents import docx, pdf
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine, app, desk, hub, machine, models_window, no_keychain, this_machine_only
@@ -38,7 +38,7 @@ def let_go(window: QWidget, data: QMimeData) -> None:
     QApplication.sendEvent(window, QDropEvent(PLACE, HOW[0], data, HOW[1], HOW[2]))
 
 
-def drag(qtbot: QtBot, window: QWidget, drops: ModelDrops, *paths: Path) -> QMimeData:
+def drag(qtbot: QtBot, window: QWidget, drops: FileDrops, *paths: Path) -> QMimeData:
     """Drag files over a window and wait until they were looked at."""
     data = mime(*paths)
     with qtbot.waitSignal(drops._dragged.seen):

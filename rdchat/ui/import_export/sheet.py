@@ -1,129 +1,111 @@
-"""The sheet that exports, imports and backups are done in: one page at a time, as high as that page."""
+"""The sheet for exports, imports and backups. It shows one page at a time and is as high as that page."""
 
 from collections.abc import Callable
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from rdchat.chat.transfer.reports import Progress
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.theme import LARGE, MEDIUM, Theme
 
 _WIDTH = 440
 _STEPS = 1000
-_WAIT_MS = 400  # what is done sooner shows no progress
+_WAIT_MS = 400  # work that ends sooner shows no progress
 
 
 class Page(QWidget):
-    """A title, words below it, widgets, and a row of buttons.
+    """A title, a text, widgets, and a row of buttons.
 
     Args:
         theme: The appearance to follow.
-        title: What it is about, or a question.
-        text: Words below.
+        title: The subject, or a question.
+        text: Shown below the title.
+        escape: What Escape does.
     """
 
-    def __init__(self, theme: Theme, title: str, text: str = "") -> None:
+    def __init__(self, theme: Theme, title: str, text: str = "", *, escape: Callable[[], object]) -> None:
         super().__init__()
-        self.title, self.text = title, text
+        self.title, self.text, self.escape = title, text, escape
         self.setFixedWidth(_WIDTH)
-        head = ThemedLabel(theme, title, points_more=2, bold=True)
-        head.setWordWrap(True)
-        self._body = QVBoxLayout()
-        self._body.setSpacing(SMALL)
-        self._row = QHBoxLayout()
-        self._row.setSpacing(SMALL)
-        self._row.addStretch()
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(SMALL)
-        layout.addWidget(head)
+        self._body = column()
+        self._buttons = row(None)
+        head = [ThemedLabel(theme, title, points_more=2, bold=True, wraps=True)]
         if text:
-            words = ThemedLabel(theme, text, "muted")
-            words.setWordWrap(True)
-            words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-            layout.addWidget(words)
-        layout.addLayout(self._body)
-        layout.addSpacing(MEDIUM)
-        layout.addLayout(self._row)
+            head.append(ThemedLabel(theme, text, "muted", wraps=True, selectable=True))
+        column(*head, self._body, MEDIUM, self._buttons, within=self)
 
-    def add(self, widget: QWidget) -> None:
-        """Add a widget below those that are there."""
+    def add(self, widget: QWidget, *, gap: int = 0) -> None:
+        """Add a widget below the others, with some more space above it."""
+        self._body.addSpacing(gap)
         self._body.addWidget(widget)
-
-    def add_gap(self) -> None:
-        self._body.addSpacing(SMALL)
 
     def add_button(
         self, text: str, act: Callable[[], object], *, default: bool = False, left: bool = False
     ) -> QPushButton:
-        """Add a button, at the right of those that are there or at the left end of the row."""
+        """Add a button to the right of the others, or at the left end of the row."""
         button = QPushButton(text)
         button.setAutoDefault(default)
         button.setDefault(default)
         button.clicked.connect(lambda _checked: act())
-        if left:
-            self._row.insertWidget(0, button)
-        else:
-            self._row.addWidget(button)
+        self._buttons.insertWidget(0 if left else self._buttons.count(), button)
         return button
 
 
 class ProgressPage(Page):
-    """Where long work stands, and a way to stop it."""
+    """Shows the progress of work, which can be cancelled."""
 
     def __init__(self, theme: Theme, title: str, cancel: Callable[[], object]) -> None:
-        super().__init__(theme, title)
+        super().__init__(theme, title, escape=self._cancel)
+        self._cancel_work = cancel
         self.words = ElidedLabel(theme, "Beginning…", "muted")
         self.bar = QProgressBar(textVisible=False, maximum=0)
         self.bar.setAccessibleName(title)
         self.add(self.bar)
         self.add(self.words)
-        self._cancel = self.add_button("Cancel", cancel)
-
-    def show_cancelling(self) -> None:
-        """Show that it is being stopped."""
-        self._cancel.setEnabled(False)
-        self.bar.setMaximum(0)
-        self.words.setText("Taking back what was done…")
+        self._button = self.add_button("Cancel", self._cancel)
 
     def show_progress(self, progress: Progress) -> None:
-        """Show how far it is."""
-        if not self._cancel.isEnabled():
+        """Show how far the work is."""
+        if not self._button.isEnabled():
             return
         self.words.setText(f"{progress.words}…")
         known = progress.fraction is not None
         self.bar.setMaximum(_STEPS if known else 0)
         self.bar.setValue(round((progress.fraction or 0.0) * _STEPS))
 
+    def _cancel(self) -> None:
+        self._button.setEnabled(False)
+        self.bar.setMaximum(0)
+        self.words.setText("Undoing what was done…")
+        self._cancel_work()
+
 
 class Sheet(QDialog):
-    """Shows one page; Escape does what its Cancel would.
+    """Shows one page.
 
     Args:
-        parent: The window that it belongs to.
+        parent: The window of the sheet.
     """
-
-    escaped = Signal()
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent, Qt.WindowType.Sheet)
         self.setObjectName("transfer")
         self.setModal(True)
         self.page: Page | None = None
-        self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(LARGE, LARGE, LARGE, LARGE)
+        self._layout = column(within=self, margins=LARGE)
         self._layout.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)
         self._later = QTimer(self, singleShot=True, interval=_WAIT_MS)
         self._later.timeout.connect(self.open)
 
     def show_page(self, page: Page, *, later: bool = False) -> None:
-        """Show a page in the place of the last one.
+        """Show a page in place of the last one.
 
         Args:
             page: The page.
-            later: Whether a sheet that is not open waits a moment, as the page may not be needed.
+            later: Whether a closed sheet waits a moment before it opens, since the work may end sooner.
         """
         if self.page is not None:
             self._layout.removeWidget(self.page)
@@ -142,15 +124,16 @@ class Sheet(QDialog):
             self.open()
 
     def finish(self) -> None:
-        """Close the sheet, or never open it."""
+        """Close the sheet, or do not open it at all."""
         self._later.stop()
         self.hide()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape:
-            self.escaped.emit()
+            self.reject()
         else:
             super().keyPressEvent(event)
 
     def reject(self) -> None:
-        self.escaped.emit()
+        if self.page is not None:
+            self.page.escape()

@@ -21,10 +21,10 @@ from rdchat.inference.api.requests import Role
 from rdchat.services.transfer.remote_requests import RemoteRequests
 from rdchat.services.transfer.transfer_desk import TransferDesk
 from rdchat.ui.conversation.banner import Banner
+from rdchat.ui.import_export.import_export import ImportExport
+from rdchat.ui.import_export.pages import ExportPage, ImportPage, MessagePage, ReportPage, RestorePage
+from rdchat.ui.import_export.sheet import ProgressPage, Sheet
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.transfer.pages import ExportPage, ImportPage, MessagePage, ReportPage, RestorePage
-from rdchat.ui.transfer.sheet import ProgressPage, Sheet
-from rdchat.ui.transfer.transfers import Transfers
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
 from tests.ui.conftest import Chat
@@ -35,7 +35,7 @@ WAIT_MS = 20_000
 class Menu:
     """The window's menu with what it opens."""
 
-    def __init__(self, qtbot: QtBot, window: MainWindow, transfers: Transfers, desk: TransferDesk) -> None:
+    def __init__(self, qtbot: QtBot, window: MainWindow, transfers: ImportExport, desk: TransferDesk) -> None:
         self.qtbot, self.window, self.transfers, self.desk = qtbot, window, transfers, desk
         self.actions = window.actions_
 
@@ -83,7 +83,7 @@ def menu(qtbot: QtBot, chat: Chat, window: MainWindow, theme: Theme, tmp_path: P
     chat.store.add_message(bread.id, None, Role.USER, "How?")
     chat.controller.desk.open_latest()
     desk = TransferDesk(chat.controller, chat.store, tmp_path / "settings.json")
-    transfers = Transfers(window, chat.controller, desk, RemoteRequests(desk), theme)
+    transfers = ImportExport(window, chat.controller, desk, RemoteRequests(desk), theme)
     yield Menu(qtbot, window, transfers, desk)
     desk.close()
     transfers.sheet.finish()
@@ -244,7 +244,7 @@ def test_what_the_terminal_imports_is_told_with_an_undo(menu: Menu, chat: Chat, 
     later = chat.store.create_conversation("From there")
     chat.controller.desk.refresh()
     report = ImportReport((FileReport("a.json", "rdchat", (later.id,), 1),))
-    menu.transfers._tell_imported(report)
+    menu.transfers._report_import(report)
     menu.wait_for_banner("1 chat imported from the terminal")
     menu.undo()
     menu.wait_for_banner("The import was undone")
