@@ -1,21 +1,222 @@
-"""A finished reply's own statistics: a line beside its buttons, and all of them in a small window over it."""
+"""Statistics of a finished reply: in words, as a line beside its buttons, and in full in a popup."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from PySide6.QtCore import QPoint, QSize, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QSizePolicy, QVBoxLayout, QWidget
 
-from rdchat.chat.conversation import Message
+from rdchat.chat.conversation import Drafting, Message
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Mode
+from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 from rdchat.ui.speed.section import FigureRow
-from rdchat.ui.transcript.reply_facts import facts, summary
 
+_NAMED = {Mode.SPECULATIVE, Mode.DRAFTER}  # prompt lookup is its own name
+_LAST_PART = "of the last part"
+_POSITIONS_SHOWN = 4
+_NAME_SHOWN = 24  # characters; the definition has all of it
 _BETWEEN = " · "
 _WIDTH = 280
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A figure with its name and its definition."""
+
+    name: str
+    value: str
+    definition: str
+
+
+def summary(message: Message) -> list[str]:
+    """Return what is to be said in one line, the most telling first; what was not measured is left out."""
+    statistics = message.statistics
+    edited = "edited" if message.edited else ""
+    if statistics is None:
+        return [edited] if edited else []
+    drafting = message.drafting
+    said = [
+        edited,
+        _mode_words(drafting) if drafting else "",
+        _with_unit(formatting.rate(statistics.decode_tps), "tokens/s"),
+        formatting.ratio(statistics.speedup) if statistics.speedup and statistics.rounds else "",
+        _with_unit(formatting.decimal(statistics.tokens_per_target_call), "per call"),
+        _with_unit(formatting.percent(statistics.acceptance_rate), "accepted"),
+        formatting.counted(statistics.rounds, "round") if statistics.rounds else "",
+        f"first token {formatting.duration(statistics.ttft_ms)}" if statistics.ttft_ms else "",
+        f"prefill {formatting.duration(statistics.prefill_ms)}" if statistics.prefill_ms else "",
+        _kept(statistics),
+        f"drafter {drafter_name(drafting)}" if drafting and drafting.mode in _NAMED else "",
+        _LAST_PART if drafting and drafting.last_part else "",
+    ]
+    return [part for part in said if part]
+
+
+def facts(message: Message) -> list[Fact]:
+    """Return all that was kept of a reply."""
+    statistics = message.statistics
+    if statistics is None:
+        return _making(message)
+    return [
+        *_making(message),
+        *_how(message.drafting),
+        *_speed(statistics),
+        *_drafts(statistics),
+        *_rounds(statistics),
+        *_sizes(statistics),
+    ]
+
+
+def drafter_name(drafting: Drafting) -> str:
+    """Return a folder's own name, or what else the drafter is called; of several, all names."""
+    sources = drafting.drafter.split(", ") if drafting.mode is Mode.AUTO else [drafting.drafter]
+    return ", ".join(Path(source).name for source in sources) or formatting.NONE
+
+
+def _making(message: Message) -> list[Fact]:
+    """Say what the reply was asked for with, and whether the person changed it since."""
+    if message.edited:
+        return [Fact("Text", "Edited by you", definitions.EDITED)]
+    made_with = message.made_with
+    if made_with is None or message.statistics is None:
+        return []
+    found = []
+    if made_with.sampling is not None:
+        found.append(Fact("Temperature", f"{made_with.sampling.temperature:g}", definitions.TEMPERATURE))
+    if made_with.once and made_with.system_prompt is not None:
+        words = " ".join(made_with.system_prompt.split()) or "None"
+        short = words if len(words) <= _NAME_SHOWN else f"{words[: _NAME_SHOWN - 1].rstrip()}…"
+        found.append(Fact("System prompt", short, f"Of this reply alone: {made_with.system_prompt.strip() or 'none.'}"))
+    return found
+
+
+def _how(drafting: Drafting | None) -> list[Fact]:
+    if drafting is None:
+        return []
+    reason = f" {drafting.reason}" if drafting.reason else ""
+    found = [Fact("Drafting", _mode_words(drafting), f"The drafting mode that ran.{reason}")]
+    if drafting.drafter:
+        name = drafter_name(drafting)
+        short = name if len(name) <= _NAME_SHOWN else f"{name[: _NAME_SHOWN - 1].rstrip(' ,')}…"
+        found.append(Fact("Drafter", short, f"What proposed the tokens: {drafting.drafter}"))
+    if drafting.last_part:
+        told = "The reply was continued: all figures are those of the part that was written last."
+        found.append(Fact("Figures", _LAST_PART, told))
+    return found
+
+
+def _speed(statistics: Statistics) -> list[Fact]:
+    prefill = formatting.rate(statistics.prefill_tps)
+    return [
+        Fact(
+            "Speed",
+            _with_unit(formatting.rate(statistics.decode_tps), "tokens/s") or formatting.NONE,
+            definitions.SPEED,
+        ),
+        *_baseline(statistics),
+        Fact("Time to first token", formatting.duration(statistics.ttft_ms), definitions.TTFT),
+        Fact(
+            "Prefill",
+            formatting.duration(statistics.prefill_ms)
+            + ("" if prefill == formatting.NONE else f", {prefill} tokens/s"),
+            "Reading the prompt; tokens kept from the turn before do not count.",
+        ),
+        Fact("Decode", formatting.duration(statistics.decode_ms), definitions.DECODE_TIME),
+    ]
+
+
+def _baseline(statistics: Statistics) -> list[Fact]:
+    if not statistics.speedup:
+        return []
+    plain = Fact("Plain decoding", f"{formatting.rate(statistics.plain_tps)} tokens/s", definitions.PLAIN)
+    if not statistics.rounds:  # it was decoded plainly itself, and later than that was measured
+        return [plain]
+    return [plain, Fact("Ratio to plain decoding", formatting.ratio(statistics.speedup), definitions.RATIO)]
+
+
+def _drafts(statistics: Statistics) -> list[Fact]:
+    if not statistics.rounds:
+        return []
+    accepted = f"{formatting.percent(statistics.acceptance_rate)}, {statistics.accepted:,} of {statistics.drafted:,}"
+    return [
+        Fact("Tokens per call", formatting.decimal(statistics.tokens_per_target_call), definitions.TOKENS_PER_CALL),
+        Fact("Accepted", accepted if statistics.drafted else formatting.NONE, definitions.ACCEPTANCE),
+        *_positions(statistics),
+        *_lengths(statistics),
+    ]
+
+
+def _positions(statistics: Statistics) -> list[Fact]:
+    """Show as many of the shares as there is room for; the definition has them all."""
+    shares = [f"{share * 100:.0f}" for share in statistics.acceptance_by_position]
+    if not shares:
+        return []
+    more = "…" if len(shares) > _POSITIONS_SHOWN else ""
+    told = f"{definitions.POSITIONS} From the first place on: {', '.join(shares)}."
+    return [Fact("Accepted by position, %", ", ".join(shares[:_POSITIONS_SHOWN]) + more, told)]
+
+
+def _lengths(statistics: Statistics) -> list[Fact]:
+    """Show the mean; the definition has the number of rounds of each length."""
+    if not statistics.accepted_lengths:
+        return []
+    rounds = ", ".join(str(number) for number in statistics.accepted_lengths)
+    told = f"{definitions.LENGTHS} Shown is the mean. Rounds that accepted none, 1 and so on: {rounds}."
+    return [Fact("Accepted length", formatting.decimal(statistics.accepted / statistics.rounds), told)]
+
+
+def _rounds(statistics: Statistics) -> list[Fact]:
+    rounds, calls = statistics.rounds, statistics.target_calls
+    if not rounds:
+        return []
+    found = [Fact("Rounds", formatting.count(rounds), definitions.ROUNDS)]
+    if statistics.verified_nodes:
+        nodes = formatting.decimal(statistics.verified_nodes / rounds)
+        found.append(Fact("Verified nodes per round", nodes, definitions.NODES))
+    if statistics.dropped_drafts:
+        found.append(Fact("Dropped drafts", formatting.count(statistics.dropped_drafts), definitions.DROPPED_DRAFTS))
+    if statistics.host_syncs and calls:
+        syncs = formatting.decimal(statistics.host_syncs / calls)
+        found.append(Fact("Host syncs per round", syncs, definitions.HOST_SYNCS))
+    return found
+
+
+def _sizes(statistics: Statistics) -> list[Fact]:
+    prompt = formatting.count(statistics.prompt_tokens)
+    kept = f", {statistics.cached_prompt_tokens:,} kept" if statistics.cached_prompt_tokens else ""
+    found = [
+        Fact("Tokens written", formatting.count(statistics.generated_tokens), definitions.TOKENS_WRITTEN),
+        Fact("Prompt tokens", f"{prompt}{kept}", "Tokens of the conversation; kept ones were in the cache already."),
+    ]
+    if statistics.context_tokens:
+        found.append(Fact("Context", formatting.counted(statistics.context_tokens, "token"), definitions.CONTEXT))
+    if statistics.peak_memory_bytes:
+        found.append(Fact("Peak memory", formatting.memory(statistics.peak_memory_bytes), definitions.PEAK_MEMORY))
+    return found
+
+
+def _mode_words(drafting: Drafting) -> str:
+    if drafting.mode is Mode.OFF:
+        return "Drafting off"
+    kind = drafting.kind if drafting.mode is Mode.DRAFTER else None
+    return f"{drafting.mode.words}, {kind.words}" if kind else drafting.mode.words
+
+
+def _kept(statistics: Statistics) -> str:
+    """Say how much of the prompt was not read again: after an edit, all that stands before it."""
+    kept, prompt = statistics.cached_prompt_tokens, statistics.prompt_tokens
+    return f"{kept:,} of {prompt:,} prompt tokens kept" if kept else ""
+
+
+def _with_unit(figure: str, unit: str) -> str:
+    return "" if figure == formatting.NONE else f"{figure} {unit}"
 
 
 class FactsLine(QWidget):

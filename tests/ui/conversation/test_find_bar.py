@@ -163,19 +163,19 @@ def test_the_words_of_a_summary_are_marked_in_its_card_and_gone_through(
     assert [each.cursor.selectedText() for each in mark.summary.extraSelections()] == ["rye", "rye"]  # type: ignore[attr-defined]
     view = window.conversation.transcript
     assert view.rect().contains(mark.summary.mapTo(view, mark.summary.rect().center()))
-    assert mark.current == 0
+    assert mark.summary.marks.current == 0
     bar.next.click()
-    assert mark.current == 1
+    assert mark.summary.marks.current == 1
     bar.previous.click()
-    assert mark.current == 0
+    assert mark.summary.marks.current == 0
     _type(qtbot, window, "step")
     qtbot.waitUntil(lambda: bar.count.text().endswith(" of 78"))
     view.show_hit(cut.id, last=True)  # from the word of the summary to that of the message above it
-    assert mark.current == 1
+    assert mark.summary.marks.current == 1
     assert view.step_hit(-1)
-    assert mark.current == 0
+    assert mark.summary.marks.current == 0
     assert view.step_hit(-1)
-    assert mark.current == -1
+    assert mark.summary.marks.current == -1
     assert _current(_widget(window, "step 5")) == [0]
     bar.close_bar()
     assert not mark.summary.extraSelections()

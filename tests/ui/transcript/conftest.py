@@ -106,4 +106,4 @@ def button(parent: QWidget, name: str) -> QAbstractButton:
 
 
 def scroll_bar(view: TranscriptView) -> QScrollBar:
-    return view.findChild(QScrollArea).verticalScrollBar()
+    return view.verticalScrollBar()

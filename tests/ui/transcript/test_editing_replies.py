@@ -11,7 +11,7 @@ from rdchat.chat.conversation import Drafting, Message, MessageStatus
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.transcript.reply_facts import facts, summary
+from rdchat.ui.transcript.reply_details import facts, summary
 from tests.ui.transcript.conftest import button, dialogue, edited_text, person, reply, scroll_bar, widget_of
 
 Show = Callable[[Sequence[Message]], TranscriptView]

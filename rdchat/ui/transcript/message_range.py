@@ -1,19 +1,18 @@
-"""Which messages have widgets: a window that slides over a conversation of any length."""
+"""The range of messages that have widgets, which moves along a conversation of any length."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-FIRST = 2  # messages shown at once when a conversation opens; the view asks for more where they leave it empty
-AROUND = 16  # and where it opens in its midst: more than a screen of them on either side
-OPENED = 60  # and as soon as those are drawn
-_GROWTH = 2
-STEP = 10
+FIRST = 2  # messages shown at first at the end or the start; the view asks for more until they fill it
+AROUND = 16  # messages shown at first around another place: more than a screen on either side
+OPENED = 60  # messages shown once those are drawn
+STEP = 4  # messages more when the reader comes near the first or last one
 MOST = 150
 
 
 @dataclass(slots=True)
-class MessageWindow:
-    """Places `start` to `end` of the `total` messages are shown."""
+class MessageRange:
+    """Messages `start` to `end` of `total` are shown."""
 
     start: int = 0
     end: int = 0
@@ -24,25 +23,27 @@ class MessageWindow:
         self.start = max(0, total - FIRST)
 
     def show_around(self, place: int) -> None:
-        """Show a message and some on either side of it; nothing changes where it is shown already."""
+        """Show a message and those around it; nothing changes if it is shown already."""
         if not self.start <= place < self.end:
             self.start = max(0, min(place - AROUND // 2, self.total - AROUND))
-            self.end = min(self.total, self.start + AROUND)
+            self.end = min(self.total, self.start + (AROUND if place else FIRST))
 
     def grow(self) -> bool:
-        """Show a few messages more above, up to `OPENED`; whether that changed anything."""
-        if self.start == 0 or self.end - self.start >= OPENED:
-            return False
-        self.start = max(0, self.start - _GROWTH, self.end - OPENED)
-        return True
+        """Show a few messages more on either side, up to `OPENED`; return whether that changed anything."""
+        room = OPENED - (self.end - self.start)
+        before = self.start, self.end
+        if room > 0:
+            self.end = min(self.total, self.end + min(FIRST, room))
+            self.start = max(0, self.start - FIRST, self.end - OPENED)
+        return (self.start, self.end) != before
 
     def keep(self, total: int, kept: Sequence[int], *, at_end: bool) -> None:
-        """Take a new number of messages, and show few that were not shown before: each takes milliseconds to make.
+        """Take a new number of messages, and show few new ones: each takes milliseconds to make.
 
         Args:
             total: The new number.
             kept: Places, in the new conversation, of messages that are shown already; one at least.
-            at_end: The end is to be shown; otherwise those messages stay.
+            at_end: Whether to show the end; otherwise those messages stay.
         """
         self.total, last = total, max(kept) + 1
         if at_end and total - last > AROUND:
@@ -55,7 +56,7 @@ class MessageWindow:
         return self.end == self.total
 
     def add(self) -> bool:
-        """Count one message more at the end; whether it is inside the window."""
+        """Count one message more at the end; return whether it is shown."""
         inside = self.at_end
         self.total += 1
         if inside:
@@ -65,7 +66,7 @@ class MessageWindow:
         return inside
 
     def slide_up(self) -> bool:
-        """Show older messages; whether there were any."""
+        """Show older messages; return whether there were any."""
         if self.start == 0:
             return False
         self.start = max(0, self.start - STEP)
@@ -73,7 +74,7 @@ class MessageWindow:
         return True
 
     def slide_down(self) -> bool:
-        """Show newer messages; whether there were any."""
+        """Show newer messages; return whether there were any."""
         if self.at_end:
             return False
         self.end = min(self.total, self.end + STEP)
