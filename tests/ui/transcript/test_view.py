@@ -254,7 +254,7 @@ def test_what_was_asked_for_anew_comes_into_view(qtbot: QtBot, show: Show, name:
     getattr(view, name).connect(lambda *_: view.set_messages([*messages[:34], person(99, "Another way")]))
     scroll_bar(view).setValue(widget_of(view, 35).y())
     if name == "edit_submitted":
-        widget_of(view, 35).edit_submitted.emit(35, "Another way")
+        view.edit_submitted.emit(35, "Another way")
     else:
         button(widget_of(view, 36), "Regenerate reply").click()
     wait_until_drawn(qtbot, view)

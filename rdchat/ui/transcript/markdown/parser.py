@@ -15,7 +15,6 @@ from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
 from rdchat.ui.transcript.markdown.footnotes import enable_footnotes
 from rdchat.ui.transcript.markdown.inline_runs import formula_run, inline_runs, merged
 from rdchat.ui.transcript.markdown.maths.source import enable_maths
-from rdchat.ui.transcript.markdown.paragraph_parts import PartReader
 
 FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`\n]*(?:\n|$))|~{3,})[ \t]*([^\n]*)(?:\n|$)")
 _TASK = re.compile(r"\[([ xX])\] +")
@@ -25,6 +24,10 @@ _BULLETS = "•◦▪"
 _MOST_COLUMNS, _MOST_CELLS = 40, 800  # beyond these, a table is shown row by row: Qt needs seconds to lay it out
 PLAIN = re.compile(r"(?:(?!https?:)[^\\`*_~\[\]!<>&$])+", re.IGNORECASE)  # a paragraph that is only text
 _BREAK = re.compile(r" *\n[ \t]*")
+_NOTE_MARK = re.compile(r"\[\^[^\]\s]{1,40}\]")
+# what may open something that a later line closes; an underscore between letters opens nothing
+_OPENING = re.compile(r"[*`\[$]|~~|(?<!\w)_|_(?!\w)")
+_MATHS_ESCAPES = ("\\(", "\\[")
 
 
 def code_line(line: str, code: int, language: str, first: bool) -> list[Block]:
@@ -73,8 +76,11 @@ class Parser(Protocol):
             source: Whole lines, and maybe the start of one more.
             first_code: Number of the first code block in it.
             references: Link definitions from pieces before it; not changed.
-            number: Where the piece starts inside a list, the number of the item it starts with.
+            number: If the piece starts inside a list, the number of the item it starts with.
         """
+
+    def is_closed(self, lines: str) -> bool:
+        """Return whether some lines of a paragraph leave nothing open that a later line could close."""
 
 
 class _AnyLink(MarkdownIt):
@@ -95,10 +101,6 @@ class MarkdownParser:
         enable_maths(markdown)
         return markdown
 
-    @cached_property
-    def _part_reader(self) -> PartReader:
-        return PartReader(self._tokens)
-
     def _tokens(self, content: str, env: dict[str, Any]) -> list[Token]:
         tokens: list[Token] = []
         self._markdown.inline.parse(content, self._markdown, env, tokens)
@@ -108,10 +110,7 @@ class MarkdownParser:
         tokens: list[Token] = []
         env: dict[str, Any] = {"references": dict(references)}
         self._markdown.block.parse(source, self._markdown, env, tokens)
-        parts = self._part_reader
-        walk = _Walk(
-            lambda content: self._runs(content, env), lambda content: parts.cut(content, env), first_code, number
-        )
+        walk = _Walk(lambda content: self._runs(content, env), first_code, number)
         walk.walk(tokens)
         walk.parsed.references = env["references"]
         return walk.parsed
@@ -122,6 +121,16 @@ class MarkdownParser:
         if PLAIN.fullmatch(content):
             return (Run(_BREAK.sub("\n", content)),)
         return inline_runs(self._tokens(content, env))
+
+    def is_closed(self, lines: str) -> bool:
+        if lines.endswith("\\\n") or lines.count("[") > _BRACKET_LIMIT:
+            return False
+        for token in self._tokens(lines.strip(), {"references": {}}):
+            if token.type == "text" and _OPENING.search(_NOTE_MARK.sub("", token.content)):
+                return False
+            if token.type == "text_special" and token.markup in _MATHS_ESCAPES:
+                return False
+        return True
 
 
 def _deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
@@ -155,19 +164,16 @@ class PlainParser:
             offset += len(line) + 1
         return parsed
 
+    def is_closed(self, lines: str) -> bool:
+        return True
+
 
 class _Walk:
     """One pass over markdown-it's block tokens."""
 
-    def __init__(
-        self,
-        runs: Callable[[str], tuple[Run, ...]],
-        parts: Callable[[str], tuple[list[tuple[Run, ...]], str]],
-        first_code: int,
-        number: int | None,
-    ) -> None:
+    def __init__(self, runs: Callable[[str], tuple[Run, ...]], first_code: int, number: int | None) -> None:
         self.parsed = Parsed(codes=first_code)
-        self._runs, self._parts = runs, parts
+        self._runs = runs
         self._number = number
         self._nesting = ""  # `l` for each open list, `q` for each open quote
         self._note = False
@@ -289,16 +295,11 @@ class _Walk:
         if self._heading:
             self._add(Block(Kind.HEADING, self._runs(content), level=self._heading))
             return
-        parts, rest = self._parts(content)
-        for place, part in enumerate(parts):
-            self._add(Block(Kind.TEXT, part, tight=place > 0 or self._tight, joined=place > 0))
-        joined = bool(parts)
-        if len(rest) <= _INLINE_LIMIT:
-            if rest or not parts:
-                self._add(Block(Kind.TEXT, self._runs(rest), tight=joined or self._tight, joined=joined))
+        if len(content) <= _INLINE_LIMIT:
+            self._add(Block(Kind.TEXT, self._runs(content), tight=self._tight))
             return
-        for place, piece in enumerate(pieces(rest)):
-            self._add(Block(Kind.TEXT, (Run(piece),), tight=place > 0 or joined or self._tight, joined=joined))
+        for place, piece in enumerate(pieces(content)):
+            self._add(Block(Kind.TEXT, (Run(piece),), tight=place > 0 or self._tight))
 
     def _code(self, token: Token) -> None:
         number = self.parsed.codes
