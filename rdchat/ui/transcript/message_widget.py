@@ -11,10 +11,10 @@ from rdchat.chat.search_words import WordMatcher
 from rdchat.inference.api.requests import Role
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
-from rdchat.ui.transcript.copying.clipboard import CopyForm, TextCopy, copy_blocks
-from rdchat.ui.transcript.copying.markdown_text import as_markdown
 from rdchat.ui.transcript.cut_mark import CutMark
+from rdchat.ui.transcript.markdown.clipboard import CopyForm, TextCopy, copy_blocks
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.markdown.markdown_text import as_markdown
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_actions import MessageActions
@@ -151,9 +151,7 @@ class MessageWidget(QWidget):
 
     def open_editor(self, text: str) -> MessageEditor:
         """Show an editor of this text in the message's place, and return it."""
-        editor = self._editor = MessageEditor(
-            text, self.area.theme, self, of_reply=self.message.role is Role.ASSISTANT
-        )
+        editor = self._editor = MessageEditor(text, self.area.theme, self, of_reply=self.message.role is Role.ASSISTANT)
         editor.submitted.connect(self._submit)
         editor.cancelled.connect(self._close_editor)
         editor.height_changed.connect(self.area.height_changed)
@@ -257,7 +255,7 @@ class MessageWidget(QWidget):
 
     def _open_menu(self, place: QPoint) -> None:
         menu = QMenu(self)
-        self._fill_menu(menu)
+        self.fill_menu(menu)
         _pop_up(menu, place)
 
     def _show_menu(self, event: QContextMenuEvent) -> None:
@@ -269,10 +267,11 @@ class MessageWidget(QWidget):
             quote = lambda: self.area.quote_requested.emit(as_markdown(self.body.selected_blocks()))  # noqa: E731
             menu.addAction(self.tr("Quote selection"), quote)
         menu.addSeparator()
-        self._fill_menu(menu)
+        self.fill_menu(menu)
         _pop_up(menu, event.globalPos())
 
-    def _fill_menu(self, menu: QMenu) -> None:
+    def fill_menu(self, menu: QMenu) -> None:
+        """Add what can be done with the message."""
         menu.addAction(self.tr("Copy message"), self.copy).setEnabled(bool(self.written_text))
         forms = menu.addMenu(self.tr("Copy message as"))
         forms.setEnabled(bool(self.written_text))

@@ -63,7 +63,7 @@ class SearchHits:
         widget.unfold(body)
         self._column.place()
         rect = body.marks.go_to(own)
-        body.sideways.bring_into_view(rect)
+        body.scrolling.bring_into_view(rect)
         self._column.bring_into_view(widget, rect.translated(body.mapTo(widget, QPoint(0, 0))))
 
 

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from PySide6.QtCore import QCoreApplication, QSize, Qt, Signal
+from PySide6.QtCore import QCoreApplication, QSize, Signal
 from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
@@ -24,22 +24,22 @@ def early_end(message: Message) -> tuple[str, Remedy]:
     """Return why a reply ended early, and what to do; an empty text if it ended by itself or is being written."""
     begun = bool(message.text.strip())
     remedy = Remedy.CONTINUE if begun else Remedy.TRY_AGAIN
-    if message.status is MessageStatus.FAILED:
-        return message.error or _tr("The reply failed."), Remedy.TRY_AGAIN
-    if message.status is MessageStatus.INTERRUPTED:
-        if begun:
-            return _tr("Interrupted: rdchat closed while this was being written."), remedy
-        return _tr("Interrupted: rdchat closed before this began."), remedy
-    if message.status is not MessageStatus.STREAMING:
-        match message.finish_reason:
-            case FinishReason.CANCELLED:
-                return _tr("Stopped."), remedy
-            case FinishReason.LENGTH:
-                return _tr("Stopped at the limit of tokens for one reply."), remedy
-            case FinishReason.CONTEXT_FULL:
-                text = _tr("The model's context is full. Leave out the oldest messages, summarise them, or start anew.")
-                return text, Remedy.NOTHING
-    return "", Remedy.NOTHING
+    match message.status, message.finish_reason:
+        case MessageStatus.FAILED, _:
+            text, remedy = message.error or _tr("The reply failed."), Remedy.TRY_AGAIN
+        case MessageStatus.INTERRUPTED, _:
+            text = _tr("Interrupted: rdchat closed while this was being written.")
+            text = text if begun else _tr("Interrupted: rdchat closed before this began.")
+        case MessageStatus.COMPLETE, FinishReason.CANCELLED:
+            text = _tr("Stopped.")
+        case MessageStatus.COMPLETE, FinishReason.LENGTH:
+            text = _tr("Stopped at the limit of tokens for one reply.")
+        case MessageStatus.COMPLETE, FinishReason.CONTEXT_FULL:
+            text = _tr("The model's context is full. Leave out the oldest messages, summarise them, or start anew.")
+            remedy = Remedy.NOTHING
+        case _:
+            text, remedy = "", Remedy.NOTHING
+    return text, remedy
 
 
 class StatusLine(QWidget):

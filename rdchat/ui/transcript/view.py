@@ -16,7 +16,7 @@ from rdchat.inference.api.requests import Role
 from rdchat.services.text.unsent_memory import UnsentMemory
 from rdchat.ui.look.buttons import JumpButton
 from rdchat.ui.look.theme import MEDIUM, Theme
-from rdchat.ui.transcript.copying.markdown_text import as_markdown
+from rdchat.ui.transcript.markdown.markdown_text import as_markdown
 from rdchat.ui.transcript.markdown.text_body import Work
 from rdchat.ui.transcript.message_column import MessageColumn
 from rdchat.ui.transcript.reply_message import ReplyMessage

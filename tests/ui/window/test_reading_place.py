@@ -1,5 +1,3 @@
-from PySide6.QtWidgets import QScrollArea
-
 from rdchat.inference.api.requests import Role
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat

@@ -123,9 +123,7 @@ def columns_of(block: Block) -> int:
     return len(text.expandtabs(4))
 
 
-def common_length(one: str, other: str) -> int:
-    """Return how many characters two texts begin with in common."""
-    shorter = min(len(one), len(other))
-    if one[:shorter] == other[:shorter]:
-        return shorter
-    return next(place for place in range(shorter) if one[place] != other[place])
+def formulas_of(block: Block) -> list[Run]:
+    """Return the formulas of a block, those in a table's cells too."""
+    cells = (cell for row in block.rows for cell in row)
+    return [run for runs in (block.runs, *cells) for run in runs if run.maths]

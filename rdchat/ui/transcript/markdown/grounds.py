@@ -6,9 +6,8 @@ from PySide6.QtGui import QPainter, QTextDocument
 from rdchat.ui.look.theme import RADIUS, SMALL, Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
+from rdchat.ui.transcript.markdown.horizontal_scrolling import BAR_HEIGHT, WidePart
 from rdchat.ui.transcript.markdown.metrics import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
-from rdchat.ui.transcript.markdown.sideways.bar import BAR_HEIGHT
-from rdchat.ui.transcript.markdown.sideways.wide_parts import WidePart
 
 _MOST_BARS = 40  # of nested quotes
 _BAR_BELOW_TEXT = 4  # so that it does not touch the letters
@@ -35,18 +34,20 @@ class Grounds:
     def _paint_bars(self, painter: QPainter, area: QRectF, width: int) -> None:
         painter.setBrush(self._theme.colors.border)
         blocks = self._writer.blocks()
-        for index in self._writer.decorated:
+        for index, each in enumerate(blocks):
+            if each.kind is Kind.TABLE or not (each.quotes or each.kind is Kind.RULE):
+                continue
             block = self._writer.text_block(index)
             rect = self._document.documentLayout().blockBoundingRect(block)
             look = block.blockFormat()
             if not rect.adjusted(0, -look.topMargin() - CODE_PAD, width, 0).intersects(area):
                 continue
             above = blocks[index - 1].quotes if index else 0
-            for depth, left in enumerate(self._bars(blocks[index])):
+            for depth, left in enumerate(self._bars(each)):
                 top = rect.top() - (look.topMargin() + CODE_PAD / 2 if depth < above else 0)  # no gap between bars
                 bar = QRectF(left, top, 3, rect.bottom() - top)
                 painter.drawRoundedRect(bar, 1.5, 1.5)
-            if blocks[index].kind is Kind.RULE:
+            if each.kind is Kind.RULE:
                 painter.drawRect(QRectF(look.leftMargin(), rect.center().y(), width - look.leftMargin(), 1))
 
     def _bars(self, block: Block) -> list[int]:

@@ -8,9 +8,8 @@ from operator import attrgetter
 from markdown_it.token import Token
 
 from rdchat.ui.transcript.markdown.blocks import Run, is_openable
-from rdchat.ui.transcript.markdown.footnotes import with_marks
-from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS
-from rdchat.ui.transcript.markdown.maths.source import LONGEST
+from rdchat.ui.transcript.markdown.formulas import FORMULAS
+from rdchat.ui.transcript.markdown.syntax import LONGEST, with_marks
 
 _look = attrgetter(*(field.name for field in fields(Run) if field.name != "text"))
 _BARE_ADDRESS = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]*]", re.IGNORECASE)

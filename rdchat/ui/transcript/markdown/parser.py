@@ -12,9 +12,8 @@ from markdown_it.token import Token
 from PySide6.QtCore import QCoreApplication
 
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
-from rdchat.ui.transcript.markdown.footnotes import enable_footnotes
 from rdchat.ui.transcript.markdown.inline_runs import formula_run, inline_runs, merged
-from rdchat.ui.transcript.markdown.maths.source import enable_maths
+from rdchat.ui.transcript.markdown.syntax import NOTE_MARK, enable_footnotes, enable_maths
 
 FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`\n]*(?:\n|$))|~{3,})[ \t]*([^\n]*)(?:\n|$)")
 _TASK = re.compile(r"\[([ xX])\] +")
@@ -24,7 +23,6 @@ _BULLETS = "•◦▪"
 _MOST_COLUMNS, _MOST_CELLS = 40, 800  # beyond these, a table is shown row by row: Qt needs seconds to lay it out
 PLAIN = re.compile(r"(?:(?!https?:)[^\\`*_~\[\]!<>&$])+", re.IGNORECASE)  # a paragraph that is only text
 _BREAK = re.compile(r" *\n[ \t]*")
-_NOTE_MARK = re.compile(r"\[\^[^\]\s]{1,40}\]")
 # what may open something that a later line closes; an underscore between letters opens nothing
 _OPENING = re.compile(r"[*`\[$]|~~|(?<!\w)_|_(?!\w)")
 _MATHS_ESCAPES = ("\\(", "\\[")
@@ -126,7 +124,7 @@ class MarkdownParser:
         if lines.endswith("\\\n") or lines.count("[") > _BRACKET_LIMIT:
             return False
         for token in self._tokens(lines.strip(), {"references": {}}):
-            if token.type == "text" and _OPENING.search(_NOTE_MARK.sub("", token.content)):
+            if token.type == "text" and _OPENING.search(NOTE_MARK.sub("", token.content)):
                 return False
             if token.type == "text_special" and token.markup in _MATHS_ESCAPES:
                 return False

@@ -19,18 +19,18 @@ from rdchat.ui.look.copied_text import without_controls
 from rdchat.ui.look.other_programs import open_address
 from rdchat.ui.look.plain_text import OfflineBrowser
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.transcript.copying.excerpt import cut_out
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, is_openable, safe_text
 from rdchat.ui.transcript.markdown.code_header import CodeHeaders
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter, LexerLibrary
 from rdchat.ui.transcript.markdown.code_saving import ask_and_save
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
+from rdchat.ui.transcript.markdown.excerpt import cut_out
+from rdchat.ui.transcript.markdown.formulas import OBJECT, FormulaObject, source_of
 from rdchat.ui.transcript.markdown.grounds import Grounds
 from rdchat.ui.transcript.markdown.hit_marks import HitMarks
-from rdchat.ui.transcript.markdown.maths.formula_object import OBJECT, FormulaObject, source_of
+from rdchat.ui.transcript.markdown.horizontal_scrolling import HorizontalScrolling
 from rdchat.ui.transcript.markdown.parser import Parser
-from rdchat.ui.transcript.markdown.sideways.wide_parts import Sideways
 
 FIRST_SHOWN, SHOWN_MORE = 60_000, 200_000  # characters
 _LINE_FEED = 25  # characters that one counts for: Qt lays out every line, even where it is empty
@@ -80,7 +80,7 @@ class TextBody(OfflineBrowser):
         self._headers.copy_requested.connect(lambda number: self._headers.copy(number, self._code(number)))
         self._headers.save_requested.connect(self._save_code)
         self._headers.wrap_requested.connect(self._wrap_code)
-        self.sideways = Sideways(self, theme)
+        self.scrolling = HorizontalScrolling(self, theme)
         self._formulas = FormulaObject(self.document(), self)
         self._highlighter = CodeHighlighter(self.document(), library)
         self.marks = HitMarks(self, theme)
@@ -163,14 +163,10 @@ class TextBody(OfflineBrowser):
             self._highlighter.add(span.language, self._writer.text_block(span.first), lines)
 
     def _finish(self, deadline: float) -> Work:
-        """Show the formulas that are drawn by now, those in view first, and colour code."""
+        """Show the formulas that have been drawn by now, and colour code."""
         left = self._colour(deadline)
         if not self._writer.waits_for_formulas:
             return left
-        seen = self.viewport().visibleRegion().boundingRect()
-        if not seen.isEmpty():
-            first, last = (self.cursorForPosition(place).position() for place in (seen.topLeft(), seen.bottomRight()))
-            self._writer.hurry_formulas(first, last)
         shown, failed = self._writer.draw_formulas()
         if shown is not None:
             self._natural = None
@@ -237,13 +233,13 @@ class TextBody(OfflineBrowser):
         painter = QPainter(self.viewport())
         self._grounds.paint(painter, QRectF(event.rect()), self.viewport().width())
         painter.end()
-        self.sideways.paint(event, super().paintEvent)
+        self.scrolling.paint(event, super().paintEvent)
 
     def _place_headers(self, first: int = 0) -> None:
         """Place what lies over code blocks and below what is wide; what ends before the block `first` is in place."""
         width = self.viewport().width()
         self._headers.place(first, width)
-        self.sideways.place(self._grounds.wide_parts(width, first), first)
+        self.scrolling.place(self._grounds.wide_parts(width, first), first)
 
     # --- the person's hands
 
@@ -303,26 +299,26 @@ class TextBody(OfflineBrowser):
 
     def _report_caret(self) -> None:
         if self.hasFocus():
-            self.caret_moved.emit(self.sideways.reveal(self.textCursor()))
+            self.caret_moved.emit(self.scrolling.reveal(self.textCursor()))
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         self.menu_requested.emit(event)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
-        if not self.sideways.wheel(event):
+        if not self.scrolling.wheel(event):
             event.ignore()  # the transcript scrolls, not the message
 
     def viewportEvent(self, event: QEvent) -> bool:
         """Take what the pointer does where the text is drawn, though part of it may be scrolled sideways."""
         if isinstance(event, QMouseEvent):
             if event.type() is QEvent.Type.MouseMove and event.buttons():
-                self.sideways.drag(event.position())
+                self.scrolling.drag(event.position())
             place = event.position().toPoint()
         elif isinstance(event, QHelpEvent):
             place = event.pos()
         else:
             return super().viewportEvent(event)
-        with self.sideways.shifted(self.sideways.offset_at(place)):
+        with self.scrolling.shifted(self.scrolling.offset_at(place)):
             return super().viewportEvent(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:

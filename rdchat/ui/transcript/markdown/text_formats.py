@@ -18,7 +18,7 @@ from rdchat.chat.formulas.formula import UNITS
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run
-from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS
+from rdchat.ui.transcript.markdown.formulas import FORMULAS
 from rdchat.ui.transcript.markdown.metrics import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
 
 _HEADING_SIZES = (1.5, 1.28, 1.12, 1.0, 1.0, 1.0)

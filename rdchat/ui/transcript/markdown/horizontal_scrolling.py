@@ -1,48 +1,100 @@
-"""Parts of a document that are wider than the column, each of which scrolls sideways by itself.
+"""Scrolls the parts of a document that are wider than the column, each by itself.
 
 The document lays them out at their full width. What scrolls is where they are drawn, and what a place under the
-pointer means: Qt's text edit is told of a horizontal offset while it draws or hears of one of them.
+pointer means: Qt's text edit gets a horizontal offset while it draws one of them or handles an event there.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from PySide6.QtCore import QPoint, QPointF, QRect
-from PySide6.QtGui import QPaintEvent, QTextCursor, QWheelEvent
-from PySide6.QtWidgets import QTextEdit
+from PySide6.QtCore import QPoint, QPointF, QRect, QRectF, Qt
+from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QTextCursor, QWheelEvent
+from PySide6.QtWidgets import QAbstractSlider, QTextEdit, QWidget
 
 from rdchat.ui.look.theme import SMALL, Theme
-from rdchat.ui.transcript.markdown.sideways.bar import BAR_HEIGHT, SidewaysBar
 
+BAR_HEIGHT = 10
+_SHORTEST = 28  # of the thumb
+_STEP = 40  # of an arrow key
 _MOST = 100  # parts with a bar of their own; those beyond it are cut off at the edge, and can be copied
 _MARGIN = 24  # what stays visible on either side of a word that is gone to
 
 
+class ScrollBar(QAbstractSlider):
+    """A thin scroll bar. Its value is by how many pixels the content is moved to the left."""
+
+    def __init__(self, name: str, theme: Theme, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._held: float | None = None  # where in the thumb the pointer holds it
+        self.setOrientation(Qt.Orientation.Horizontal)
+        self.setSingleStep(_STEP)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setCursor(Qt.CursorShape.ArrowCursor)
+        self.setAccessibleName(name)
+        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
+
+    def show_part(self, shown: int, whole: int) -> None:
+        """Show how many pixels of how many are seen."""
+        self.setPageStep(max(1, shown))
+        self.setRange(0, max(0, whole - shown))
+
+    def _thumb(self) -> QRectF:
+        whole = self.pageStep() + self.maximum()
+        length = max(_SHORTEST, self.width() * self.pageStep() / whole)
+        start = (self.width() - length) * self.value() / max(1, self.maximum())
+        return QRectF(start, 2, length, self.height() - 4)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() is not Qt.MouseButton.LeftButton:
+            event.ignore()
+            return
+        thumb, x = self._thumb(), event.position().x()
+        self._held = x - thumb.left() if thumb.left() <= x <= thumb.right() else thumb.width() / 2
+        self._drag(x)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        if self._held is not None:
+            self._drag(event.position().x())
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        self._held = None
+
+    def _drag(self, x: float) -> None:
+        room = self.width() - self._thumb().width()
+        if room > 0 and self._held is not None:
+            self.setValue(round((x - self._held) / room * self.maximum()))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        colors = self._theme.colors
+        color = QColor(colors.accent if self.hasFocus() else colors.muted)
+        color.setAlpha(255 if self.hasFocus() else 200 if self.underMouse() or self._held is not None else 110)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(color)
+        radius = (self.height() - 4) / 2
+        painter.drawRoundedRect(self._thumb(), radius, radius)
+
+
 @dataclass(frozen=True, slots=True)
 class WidePart:
-    """A part of the document.
+    """A part of the document."""
 
-    Attributes:
-        name: What its bar is called.
-        area: Where it is drawn, in the viewport.
-        width: How wide it is.
-        bar: The top of its bar, in the viewport.
-    """
-
-    name: str
-    area: QRect
+    name: str  # of its bar
+    area: QRect  # where it is drawn, in the viewport
     width: int
-    bar: int
+    bar: int  # the top of its bar, in the viewport
 
 
-class Sideways:
-    """Scrolls the wide parts of one text edit, which are known by the place of their first block."""
+class HorizontalScrolling:
+    """Scrolls the wide parts of one text edit; each is known by its first block."""
 
     def __init__(self, edit: QTextEdit, theme: Theme) -> None:
         self._edit, self._theme = edit, theme
         self._parts: dict[int, WidePart] = {}
-        self._bars: dict[int, SidewaysBar] = {}
+        self._bars: dict[int, ScrollBar] = {}
         self._shifting = False
         edit.horizontalScrollBar().rangeChanged.connect(self._stay)
         edit.selectionChanged.connect(self._draw_shifted)
@@ -64,8 +116,8 @@ class Sideways:
             area = part.area
             bar.setGeometry(area.left() + SMALL, part.bar, area.width() - 2 * SMALL, BAR_HEIGHT)
 
-    def _make(self, key: int, part: WidePart) -> SidewaysBar:
-        bar = self._bars[key] = SidewaysBar(part.name, self._theme, self._edit.viewport())
+    def _make(self, key: int, part: WidePart) -> ScrollBar:
+        bar = self._bars[key] = ScrollBar(part.name, self._theme, self._edit.viewport())
         bar.valueChanged.connect(lambda: self._redraw(key))
         bar.show()
         return bar
