@@ -16,7 +16,7 @@ from rdchat.inference.api.requests import Role
 from rdchat.services.text.unsent_memory import UnsentMemory
 from rdchat.ui.look.theme import LARGE, SMALL, TEXT_WIDTH, Theme
 from rdchat.ui.transcript.markdown.text_body import TextBody
-from rdchat.ui.transcript.message_range import MOST, STEP, MessageRange
+from rdchat.ui.transcript.message_range import AROUND, MOST, STEP, MessageRange
 from rdchat.ui.transcript.message_widget import MessageArea, MessageWidget
 from rdchat.ui.transcript.person_message import PersonMessage
 from rdchat.ui.transcript.reply_message import ReplyMessage
@@ -95,13 +95,23 @@ class MessageColumn(MessageArea):
             widget = self.widgets[message.id]
             if widget.message is not message:
                 widget.show_message(message)
-            widget.show_cut(message.context_cut if message is cut else None, self.messages.cut_place + 1)
+            widget.show_cut(message.context_cut if cut and cut.id == message.id else None, self.messages.cut_place + 1)
             widget.set_last(message is messages[-1])
             if above:
                 QWidget.setTabOrder(above, widget)
             above = widget
         self.place()
         return True
+
+    def show_around(self, place: int, most: int = AROUND) -> bool:
+        """Show a message, by its place in the conversation, and those around it; return False if it cannot be read."""
+        before, self.follows = self.follows, False
+        self.range.show_around(place, most)
+        self._slides = True  # it is not known yet where the reader will be
+        shown = self.show_range()
+        self._slides = False
+        self.follows = before and not shown
+        return shown
 
     def _make_widget(self, message: Message) -> MessageWidget:
         widget = (PersonMessage if message.role is Role.USER else ReplyMessage)(message, self)

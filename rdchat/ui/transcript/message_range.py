@@ -22,11 +22,11 @@ class MessageRange:
         self.total = self.end = total
         self.start = max(0, total - FIRST)
 
-    def show_around(self, place: int) -> None:
-        """Show a message and those around it; nothing changes if it is shown already."""
+    def show_around(self, place: int, most: int = AROUND) -> None:
+        """Show a message and up to `most` with those around it; nothing changes if it is shown already."""
         if not self.start <= place < self.end:
-            self.start = max(0, min(place - AROUND // 2, self.total - AROUND))
-            self.end = min(self.total, self.start + (AROUND if place else FIRST))
+            self.start = max(0, min(place - most // 2, self.total - most))
+            self.end = min(self.total, self.start + most)
 
     def grow(self) -> bool:
         """Show a few messages more on either side, up to `OPENED`; return whether that changed anything."""

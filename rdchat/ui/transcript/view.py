@@ -19,6 +19,7 @@ from rdchat.ui.look.theme import MEDIUM, Theme
 from rdchat.ui.transcript.markdown.markdown_text import as_markdown
 from rdchat.ui.transcript.markdown.text_body import Work
 from rdchat.ui.transcript.message_column import MessageColumn
+from rdchat.ui.transcript.message_range import FIRST
 from rdchat.ui.transcript.reply_message import ReplyMessage
 from rdchat.ui.transcript.search_hits import SearchHits
 
@@ -76,9 +77,7 @@ class TranscriptView(MessageColumn):
         self._fill()
 
     def _return_to(self, place: ReadingPlace) -> None:
-        self.follows = False
-        self.range.show_around(self.messages.place_of(place.message_id) or 0)
-        if not self.show_range():
+        if not self.show_around(self.messages.place_of(place.message_id) or 0):
             self.scroll_to_end()
             return
         widget = self.widgets[place.message_id]
@@ -164,9 +163,7 @@ class TranscriptView(MessageColumn):
             self._fill()
 
     def scroll_to_start(self) -> None:
-        self.follows = False
-        self.range.show_around(0)
-        if self.show_range():
+        if self.show_around(0, FIRST):
             self.verticalScrollBar().setValue(0)
             self._fill()
 
@@ -208,9 +205,7 @@ class TranscriptView(MessageColumn):
         if place is None:
             return
         self._hits.leave()
-        self.follows = False
-        self.range.show_around(place)
-        if self.show_range():
+        if self.show_around(place):
             self._hits.enter(message_id, last=last)
             self._draw_first()
 

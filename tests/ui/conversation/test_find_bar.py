@@ -42,6 +42,11 @@ def _widget(window: MainWindow, text: str) -> MessageWidget:
     return next(each for each in found if each.isVisible())
 
 
+def _cut_mark(window: MainWindow) -> CutMark:
+    (mark,) = [each for each in window.conversation.transcript.findChildren(CutMark) if each.isVisible()]
+    return mark
+
+
 def _current(widget: MessageWidget) -> list[int]:
     return [number for number, (body, own) in enumerate(widget.hits) if body.marks.current == own]
 
@@ -158,7 +163,7 @@ def test_the_words_of_a_summary_are_marked_in_its_card_and_gone_through(
     chat.controller.desk.open_conversation(chat_id)
     _type(qtbot, window, "rye")
     assert bar.count.text() == "1 of 1"
-    (mark,) = [each for each in window.conversation.transcript.findChildren(CutMark) if each.isVisible()]
+    mark = _cut_mark(window)
     assert mark.summary is not None
     assert [each.cursor.selectedText() for each in mark.summary.extraSelections()] == ["rye", "rye"]  # type: ignore[attr-defined]
     view = window.conversation.transcript
@@ -171,6 +176,8 @@ def test_the_words_of_a_summary_are_marked_in_its_card_and_gone_through(
     _type(qtbot, window, "step")
     qtbot.waitUntil(lambda: bar.count.text().endswith(" of 78"))
     view.show_hit(cut.id, last=True)  # from the word of the summary to that of the message above it
+    mark = _cut_mark(window)
+    assert mark.summary is not None
     assert mark.summary.marks.current == 1
     assert view.step_hit(-1)
     assert mark.summary.marks.current == 0

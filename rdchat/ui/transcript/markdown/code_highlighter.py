@@ -12,6 +12,7 @@ from pygments.util import ClassNotFound
 from PySide6.QtGui import QColor, QTextBlock, QTextCharFormat, QTextDocument, QTextLayout
 
 from rdchat.ui.look.theme import SyntaxColors
+from rdchat.work.job import Job
 from rdchat.work.serial_thread import SerialThread
 
 COMMON = ("python", "bash", "javascript", "typescript", "json", "html", "css", "c", "cpp", "java", "rust", "go",
@@ -46,31 +47,19 @@ class LexerLibrary:
     """Lexers by language name. Importing one takes up to 34 ms, so a thread of its own does it."""
 
     def __init__(self) -> None:
-        self._lexers: dict[str, Lexer | None] = {}
-        self._asked: set[str] = set()
+        self._jobs: dict[str, Job[Lexer | None]] = {}
         self._thread = SerialThread("lexers")
 
-    def preload(self, languages: tuple[str, ...] = COMMON) -> None:
-        """Import lexers in the background."""
-        wanted = [language for language in languages if language not in self._asked]
-        self._asked.update(wanted)
-        if wanted:
-            self._thread.do(lambda _job: self._load(wanted))
+    def preload(self) -> None:
+        """Import common lexers in the background."""
+        for language in COMMON:
+            self.find(language)
 
-    def is_ready(self, language: str) -> bool:
-        """Whether `lexer` knows the answer; asks for the lexer where it does not."""
-        if language in self._lexers:
-            return True
-        self.preload((language,))
-        return False
-
-    def lexer(self, language: str) -> Lexer | None:
-        """Return the language's lexer; None where there is none."""
-        return self._lexers[language]
-
-    def _load(self, languages: list[str]) -> None:
-        for language in languages:
-            self._lexers[language] = _lexer(language)
+    def find(self, language: str) -> Job[Lexer | None]:
+        """Return the job that imports the language's lexer; its result is None if there is no such lexer."""
+        if language not in self._jobs:
+            self._jobs[language] = self._thread.do(lambda _job: _lexer(language))
+        return self._jobs[language]
 
 
 @lru_cache(_MOST_KEPT)
@@ -120,19 +109,22 @@ class CodeHighlighter:
 
     def advance(self, colors: SyntaxColors, deadline: float) -> bool:
         """Work until `deadline` (`time.perf_counter`). Whether more can be done at once."""
-        for job in list(self._jobs):
-            if not self._library.is_ready(job.language):
-                continue
+        for job in self._ready:
             if not self._run(job, colors, deadline):
                 return True
             self._jobs.remove(job)
             if time.perf_counter() >= deadline:
                 break
-        return any(self._library.is_ready(job.language) for job in self._jobs)
+        return bool(self._ready)
+
+    @property
+    def _ready(self) -> list[_Job]:
+        """The code blocks whose lexers have been imported."""
+        return [job for job in self._jobs if self._library.find(job.language).ended]
 
     def _run(self, job: _Job, colors: SyntaxColors, deadline: float) -> bool:
         """Tokenise and colour one job until the deadline. Whether it is done."""
-        lexer = self._library.lexer(job.language)
+        lexer = self._library.find(job.language).result()
         if lexer is None:
             return True
         if job.tokens is None:

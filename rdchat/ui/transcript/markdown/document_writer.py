@@ -83,6 +83,22 @@ class DocumentWriter:
         """Return the document's block of a block that is not a table."""
         return self._document.findBlock(self._places[index].start)
 
+    def left(self, block: Block) -> int:
+        """Return how far from the left a block stands."""
+        return self._formats.left(block)
+
+    def code_blocks(self, number: int) -> list[Block]:
+        """Return the lines of a code block."""
+        span = self.code_spans[number]
+        return self._blocks[span.first : span.last + 1]
+
+    def code_text(self, number: int) -> str:
+        """Return the text of a code block."""
+        parts: list[str] = []
+        for block in self.code_blocks(number):
+            parts += ["" if block.joined or not parts else "\n", *(run.text for run in block.runs)]
+        return "".join(parts)
+
     def spans(self) -> list[tuple[int, int]]:
         """Return where each block begins and ends in the document."""
         ends = [*(place.cut for place in self._places[1:]), self._document.characterCount() - 1]

@@ -1,4 +1,4 @@
-"""What is drawn behind a message's text, and where its code blocks and tables stand."""
+"""Draws what lies behind a message's text, and measures where its code blocks, tables and formulas are."""
 
 from PySide6.QtCore import QCoreApplication, QRect, QRectF, Qt
 from PySide6.QtGui import QPainter, QTextDocument
@@ -7,7 +7,7 @@ from rdchat.ui.look.theme import RADIUS, SMALL, Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
 from rdchat.ui.transcript.markdown.horizontal_scrolling import BAR_HEIGHT, WidePart
-from rdchat.ui.transcript.markdown.metrics import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
+from rdchat.ui.transcript.markdown.text_formats import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
 
 _MOST_BARS = 40  # of nested quotes
 _BAR_BELOW_TEXT = 4  # so that it does not touch the letters
@@ -66,12 +66,9 @@ class Grounds:
         layout = self._document.documentLayout()
         first = layout.blockBoundingRect(self._writer.text_block(span.first))
         last = layout.blockBoundingRect(self._writer.text_block(span.last))
-        left = self._left(self._writer.blocks()[span.first])
+        left = self._writer.left(self._writer.blocks()[span.first])
         top = first.top() - code_header_height(self._theme)
         return QRectF(left, top, width - left, last.bottom() + CODE_PAD - top)
-
-    def _left(self, block: Block) -> int:
-        return block.indent * list_indent(self._theme) + block.quotes * QUOTE_INDENT
 
     # --- what may be wider than the column
 
@@ -96,7 +93,7 @@ class Grounds:
 
     def _room(self, index: int, width: int) -> int:
         """Return how wide a formula may be that surely fits into its block."""
-        return width - self._left(self._writer.blocks()[index]) - 2 * list_indent(self._theme)
+        return width - self._writer.left(self._writer.blocks()[index]) - 2 * list_indent(self._theme)
 
     def _wide_formula(self, index: int, width: int) -> WidePart:
         block = self._writer.text_block(index)

@@ -45,23 +45,14 @@ def code_line(line: str, code: int, language: str, first: bool) -> list[Block]:
 
 @dataclass(slots=True)
 class Parsed:
-    """A piece of source, parsed.
-
-    Attributes:
-        blocks: Its blocks.
-        starts: For each top-level block of the source: the line it starts at, and its first place in `blocks`.
-        closed: The code blocks that are complete.
-        codes: Number of code blocks seen before and in this piece.
-        last_item: Where the piece is one list: line, place in `blocks` and number of its last item.
-        references: Link definitions known after it.
-    """
+    """A piece of source, parsed."""
 
     blocks: list[Block] = field(default_factory=list)
-    starts: list[tuple[int, int]] = field(default_factory=list)
-    closed: list[int] = field(default_factory=list)
-    codes: int = 0
-    last_item: tuple[int, int, int] | None = None
-    references: dict[str, Any] = field(default_factory=dict)
+    starts: list[tuple[int, int]] = field(default_factory=list)  # top-level blocks: line, and place in `blocks`
+    closed: list[int] = field(default_factory=list)  # numbers of the code blocks that are complete
+    codes: int = 0  # code blocks seen before and in this piece
+    last_item: tuple[int, int, int] | None = None  # of the last list: line, place in `blocks` and number
+    references: dict[str, Any] = field(default_factory=dict)  # link definitions known after it
 
 
 class Parser(Protocol):
@@ -182,38 +173,14 @@ class _Walk:
         self._rows: list[list[tuple[Run, ...]]] = []
         self._alignments: list[str] = []
         self._heading = 0
-        self._handlers: dict[str, Callable[[Token], None]] = {
-            "blockquote_open": self._open_quote,
-            "blockquote_close": self._close_quote,
-            "bullet_list_open": self._open_list,
-            "ordered_list_open": self._open_list,
-            "bullet_list_close": self._close_list,
-            "ordered_list_close": self._close_list,
-            "list_item_open": self._open_item,
-            "list_item_close": self._close_item,
-            "footnote_open": self._open_note,
-            "footnote_close": self._close_note,
-            "paragraph_open": self._open_paragraph,
-            "heading_open": self._open_heading,
-            "heading_close": self._close_heading,
-            "fence": self._code,
-            "code_block": self._code,
-            "hr": lambda _: self._add(Block(Kind.RULE)),
-            "table_open": self._open_table,
-            "tr_open": lambda _: self._rows.append([]),
-            "th_open": self._open_header_cell,
-            "table_close": self._close_table,
-            "inline": self._inline,
-            "maths_block": self._maths,
-        }
 
     def walk(self, tokens: Iterable[Token]) -> None:
         for token in tokens:
             if token.level == 0 and token.nesting >= 0 and token.map:
                 self.parsed.starts.append((token.map[0], len(self.parsed.blocks)))
-            handler = self._handlers.get(token.type)
-            if handler:
-                handler(token)
+            visit: Callable[[Token], None] | None = getattr(self, f"_visit_{token.type}", None)
+            if visit:
+                visit(token)
 
     def _add(self, block: Block) -> None:
         tight = block.tight or (bool(self._marker) and self._tight)
@@ -229,13 +196,13 @@ class _Walk:
         self.parsed.blocks.append(block)
         self._marker = ""
 
-    def _open_quote(self, _: Token) -> None:
+    def _visit_blockquote_open(self, _: Token) -> None:
         self._nesting += "q"
 
-    def _close_quote(self, _: Token) -> None:
+    def _visit_blockquote_close(self, _: Token) -> None:
         self._nesting = self._nesting[:-1]
 
-    def _open_list(self, token: Token) -> None:
+    def _visit_bullet_list_open(self, token: Token) -> None:
         start = int(token.attrGet("start") or 1) if token.type.startswith("ordered") else None
         if not self._lists and start is not None and self._number is not None:
             start = self._number
@@ -244,20 +211,23 @@ class _Walk:
         self._lists.append(start)
         self._nesting += "l"
 
-    def _close_list(self, _: Token) -> None:
+    def _visit_bullet_list_close(self, _: Token) -> None:
         self._lists.pop()
         self._nesting = self._nesting[:-1]
 
-    def _open_note(self, token: Token) -> None:
+    _visit_ordered_list_open = _visit_bullet_list_open
+    _visit_ordered_list_close = _visit_bullet_list_close
+
+    def _visit_footnote_open(self, token: Token) -> None:
         self._note, self._tight = True, bool(self.parsed.blocks) and self.parsed.blocks[-1].note
         self._nesting += "l"
         self._marker = f"{token.info}." if token.info.isdigit() else token.info
 
-    def _close_note(self, _: Token) -> None:
+    def _visit_footnote_close(self, _: Token) -> None:
         self._note, self._tight = False, False
         self._nesting = self._nesting[:-1]
 
-    def _open_item(self, token: Token) -> None:
+    def _visit_list_item_open(self, token: Token) -> None:
         number = self._lists[-1]
         if token.level == 1 and token.map:
             self.parsed.last_item = (token.map[0], len(self.parsed.blocks), number or 1)
@@ -267,21 +237,21 @@ class _Walk:
             self._marker = f"{number}."
             self._lists[-1] = number + 1
 
-    def _close_item(self, _: Token) -> None:
+    def _visit_list_item_close(self, _: Token) -> None:
         if self._marker:
             self._add(Block(Kind.TEXT, tight=True))
 
-    def _open_paragraph(self, token: Token) -> None:
+    def _visit_paragraph_open(self, token: Token) -> None:
         self._tight = token.hidden and self._continues
         self._continues = True
 
-    def _open_heading(self, token: Token) -> None:
+    def _visit_heading_open(self, token: Token) -> None:
         self._heading = int(token.tag[1:])
 
-    def _close_heading(self, _: Token) -> None:
+    def _visit_heading_close(self, _: Token) -> None:
         self._heading = 0
 
-    def _inline(self, token: Token) -> None:
+    def _visit_inline(self, token: Token) -> None:
         content = token.content
         if self._rows:
             self._rows[-1].append(self._runs(content))
@@ -299,7 +269,7 @@ class _Walk:
         for place, piece in enumerate(pieces(content)):
             self._add(Block(Kind.TEXT, (Run(piece),), tight=place > 0 or self._tight))
 
-    def _code(self, token: Token) -> None:
+    def _visit_fence(self, token: Token) -> None:
         number = self.parsed.codes
         self.parsed.codes += 1
         language = token.info.split(maxsplit=1)[0] if token.info.strip() else ""
@@ -311,18 +281,26 @@ class _Walk:
         if token.type == "code_block" or (token.map and token.map[1] - token.map[0] >= written + 2):
             self.parsed.closed.append(number)
 
-    def _maths(self, token: Token) -> None:
+    _visit_code_block = _visit_fence
+
+    def _visit_hr(self, _: Token) -> None:
+        self._add(Block(Kind.RULE))
+
+    def _visit_maths_block(self, token: Token) -> None:
         run = formula_run(token, Run(""))
         self._add(Block(Kind.MATHS if run.maths else Kind.TEXT, (run,)))
 
-    def _open_table(self, _: Token) -> None:
+    def _visit_table_open(self, _: Token) -> None:
         self._rows, self._alignments = [], []
 
-    def _open_header_cell(self, token: Token) -> None:
+    def _visit_tr_open(self, _: Token) -> None:
+        self._rows.append([])
+
+    def _visit_th_open(self, token: Token) -> None:
         style = str(token.attrGet("style") or "")
         self._alignments.append(style.removeprefix("text-align:"))
 
-    def _close_table(self, _: Token) -> None:
+    def _visit_table_close(self, _: Token) -> None:
         width = len(self._alignments)
         rows = tuple(tuple([*row, *[()] * width][:width]) for row in self._rows)
         self._rows = []

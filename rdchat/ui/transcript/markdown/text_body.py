@@ -1,5 +1,6 @@
 """The text of one message: a browser without scroll bars that is as tall as its text."""
 
+import time
 from enum import IntEnum
 
 from PySide6.QtCore import QEvent, QMimeData, QRect, QRectF, QSize, Qt, QUrl, Signal
@@ -23,8 +24,7 @@ from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, is_openable, safe_text
 from rdchat.ui.transcript.markdown.code_header import CodeHeaders
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter, LexerLibrary
-from rdchat.ui.transcript.markdown.code_saving import ask_and_save
-from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
+from rdchat.ui.transcript.markdown.document_writer import DocumentWriter
 from rdchat.ui.transcript.markdown.excerpt import cut_out
 from rdchat.ui.transcript.markdown.formulas import OBJECT, FormulaObject, source_of
 from rdchat.ui.transcript.markdown.grounds import Grounds
@@ -77,8 +77,6 @@ class TextBody(OfflineBrowser):
         self._writer = DocumentWriter(self.document(), theme, muted)
         self._grounds = Grounds(self.document(), self._writer, theme)
         self._headers = CodeHeaders(self._writer, self._grounds, theme, self.viewport())
-        self._headers.copy_requested.connect(lambda number: self._headers.copy(number, self._code(number)))
-        self._headers.save_requested.connect(self._save_code)
         self._headers.wrap_requested.connect(self._wrap_code)
         self.scrolling = HorizontalScrolling(self, theme)
         self._formulas = FormulaObject(self.document(), self)
@@ -120,6 +118,13 @@ class TextBody(OfflineBrowser):
     def work(self) -> Work:
         return self._work
 
+    def draw(self, deadline: float) -> Work:
+        """Draw until the deadline, at least one step, and return what is left."""
+        while self._work:
+            if self.advance(deadline) is not Work.READY or time.perf_counter() >= deadline:
+                break
+        return self._work
+
     @property
     def is_rendered(self) -> bool:
         return bool(self._writer.blocks()) or not self._text
@@ -157,9 +162,8 @@ class TextBody(OfflineBrowser):
         self.blockSignals(False)
 
     def _request_colours(self, number: int) -> None:
-        span = self._writer.code_spans.get(number)
-        if span:
-            lines = ["".join(run.text for run in block.runs) for block in self._code_blocks(span)]
+        if span := self._writer.code_spans.get(number):
+            lines = ["".join(run.text for run in block.runs) for block in self._writer.code_blocks(number)]
             self._highlighter.add(span.language, self._writer.text_block(span.first), lines)
 
     def _finish(self, deadline: float) -> Work:
@@ -181,9 +185,6 @@ class TextBody(OfflineBrowser):
         if self._highlighter.advance(self._theme.syntax, deadline):
             return Work.READY
         return Work.WAITING if self._highlighter.pending else Work.NONE
-
-    def _code_blocks(self, span: CodeSpan) -> list[Block]:
-        return self._writer.blocks()[span.first : span.last + 1]
 
     def restyle(self) -> None:
         """Draw everything again in the theme's present fonts and colours."""
@@ -252,15 +253,6 @@ class TextBody(OfflineBrowser):
     def parser(self) -> Parser:
         """What reads its text."""
         return self._parser
-
-    def _code(self, number: int) -> str:
-        parts: list[str] = []
-        for block in self._code_blocks(self._writer.code_spans[number]):
-            parts += ["" if block.joined or not parts else "\n", *(run.text for run in block.runs)]
-        return "".join(parts)
-
-    def _save_code(self, number: int) -> None:
-        ask_and_save(self._code(number), self._writer.code_spans[number].language, self)
 
     def _wrap_code(self, number: int, wrap: bool) -> None:
         self._writer.set_wrapped(number, wrap)
