@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QPoint, Signal
+from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from rdchat.chat.conversation import Message
@@ -85,6 +85,7 @@ class MessageActions(QWidget):
         """Add the buttons that go through the alternatives, and between them a label for the message's place."""
         previous = self._add("previous", self.tr("Previous alternative"), self._copy)
         place = ThemedLabel(self._area.theme, "", "muted", -1, tabular=True)
+        place.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._row.insertWidget(self._row.indexOf(self._copy), place)
         following = self._add("next", self.tr("Next alternative"), self._copy)
         previous.clicked.connect(lambda: self._area.alternative_requested.emit(self._message.id, -1))

@@ -13,7 +13,7 @@ _LONGEST_OPEN = 22_600  # work of the open block; a longer one ends where it sta
 _LONGEST_LINE = 8192  # characters of a line that is parsed as a whole
 _LINE, _COSTLY = 60, 25  # work of a line, and of each sign that separates cells or begins a formula or a command
 _COSTLY_SIGNS = "|$\\"
-_LONG_LIST = 2048  # characters of an open list whose items but the last are settled
+_LONG_LIST = 1000  # characters of an open list whose items but the last are settled
 _CODE_LINES = 100  # in a step
 _TRIES = 4  # to find a place where a long paragraph can be cut
 
