@@ -1,7 +1,6 @@
 """The row of small buttons under a message. It always keeps its space, so that nothing moves when it shows."""
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QWidget
@@ -11,10 +10,8 @@ from rdchat.inference.api.requests import Role
 from rdchat.ui.look.buttons import CopyButton, IconButton
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.transcript.message_area import MessageArea
 from rdchat.ui.transcript.reply_details import FactsLine, ReplyDetails, facts
-
-if TYPE_CHECKING:
-    from rdchat.ui.transcript.message_widget import MessageArea
 
 
 class MessageActions(QWidget):
@@ -26,7 +23,7 @@ class MessageActions(QWidget):
     edit_requested = Signal()
     menu_requested = Signal(QPoint)  # where on the screen
 
-    def __init__(self, message: Message, area: "MessageArea", parent: QWidget) -> None:
+    def __init__(self, message: Message, area: MessageArea, parent: QWidget) -> None:
         super().__init__(parent)
         self._message, self._area = message, area
         self._last = self._hovered = False
@@ -106,9 +103,8 @@ class MessageActions(QWidget):
         set_tip(place, self.tr("You changed the text of this reply") if message.edited else "")
 
     def _order_tabs(self) -> None:
-        for left, right in pairwise(self._row.itemAt(place).widget() for place in range(self._row.count())):
-            if left and right:
-                QWidget.setTabOrder(left, right)
+        for left, right in pairwise(sorted(self._buttons, key=self._row.indexOf)):
+            QWidget.setTabOrder(left, right)
 
     def copy(self, text: str) -> None:
         self._copy.copy(text)

@@ -16,8 +16,9 @@ from rdchat.inference.api.requests import Role
 from rdchat.services.text.unsent_memory import UnsentMemory
 from rdchat.ui.look.theme import LARGE, SMALL, TEXT_WIDTH, Theme
 from rdchat.ui.transcript.markdown.text_body import TextBody
+from rdchat.ui.transcript.message_area import MessageArea
 from rdchat.ui.transcript.message_range import AROUND, MOST, STEP, MessageRange
-from rdchat.ui.transcript.message_widget import MessageArea, MessageWidget
+from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.person_message import PersonMessage
 from rdchat.ui.transcript.reply_message import ReplyMessage
 
@@ -67,7 +68,7 @@ class MessageColumn(MessageArea):
     def _recolor(self) -> None:
         palette = QPalette(self.palette())
         palette.setColor(QPalette.ColorRole.Window, self.theme.colors.surface)
-        for widget in (self, self.viewport(), self.widget()):
+        for widget in (self, self.viewport(), self.column):
             widget.setPalette(palette)
 
     # --- which messages are shown
@@ -84,7 +85,8 @@ class MessageColumn(MessageArea):
         self._shown = replace(self.range)
         old, self.widgets = self.widgets, {}
         for message in messages:
-            self.widgets[message.id] = old.pop(message.id, None) or self._make_widget(message)
+            known = message.id in old
+            self.widgets[message.id] = old.pop(message.id) if known else self._make_widget(message)
         self._placing, value = True, self.verticalScrollBar().value()
         for widget in old.values():
             widget.hide()
@@ -169,17 +171,17 @@ class MessageColumn(MessageArea):
         self._placing = True
         bar, anchor = self.verticalScrollBar(), self._anchor()
         offset = anchor.y() - bar.value() if anchor else 0
-        column = max(120, min(TEXT_WIDTH, self.width() - 2 * LARGE))
-        left = (self.width() - column) // 2  # the scroll bar stands in the margin: nothing moves when it comes
+        width = max(120, min(TEXT_WIDTH, self.width() - 2 * LARGE))
+        left = (self.width() - width) // 2  # the scroll bar stands in the margin: nothing moves when it comes
         y = LARGE
         for widget in self.widgets.values():
-            rect = QRect(left, y, column, widget.layout_for(column))
+            rect = QRect(left, y, width, widget.layout_for(width))
             if widget.geometry() != rect:
                 widget.setGeometry(rect)
             if widget.isHidden():
                 widget.show()  # only now: shown where it is made, it would take the mouse for its own
             y += rect.height() + SMALL
-        self.widget().resize(self.viewport().width(), max(y + SMALL, self.viewport().height()))
+        self.column.resize(self.viewport().width(), max(y + SMALL, self.viewport().height()))
         if self.follows:
             bar.setValue(bar.maximum())
         elif anchor:
@@ -242,8 +244,8 @@ class MessageColumn(MessageArea):
         """Move the focus, and bring what has it into view: messages place themselves outside of layouts."""
         moved = super().focusNextPrevChild(forward)
         focused = self.focusWidget()
-        if moved and focused and self.widget().isAncestorOf(focused) and focused.height() < self.viewport().height():
-            place = focused.mapTo(self.widget(), QPoint(0, 0))
+        if moved and focused and self.column.isAncestorOf(focused) and focused.height() < self.viewport().height():
+            place = focused.mapTo(self.column, QPoint(0, 0))
             self.ensureVisible(place.x(), place.y() + focused.height() // 2, 0, focused.height())
         return moved
 

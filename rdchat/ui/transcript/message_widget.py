@@ -2,57 +2,30 @@
 
 from functools import partial
 
-from PySide6.QtCore import QEvent, QPoint, QRect, QSignalBlocker, Signal, SignalInstance
+from PySide6.QtCore import QEvent, QPoint, QRect, QSignalBlocker, SignalInstance
 from PySide6.QtGui import QAction, QContextMenuEvent, QEnterEvent
-from PySide6.QtWidgets import QMenu, QScrollArea, QWidget
+from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.chat.search_words import WordMatcher
 from rdchat.inference.api.requests import Role
 from rdchat.ui.look.buttons import TextButton
-from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
+from rdchat.ui.look.theme import MEDIUM, SMALL
 from rdchat.ui.transcript.cut_mark import CutMark
 from rdchat.ui.transcript.markdown.clipboard import CopyForm, TextCopy, copy_blocks
-from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.markdown_text import as_markdown
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_actions import MessageActions
+from rdchat.ui.transcript.message_area import MessageArea
 from rdchat.ui.transcript.message_editor import MessageEditor
-
-
-class MessageArea(QScrollArea):
-    """A scroll area of messages: what its messages share, and the signals that they emit. `int` is a message's id."""
-
-    edit_submitted = Signal(int, str)
-    regenerate_requested = Signal(int)
-    regenerate_with_requested = Signal(int)
-    continue_requested = Signal(int)
-    alternative_requested = Signal(int, int)  # and by how many to step
-    tokens_requested = Signal(int)
-    quote_requested = Signal(str)  # Markdown
-    compare_requested = Signal(int)
-    delete_requested = Signal(int)
-    branch_requested = Signal(int)
-    cut_undo_requested = Signal(int)
-    file_requested = Signal(object)  # an `AttachedFile`
-    edited = Signal(Message, str)  # the text in a message's editor; empty once it is closed
-    caret_moved = Signal(QRect)  # in the area's widget
-    height_changed = Signal()  # of a message, because of something the person did
-    work_added = Signal()  # a message has something to draw
-
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.theme = theme
-        self.library = LexerLibrary()
-        self.setWidget(QWidget(self))
 
 
 class MessageWidget(QWidget):
     """Places its parts itself: the transcript knows every height at once, and the reader's place is never lost."""
 
     def __init__(self, message: Message, parser: Parser, area: MessageArea) -> None:
-        super().__init__(area.widget())
+        super().__init__(area.column)
         self.message, self.area = message, area
         self.body = TextBody(parser, area.theme, area.library, parent=self)
         self.body.caret_moved.connect(self._report_caret)
@@ -217,8 +190,12 @@ class MessageWidget(QWidget):
 
     def restyle(self) -> None:
         """Follow the theme."""
-        for each in (*self.bodies, self.more, self.actions_row, *([self._cut] if self._cut else [])):
-            each.restyle()
+        for body in self.bodies:
+            body.restyle()
+        self.more.restyle()
+        self.actions_row.restyle()
+        if self._cut:
+            self._cut.restyle()
         self.area.work_added.emit()
 
     def mark(self, matcher: WordMatcher) -> None:
@@ -304,7 +281,7 @@ class MessageWidget(QWidget):
         self.actions_row.set_revealed(last=last)
 
     def _report_caret(self, rect: QRect) -> None:
-        self.area.caret_moved.emit(rect.translated(self.body.mapTo(self.area.widget(), QPoint(0, 0))))
+        self.area.caret_moved.emit(rect.translated(self.body.mapTo(self.area.column, QPoint(0, 0))))
 
     def enterEvent(self, event: QEnterEvent) -> None:
         self.actions_row.set_revealed(hovered=True)

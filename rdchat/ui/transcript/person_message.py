@@ -8,7 +8,8 @@ from rdchat.chat.conversation import Message
 from rdchat.ui.files.sent_files import SentFiles
 from rdchat.ui.look.theme import MEDIUM, RADIUS, SMALL, TIGHT
 from rdchat.ui.transcript.markdown.parser import PlainParser
-from rdchat.ui.transcript.message_widget import MessageArea, MessageWidget
+from rdchat.ui.transcript.message_area import MessageArea
+from rdchat.ui.transcript.message_widget import MessageWidget
 
 _WIDEST = 0.82  # of the column
 _LONG = 4000  # characters: such a text fills its lines, and is laid out only once

@@ -62,16 +62,10 @@ def summary(message: Message) -> list[str]:
 def facts(message: Message) -> list[Fact]:
     """Return all that was kept of a reply."""
     statistics = message.statistics
-    if statistics is None:
-        return _making(message)
-    return [
-        *_making(message),
-        *_how(message.drafting),
-        *_speed(statistics),
-        *_drafts(statistics),
-        *_rounds(statistics),
-        *_sizes(statistics),
-    ]
+    found = _making(message)
+    if statistics is not None:
+        found += [*_how(message.drafting), *_speed(statistics), *_drafts(statistics), *_sizes(statistics)]
+    return [fact for fact in found if fact.value]
 
 
 def drafter_name(drafting: Drafting) -> str:
@@ -113,93 +107,64 @@ def _how(drafting: Drafting | None) -> list[Fact]:
 
 
 def _speed(statistics: Statistics) -> list[Fact]:
-    prefill = formatting.rate(statistics.prefill_tps)
+    speed = _with_unit(formatting.rate(statistics.decode_tps), "tokens/s") or formatting.NONE
+    plain = _with_unit(formatting.rate(statistics.plain_tps), "tokens/s") if statistics.speedup else ""
+    # a plainly decoded reply has no rounds: what it is compared with was measured later
+    ratio = formatting.ratio(statistics.speedup) if statistics.speedup and statistics.rounds else ""
+    rate = _with_unit(formatting.rate(statistics.prefill_tps), "tokens/s")
+    prefill = formatting.duration(statistics.prefill_ms) + (f", {rate}" if rate else "")
     return [
-        Fact(
-            "Speed",
-            _with_unit(formatting.rate(statistics.decode_tps), "tokens/s") or formatting.NONE,
-            definitions.SPEED,
-        ),
-        *_baseline(statistics),
+        Fact("Speed", speed, definitions.SPEED),
+        Fact("Plain decoding", plain, definitions.PLAIN),
+        Fact("Ratio to plain decoding", ratio, definitions.RATIO),
         Fact("Time to first token", formatting.duration(statistics.ttft_ms), definitions.TTFT),
-        Fact(
-            "Prefill",
-            formatting.duration(statistics.prefill_ms)
-            + ("" if prefill == formatting.NONE else f", {prefill} tokens/s"),
-            "Reading the prompt; tokens kept from the turn before do not count.",
-        ),
+        Fact("Prefill", prefill, "Reading the prompt; tokens kept from the turn before do not count."),
         Fact("Decode", formatting.duration(statistics.decode_ms), definitions.DECODE_TIME),
     ]
 
 
-def _baseline(statistics: Statistics) -> list[Fact]:
-    if not statistics.speedup:
-        return []
-    plain = Fact("Plain decoding", f"{formatting.rate(statistics.plain_tps)} tokens/s", definitions.PLAIN)
-    if not statistics.rounds:  # it was decoded plainly itself, and later than that was measured
-        return [plain]
-    return [plain, Fact("Ratio to plain decoding", formatting.ratio(statistics.speedup), definitions.RATIO)]
-
-
 def _drafts(statistics: Statistics) -> list[Fact]:
-    if not statistics.rounds:
-        return []
-    accepted = f"{formatting.percent(statistics.acceptance_rate)}, {statistics.accepted:,} of {statistics.drafted:,}"
-    return [
-        Fact("Tokens per call", formatting.decimal(statistics.tokens_per_target_call), definitions.TOKENS_PER_CALL),
-        Fact("Accepted", accepted if statistics.drafted else formatting.NONE, definitions.ACCEPTANCE),
-        *_positions(statistics),
-        *_lengths(statistics),
-    ]
-
-
-def _positions(statistics: Statistics) -> list[Fact]:
-    """Show as many of the shares as there is room for; the definition has them all."""
-    shares = [f"{share * 100:.0f}" for share in statistics.acceptance_by_position]
-    if not shares:
-        return []
-    more = "…" if len(shares) > _POSITIONS_SHOWN else ""
-    told = f"{definitions.POSITIONS} From the first place on: {', '.join(shares)}."
-    return [Fact("Accepted by position, %", ", ".join(shares[:_POSITIONS_SHOWN]) + more, told)]
-
-
-def _lengths(statistics: Statistics) -> list[Fact]:
-    """Show the mean; the definition has the number of rounds of each length."""
-    if not statistics.accepted_lengths:
-        return []
-    rounds = ", ".join(str(number) for number in statistics.accepted_lengths)
-    told = f"{definitions.LENGTHS} Shown is the mean. Rounds that accepted none, 1 and so on: {rounds}."
-    return [Fact("Accepted length", formatting.decimal(statistics.accepted / statistics.rounds), told)]
-
-
-def _rounds(statistics: Statistics) -> list[Fact]:
-    rounds, calls = statistics.rounds, statistics.target_calls
+    """Say how well the drafts did; a definition has what there is no room for."""
+    rounds = statistics.rounds
     if not rounds:
         return []
-    found = [Fact("Rounds", formatting.count(rounds), definitions.ROUNDS)]
-    if statistics.verified_nodes:
-        nodes = formatting.decimal(statistics.verified_nodes / rounds)
-        found.append(Fact("Verified nodes per round", nodes, definitions.NODES))
-    if statistics.dropped_drafts:
-        found.append(Fact("Dropped drafts", formatting.count(statistics.dropped_drafts), definitions.DROPPED_DRAFTS))
-    if statistics.host_syncs and calls:
-        syncs = formatting.decimal(statistics.host_syncs / calls)
-        found.append(Fact("Host syncs per round", syncs, definitions.HOST_SYNCS))
-    return found
+    per_call = formatting.decimal(statistics.tokens_per_target_call)
+    accepted = f"{formatting.percent(statistics.acceptance_rate)}, {statistics.accepted:,} of {statistics.drafted:,}"
+    shares = [f"{share * 100:.0f}" for share in statistics.acceptance_by_position]
+    shown = ", ".join(shares[:_POSITIONS_SHOWN]) + ("…" if len(shares) > _POSITIONS_SHOWN else "")
+    all_shares = f"{definitions.POSITIONS} From the first place on: {', '.join(shares)}."
+    mean = formatting.decimal(statistics.accepted / rounds) if statistics.accepted_lengths else ""
+    lengths = ", ".join(str(number) for number in statistics.accepted_lengths)
+    all_lengths = f"{definitions.LENGTHS} Shown is the mean. Rounds that accepted none, 1 and so on: {lengths}."
+    nodes = formatting.decimal(statistics.verified_nodes / rounds) if statistics.verified_nodes else ""
+    dropped = formatting.count(statistics.dropped_drafts) if statistics.dropped_drafts else ""
+    syncs, calls = statistics.host_syncs, statistics.target_calls
+    return [
+        Fact("Tokens per call", per_call, definitions.TOKENS_PER_CALL),
+        Fact("Accepted", accepted if statistics.drafted else formatting.NONE, definitions.ACCEPTANCE),
+        Fact("Accepted by position, %", shown, all_shares),
+        Fact("Accepted length", mean, all_lengths),
+        Fact("Rounds", formatting.count(rounds), definitions.ROUNDS),
+        Fact("Verified nodes per round", nodes, definitions.NODES),
+        Fact("Dropped drafts", dropped, definitions.DROPPED_DRAFTS),
+        Fact(
+            "Host syncs per round", formatting.decimal(syncs / calls) if syncs and calls else "", definitions.HOST_SYNCS
+        ),
+    ]
 
 
 def _sizes(statistics: Statistics) -> list[Fact]:
     prompt = formatting.count(statistics.prompt_tokens)
     kept = f", {statistics.cached_prompt_tokens:,} kept" if statistics.cached_prompt_tokens else ""
-    found = [
+    context = formatting.counted(statistics.context_tokens, "token") if statistics.context_tokens else ""
+    memory = formatting.memory(statistics.peak_memory_bytes) if statistics.peak_memory_bytes else ""
+    kept_words = "Tokens of the conversation; kept ones were in the cache already."
+    return [
         Fact("Tokens written", formatting.count(statistics.generated_tokens), definitions.TOKENS_WRITTEN),
-        Fact("Prompt tokens", f"{prompt}{kept}", "Tokens of the conversation; kept ones were in the cache already."),
+        Fact("Prompt tokens", f"{prompt}{kept}", kept_words),
+        Fact("Context", context, definitions.CONTEXT),
+        Fact("Peak memory", memory, definitions.PEAK_MEMORY),
     ]
-    if statistics.context_tokens:
-        found.append(Fact("Context", formatting.counted(statistics.context_tokens, "token"), definitions.CONTEXT))
-    if statistics.peak_memory_bytes:
-        found.append(Fact("Peak memory", formatting.memory(statistics.peak_memory_bytes), definitions.PEAK_MEMORY))
-    return found
 
 
 def _mode_words(drafting: Drafting) -> str:

@@ -6,7 +6,8 @@ from rdchat.chat.conversation import Message
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
-from rdchat.ui.transcript.message_widget import MessageArea, MessageWidget
+from rdchat.ui.transcript.message_area import MessageArea
+from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.status_line import Remedy, StatusLine
 from rdchat.ui.transcript.thought_box import ThoughtBox
 

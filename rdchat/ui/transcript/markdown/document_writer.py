@@ -66,8 +66,11 @@ class DocumentWriter:
 
     def restyle(self) -> None:
         """Take fonts and colours from the theme, and start with an empty document."""
-        for known in (self._blocks, self._places, self.code_spans, *self._by_block, self._document):
+        self._blocks.clear()
+        self._places.clear()
+        for known in (self.code_spans, *self._by_block):
             known.clear()
+        self._document.clear()
         self._formats = TextFormats(self._theme, self._muted)
         self._document.setDefaultFont(self._theme.body_font())
         self._document.setDefaultTextOption(self._formats.text_option())

@@ -25,8 +25,8 @@ from rdchat.ui.transcript.markdown.blocks import Block, is_openable, safe_text
 from rdchat.ui.transcript.markdown.code_header import CodeHeaders
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter, LexerLibrary
 from rdchat.ui.transcript.markdown.document_writer import DocumentWriter
-from rdchat.ui.transcript.markdown.excerpt import cut_out
-from rdchat.ui.transcript.markdown.formulas import OBJECT, FormulaObject, source_of
+from rdchat.ui.transcript.markdown.excerpt import cut_out, text_of
+from rdchat.ui.transcript.markdown.formulas import FormulaObject
 from rdchat.ui.transcript.markdown.grounds import Grounds
 from rdchat.ui.transcript.markdown.hit_marks import HitMarks
 from rdchat.ui.transcript.markdown.horizontal_scrolling import HorizontalScrolling
@@ -94,10 +94,9 @@ class TextBody(OfflineBrowser):
         grows = text.startswith(self._source)
         safe = self._text + self._safe_end(text) if grows else safe_text(text)
         if not grows or self._final:
-            self._stream = BlockStream(self._parser)
+            self._start_over()
         self._source, self._text, self._final = text, safe, final
-        self._end = _end_of(safe, self._room)
-        self._unread, self._work = True, Work.READY
+        self._read_on()
 
     def _safe_end(self, text: str) -> str:
         """Return what a text adds to the source, safe; a line feed may have been cut from its carriage return."""
@@ -110,9 +109,17 @@ class TextBody(OfflineBrowser):
         return len(self._text) - self._end
 
     def show_more(self) -> None:
+        """Show more of a very long text."""
         self._room += SHOWN_MORE
+        self._read_on()
+
+    def _read_on(self) -> None:
         self._end = _end_of(self._text, self._room)
         self._unread, self._work = True, Work.READY
+
+    def _start_over(self) -> None:
+        self._stream = BlockStream(self._parser)
+        self._unread, self._work = bool(self._text), Work.READY if self._text else Work.NONE
 
     @property
     def work(self) -> Work:
@@ -176,8 +183,7 @@ class TextBody(OfflineBrowser):
             self._natural = None
             self._place_headers(shown)
         if failed:
-            self._stream = BlockStream(self._parser)  # which takes their source for text
-            self._unread = True
+            self._start_over()  # their source is text then
             return Work.READY
         return left or Work.WAITING
 
@@ -188,13 +194,11 @@ class TextBody(OfflineBrowser):
 
     def restyle(self) -> None:
         """Draw everything again in the theme's present fonts and colours."""
-        self._stream = BlockStream(self._parser)
+        self._start_over()
         self._highlighter.clear()
         self._writer.restyle()
         self._natural = None
         self._place_headers()
-        self._unread = bool(self._text)
-        self._work = Work.READY if self._text else Work.NONE
 
     # --- size
 
@@ -271,23 +275,8 @@ class TextBody(OfflineBrowser):
         for kind in data.formats():
             if kind != "text/plain":
                 data.removeFormat(kind)
-        data.setText(without_controls(self.selected_text() if OBJECT in data.text() else data.text()))
+        data.setText(without_controls(text_of(self.textCursor())))
         return data
-
-    def selected_text(self) -> str:
-        """Return what is selected; formulas as they were written."""
-        cursor = self.textCursor()
-        text = cursor.selection().toPlainText()
-        parts = text.split(OBJECT)
-        if len(parts) == 1:
-            return text
-        end, sources = cursor.selectionEnd(), []
-        place = self.document().find(OBJECT, cursor.selectionStart())
-        while not place.isNull() and place.selectionEnd() <= end:
-            sources.append(source_of(place.charFormat()))
-            place = self.document().find(OBJECT, place.selectionEnd())
-        sources += [""] * (len(parts) - 1 - len(sources))
-        return "".join(part + source for part, source in zip(parts, [*sources, ""], strict=True))
 
     def _report_caret(self) -> None:
         if self.hasFocus():
