@@ -58,6 +58,12 @@ class MessageWidget(QWidget):
         """Place everything but the editor and the cut at a width, and return the height that they need."""
         raise NotImplementedError
 
+    def _place_more(self, left: int, top: int) -> int:
+        """Place the button that shows more of a long text, and return the height it needs."""
+        size = self.more.sizeHint()
+        self.more.setGeometry(left, top, size.width(), size.height())
+        return 0 if self.more.isHidden() else size.height()
+
     def _editor_top(self, width: int) -> int:
         """Place what stays above the editor, and return its height."""
         return 0

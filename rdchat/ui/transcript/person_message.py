@@ -43,9 +43,7 @@ class PersonMessage(MessageWidget):
         left = width - text_width - _PAD
         self.body.setGeometry(left, top + SMALL + 2, text_width, height)
         bottom = top + SMALL + 1 + height
-        if not self.more.isHidden():
-            self.more.setGeometry(left, bottom, self.more.sizeHint().width(), self.more.sizeHint().height())
-            bottom += self.more.height()
+        bottom += self._place_more(left, bottom)
         self._bubble = QRect(left - _PAD, top, text_width + 2 * _PAD, bottom - top + SMALL + 1)
         row = self.actions_row
         row.setGeometry(0, self._bubble.bottom() + TIGHT, width, row.HEIGHT)

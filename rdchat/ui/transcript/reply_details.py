@@ -138,7 +138,8 @@ def _drafts(statistics: Statistics) -> list[Fact]:
     all_lengths = f"{definitions.LENGTHS} Shown is the mean. Rounds that accepted none, 1 and so on: {lengths}."
     nodes = formatting.decimal(statistics.verified_nodes / rounds) if statistics.verified_nodes else ""
     dropped = formatting.count(statistics.dropped_drafts) if statistics.dropped_drafts else ""
-    syncs, calls = statistics.host_syncs, statistics.target_calls
+    calls = statistics.target_calls
+    syncs = formatting.decimal(statistics.host_syncs / calls) if statistics.host_syncs and calls else ""
     return [
         Fact("Tokens per call", per_call, definitions.TOKENS_PER_CALL),
         Fact("Accepted", accepted if statistics.drafted else formatting.NONE, definitions.ACCEPTANCE),
@@ -147,9 +148,7 @@ def _drafts(statistics: Statistics) -> list[Fact]:
         Fact("Rounds", formatting.count(rounds), definitions.ROUNDS),
         Fact("Verified nodes per round", nodes, definitions.NODES),
         Fact("Dropped drafts", dropped, definitions.DROPPED_DRAFTS),
-        Fact(
-            "Host syncs per round", formatting.decimal(syncs / calls) if syncs and calls else "", definitions.HOST_SYNCS
-        ),
+        Fact("Host syncs per round", syncs, definitions.HOST_SYNCS),
     ]
 
 

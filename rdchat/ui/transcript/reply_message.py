@@ -75,9 +75,8 @@ class ReplyMessage(MessageWidget):
         height = self.body.height_for(width) if has_text else 0
         self.body.setGeometry(0, bottom, width, height)
         bottom += height
-        if not self.more.isHidden():
-            self.more.setGeometry(0, bottom + TIGHT, self.more.sizeHint().width(), self.more.sizeHint().height())
-            bottom += TIGHT + self.more.height()
+        if more := self._place_more(0, bottom + TIGHT):
+            bottom += TIGHT + more
         if not self._status.isHidden():
             height = self._status.layout_for(width)
             above = SMALL if bottom else 0

@@ -11,10 +11,10 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Message
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.markdown.clipboard import CopyForm, copy_blocks
-from rdchat.ui.transcript.markdown.excerpt import blocks_of
 from rdchat.ui.transcript.markdown.markdown_text import as_markdown, as_plain
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.markdown.rich_text import as_html
+from rdchat.ui.transcript.markdown.selection import blocks_of
 from rdchat.ui.transcript.markdown.text_body import TextBody
 from tests.ui.transcript.conftest import person, reply, widget_of
 

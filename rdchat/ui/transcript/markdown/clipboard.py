@@ -10,10 +10,10 @@ from PySide6.QtGui import QGuiApplication
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.look.copied_text import without_controls
 from rdchat.ui.transcript.markdown.blocks import Block
-from rdchat.ui.transcript.markdown.excerpt import blocks_of
 from rdchat.ui.transcript.markdown.markdown_text import as_markdown, as_plain
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.rich_text import as_html
+from rdchat.ui.transcript.markdown.selection import blocks_of
 
 
 class CopyForm(StrEnum):

@@ -7,9 +7,9 @@ from PySide6.QtWidgets import QHBoxLayout, QWidget
 from rdchat.ui.look.buttons import CopyButton, IconButton
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.theme import MEDIUM, TIGHT, Theme
+from rdchat.ui.transcript.markdown.backgrounds import Backgrounds
 from rdchat.ui.transcript.markdown.code_saving import ask_and_save
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
-from rdchat.ui.transcript.markdown.grounds import Grounds
 from rdchat.ui.transcript.markdown.text_formats import code_header_height
 
 _MOST_HEADERS = 100  # code blocks beyond these have no header: each is a widget with buttons
@@ -62,9 +62,9 @@ class CodeHeaders(QObject):
 
     wrap_requested = Signal(int, bool)
 
-    def __init__(self, writer: DocumentWriter, grounds: Grounds, theme: Theme, viewport: QWidget) -> None:
+    def __init__(self, writer: DocumentWriter, grounds: Backgrounds, theme: Theme, viewport: QWidget) -> None:
         super().__init__(viewport)
-        self._writer, self._grounds, self._theme, self._viewport = writer, grounds, theme, viewport
+        self._writer, self._backgrounds, self._theme, self._viewport = writer, grounds, theme, viewport
         self._headers: dict[int, CodeHeader] = {}
 
     def place(self, first: int, width: int) -> None:
@@ -80,7 +80,7 @@ class CodeHeaders(QObject):
                 header = self._headers[number] = self._make(number, span)
             header.show_language(span.language)
             header.show_wrapped(number in self._writer.wrapped)
-            ground = self._grounds.code(span, width).toRect()
+            ground = self._backgrounds.code(span, width).toRect()
             top, height = TIGHT // 2, code_header_height(self._theme) - TIGHT // 2
             header.setGeometry(ground.left(), ground.top() + top, ground.width(), height)
 
@@ -99,7 +99,7 @@ class CodeHeaders(QObject):
         """Whether a header is not over its code: text above it was laid out anew."""
         for number in {next(iter(self._headers), -1), next(reversed(self._headers), -1)} - {-1}:
             span = self._writer.code_spans.get(number)
-            top = self._grounds.code(span, width).toRect().top() if span else 0
+            top = self._backgrounds.code(span, width).toRect().top() if span else 0
             if span is None or self._headers[number].y() != top + TIGHT // 2:
                 return True
         return False

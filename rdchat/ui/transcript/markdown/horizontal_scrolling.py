@@ -21,10 +21,20 @@ _MOST = 100  # parts with a bar of their own; those beyond it are cut off at the
 _MARGIN = 24  # what stays visible on either side of a word that is gone to
 
 
+@dataclass(frozen=True, slots=True)
+class WidePart:
+    """A part of the document."""
+
+    name: str  # of its bar
+    area: QRect  # where it is drawn, in the viewport
+    width: int
+    bar: int  # the top of its bar, in the viewport
+
+
 class ScrollBar(QAbstractSlider):
     """A thin scroll bar. Its value is by how many pixels the content is moved to the left."""
 
-    def __init__(self, name: str, theme: Theme, parent: QWidget) -> None:
+    def __init__(self, part: WidePart, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
         self._theme = theme
         self._held: float | None = None  # where in the thumb the pointer holds it
@@ -32,13 +42,17 @@ class ScrollBar(QAbstractSlider):
         self.setSingleStep(_STEP)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setCursor(Qt.CursorShape.ArrowCursor)
-        self.setAccessibleName(name)
+        self.setAccessibleName(part.name)
         self.setAttribute(Qt.WidgetAttribute.WA_Hover)
+        self.show_part(part)
+        self.show()
 
-    def show_part(self, shown: int, whole: int) -> None:
-        """Show how many pixels of how many are seen."""
-        self.setPageStep(max(1, shown))
-        self.setRange(0, max(0, whole - shown))
+    def show_part(self, part: WidePart) -> None:
+        """Scroll this part from now on."""
+        self.part, area = part, part.area
+        self.setPageStep(max(1, area.width()))
+        self.setRange(0, max(0, part.width - area.width()))
+        self.setGeometry(area.left() + SMALL, part.bar, area.width() - 2 * SMALL, BAR_HEIGHT)
 
     def _thumb(self) -> QRectF:
         whole = self.pageStep() + self.maximum()
@@ -78,22 +92,11 @@ class ScrollBar(QAbstractSlider):
         painter.drawRoundedRect(self._thumb(), radius, radius)
 
 
-@dataclass(frozen=True, slots=True)
-class WidePart:
-    """A part of the document."""
-
-    name: str  # of its bar
-    area: QRect  # where it is drawn, in the viewport
-    width: int
-    bar: int  # the top of its bar, in the viewport
-
-
 class HorizontalScrolling:
     """Scrolls the wide parts of one text edit; each is known by its first block."""
 
     def __init__(self, edit: QTextEdit, theme: Theme) -> None:
         self._edit, self._theme = edit, theme
-        self._parts: dict[int, WidePart] = {}
         self._bars: dict[int, ScrollBar] = {}
         self._shifting = False
         edit.horizontalScrollBar().rangeChanged.connect(self._stay)
@@ -101,43 +104,35 @@ class HorizontalScrolling:
 
     def place(self, parts: dict[int, WidePart], first: int = 0) -> None:
         """Take the parts that may be wider than their area; other parts before the block `first` stay."""
-        kept = {key: part for key, part in self._parts.items() if key < first and key not in parts}
-        self._parts = kept | {key: part for key, part in parts.items() if part.width > part.area.width()}
-        for key in [key for key in self._bars if key not in self._parts]:
+        wide = {key: part for key, part in parts.items() if part.width > part.area.width()}
+        for key in [key for key in self._bars if key not in wide and (key >= first or key in parts)]:
             gone = self._bars.pop(key)
             gone.hide()
             gone.deleteLater()
-        for key, part in self._parts.items():
-            known = self._bars.get(key)
-            if (known and key not in parts) or (known is None and len(self._bars) >= _MOST):
-                continue
-            bar = known or self._make(key, part)
-            bar.show_part(part.area.width(), part.width)
-            area = part.area
-            bar.setGeometry(area.left() + SMALL, part.bar, area.width() - 2 * SMALL, BAR_HEIGHT)
-
-    def _make(self, key: int, part: WidePart) -> ScrollBar:
-        bar = self._bars[key] = ScrollBar(part.name, self._theme, self._edit.viewport())
-        bar.valueChanged.connect(lambda: self._redraw(key))
-        bar.show()
-        return bar
+        for key, part in wide.items():
+            if key in self._bars:
+                self._bars[key].show_part(part)
+            elif len(self._bars) < _MOST:
+                bar = self._bars[key] = ScrollBar(part, self._theme, self._edit.viewport())
+                bar.valueChanged.connect(lambda _value, bar=bar: self._redraw(bar))
 
     def offset_at(self, point: QPoint) -> int:
         """Return how far to the left that is moved which is drawn at a place of the viewport."""
-        return next((self._offset(key) for key, part in self._parts.items() if part.area.contains(point)), 0)
+        return next((bar.value() for bar in self._bars.values() if bar.part.area.contains(point)), 0)
 
-    def _offset(self, key: int) -> int:
-        bar = self._bars.get(key)
-        return bar.value() if bar else 0
+    def _at_height(self, y: float) -> ScrollBar | None:
+        """Return the bar of the part at a height of the viewport."""
+        areas = ((bar, bar.part.area) for bar in self._bars.values())
+        return next((bar for bar, area in areas if area.top() <= y <= area.bottom()), None)
 
-    def _redraw(self, key: int) -> None:
-        self._edit.viewport().update(self._parts[key].area)
+    def _redraw(self, bar: ScrollBar) -> None:
+        self._edit.viewport().update(bar.part.area)
 
     def _draw_shifted(self) -> None:
         """Draw anew what is moved: Qt asks for what changed where it would be without being moved."""
-        for key in self._parts:
-            if self._offset(key):
-                self._redraw(key)
+        for bar in self._bars.values():
+            if bar.value():
+                self._redraw(bar)
 
     def _stay(self) -> None:
         """Keep the text edit from scrolling as a whole."""
@@ -164,10 +159,8 @@ class HorizontalScrolling:
 
     def paint(self, event: QPaintEvent, draw: Callable[[QPaintEvent], None]) -> None:
         """Draw what an event asks for with Qt's `draw`, in strips: the moved parts, and what stands between them."""
-        moved = [(part.area, self._offset(key)) for key, part in self._parts.items() if self._offset(key)]
-        moved = sorted(
-            ((area, by) for area, by in moved if area.intersects(event.rect())), key=lambda each: each[0].y()
-        )
+        shown = [bar for bar in self._bars.values() if bar.value() and bar.part.area.intersects(event.rect())]
+        moved = sorted(((bar.part.area, bar.value()) for bar in shown), key=lambda each: each[0].y())
         if not moved:
             draw(event)
             return
@@ -190,31 +183,24 @@ class HorizontalScrolling:
 
     def bring_into_view(self, rect: QRect) -> QRect:
         """Scroll a part for what stands at `rect` while nothing is moved; return where that is drawn then."""
-        for key, part in self._parts.items():
-            bar = self._bars.get(key)
-            if bar and part.area.top() <= rect.center().y() <= part.area.bottom():
-                bar.setValue(min(bar.value(), rect.left() - part.area.left() - _MARGIN))
-                bar.setValue(max(bar.value(), rect.right() - part.area.right() + _MARGIN))
-                return rect.translated(-bar.value(), 0)
-        return rect
+        bar = self._at_height(rect.center().y())
+        if bar is None:
+            return rect
+        bar.setValue(min(bar.value(), rect.left() - bar.part.area.left() - _MARGIN))
+        bar.setValue(max(bar.value(), rect.right() - bar.part.area.right() + _MARGIN))
+        return rect.translated(-bar.value(), 0)
 
     def drag(self, point: QPointF) -> None:
         """Scroll the part at the pointer's height while a selection is dragged beyond its edge."""
-        for key, part in self._parts.items():
-            bar = self._bars.get(key)
-            if bar and part.area.top() <= point.y() <= part.area.bottom():
-                bar.setValue(bar.value() + round(max(0.0, point.x() - part.area.right())))
-                bar.setValue(bar.value() - round(max(0.0, part.area.left() - point.x())))
+        if bar := self._at_height(point.y()):
+            bar.setValue(bar.value() + round(max(0.0, point.x() - bar.part.area.right())))
+            bar.setValue(bar.value() - round(max(0.0, bar.part.area.left() - point.x())))
 
     def wheel(self, event: QWheelEvent) -> bool:
-        """Scroll what is under the pointer if the wheel turns sideways; whether there is such a part."""
+        """Scroll what is under the pointer if the wheel turns sideways; return whether there is such a part."""
         by = event.pixelDelta() if not event.pixelDelta().isNull() else event.angleDelta() / 2
-        if abs(by.x()) <= abs(by.y()):
+        bar = self._at_height(event.position().y())
+        if bar is None or abs(by.x()) <= abs(by.y()) or not bar.part.area.contains(event.position().toPoint()):
             return False
-        place = event.position().toPoint()
-        for key, part in self._parts.items():
-            bar = self._bars.get(key)
-            if bar and part.area.contains(place):
-                bar.setValue(bar.value() - by.x())
-                return True
-        return False
+        bar.setValue(bar.value() - by.x())
+        return True

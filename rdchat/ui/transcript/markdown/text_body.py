@@ -20,17 +20,17 @@ from rdchat.ui.look.copied_text import without_controls
 from rdchat.ui.look.other_programs import open_address
 from rdchat.ui.look.plain_text import OfflineBrowser
 from rdchat.ui.look.theme import Theme
+from rdchat.ui.transcript.markdown.backgrounds import Backgrounds
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, is_openable, safe_text
 from rdchat.ui.transcript.markdown.code_header import CodeHeaders
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter, LexerLibrary
 from rdchat.ui.transcript.markdown.document_writer import DocumentWriter
-from rdchat.ui.transcript.markdown.excerpt import cut_out, text_of
 from rdchat.ui.transcript.markdown.formulas import FormulaObject
-from rdchat.ui.transcript.markdown.grounds import Grounds
 from rdchat.ui.transcript.markdown.hit_marks import HitMarks
 from rdchat.ui.transcript.markdown.horizontal_scrolling import HorizontalScrolling
 from rdchat.ui.transcript.markdown.parser import Parser
+from rdchat.ui.transcript.markdown.selection import cut_out, text_of
 
 FIRST_SHOWN, SHOWN_MORE = 60_000, 200_000  # characters
 _LINE_FEED = 25  # characters that one counts for: Qt lays out every line, even where it is empty
@@ -75,8 +75,8 @@ class TextBody(OfflineBrowser):
         self.setTextInteractionFlags(flags.TextBrowserInteraction | flags.TextSelectableByKeyboard)
         self.document().setDocumentMargin(0)
         self._writer = DocumentWriter(self.document(), theme, muted)
-        self._grounds = Grounds(self.document(), self._writer, theme)
-        self._headers = CodeHeaders(self._writer, self._grounds, theme, self.viewport())
+        self._backgrounds = Backgrounds(self.document(), self._writer, theme)
+        self._headers = CodeHeaders(self._writer, self._backgrounds, theme, self.viewport())
         self._headers.wrap_requested.connect(self._wrap_code)
         self.scrolling = HorizontalScrolling(self, theme)
         self._formulas = FormulaObject(self.document(), self)
@@ -213,7 +213,7 @@ class TextBody(OfflineBrowser):
             document.setTextWidth(width)
         if fitted:
             self._place_headers()
-        return round(document.size().height() + 0.49) + self._grounds.room_below(width)
+        return round(document.size().height() + 0.49) + self._backgrounds.room_below(width)
 
     def natural_width(self, most: int) -> int:
         """Return the width of the longest line, up to `most`."""
@@ -236,7 +236,7 @@ class TextBody(OfflineBrowser):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self.viewport())
-        self._grounds.paint(painter, QRectF(event.rect()), self.viewport().width())
+        self._backgrounds.paint(painter, QRectF(event.rect()), self.viewport().width())
         painter.end()
         self.scrolling.paint(event, super().paintEvent)
 
@@ -244,7 +244,7 @@ class TextBody(OfflineBrowser):
         """Place what lies over code blocks and below what is wide; what ends before the block `first` is in place."""
         width = self.viewport().width()
         self._headers.place(first, width)
-        self.scrolling.place(self._grounds.wide_parts(width, first), first)
+        self.scrolling.place(self._backgrounds.wide_parts(width, first), first)
 
     # --- the person's hands
 

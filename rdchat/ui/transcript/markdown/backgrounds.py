@@ -13,7 +13,7 @@ _MOST_BARS = 40  # of nested quotes
 _BAR_BELOW_TEXT = 4  # so that it does not touch the letters
 
 
-class Grounds:
+class Backgrounds:
     """Knows the places of one document's parts, in a viewport that shows it from its top."""
 
     def __init__(self, document: QTextDocument, writer: DocumentWriter, theme: Theme) -> None:
@@ -141,4 +141,4 @@ class Grounds:
 
 
 def _tr(text: str) -> str:
-    return QCoreApplication.translate("Grounds", text)
+    return QCoreApplication.translate("Backgrounds", text)
