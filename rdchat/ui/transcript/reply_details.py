@@ -36,7 +36,7 @@ class Fact:
 
 
 def summary(message: Message) -> list[str]:
-    """Return what is to be said in one line, the most telling first; what was not measured is left out."""
+    """Return the parts of the line of statistics, the most important first; what was not measured is left out."""
     statistics = message.statistics
     edited = "edited" if message.edited else ""
     if statistics is None:
@@ -69,13 +69,13 @@ def facts(message: Message) -> list[Fact]:
 
 
 def drafter_name(drafting: Drafting) -> str:
-    """Return a folder's own name, or what else the drafter is called; of several, all names."""
+    """Return the name of the drafter's folder, or of each of several."""
     sources = drafting.drafter.split(", ") if drafting.mode is Mode.AUTO else [drafting.drafter]
     return ", ".join(Path(source).name for source in sources) or formatting.NONE
 
 
 def _making(message: Message) -> list[Fact]:
-    """Say what the reply was asked for with, and whether the person changed it since."""
+    """Return the options of the reply, and whether the person changed its text."""
     if message.edited:
         return [Fact("Text", "Edited by you", definitions.EDITED)]
     made_with = message.made_with
@@ -124,7 +124,7 @@ def _speed(statistics: Statistics) -> list[Fact]:
 
 
 def _drafts(statistics: Statistics) -> list[Fact]:
-    """Say how well the drafts did; a definition has what there is no room for."""
+    """Return how well the drafts did; lists that are too long to show are in the definitions."""
     rounds = statistics.rounds
     if not rounds:
         return []
@@ -174,7 +174,7 @@ def _mode_words(drafting: Drafting) -> str:
 
 
 def _kept(statistics: Statistics) -> str:
-    """Say how much of the prompt was not read again: after an edit, all that stands before it."""
+    """Return how much of the prompt was still in the cache: after an edit, everything before it."""
     kept, prompt = statistics.cached_prompt_tokens, statistics.prompt_tokens
     return f"{kept:,} of {prompt:,} prompt tokens kept" if kept else ""
 
@@ -184,7 +184,7 @@ def _with_unit(figure: str, unit: str) -> str:
 
 
 class FactsLine(QWidget):
-    """Says as many facts as there is room for, the first ones first. While it is concealed it keeps its place."""
+    """Shows as many parts of the summary as fit. While it is concealed it keeps its place."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -197,7 +197,7 @@ class FactsLine(QWidget):
 
     @property
     def shown_text(self) -> str:
-        """What can be read at this moment."""
+        """The visible text."""
         return "" if self._concealed else self._fitting()
 
     def show_message(self, message: Message) -> None:
@@ -227,7 +227,7 @@ class FactsLine(QWidget):
 
 
 class ReplyDetails(QFrame):
-    """All statistics of one reply; it goes away with the next click beside it, or Esc."""
+    """A popup with all statistics of one reply; a click beside it or Esc closes it."""
 
     tokens_requested = Signal()
 

@@ -49,7 +49,7 @@ class SearchHits:
         return True
 
     def leave(self) -> None:
-        """Be at no word."""
+        """Unmark the current word."""
         if widget := self._column.widgets.get(self._message_id):
             _leave(widget)
         self._message_id = -1

@@ -1,4 +1,4 @@
-"""Draws what lies behind a message's text, and measures where its code blocks, tables and formulas are."""
+"""Paints the backgrounds of code and the bars of quotes, and measures code blocks, tables and formulas."""
 
 from PySide6.QtCore import QCoreApplication, QRect, QRectF, Qt
 from PySide6.QtGui import QPainter, QTextDocument

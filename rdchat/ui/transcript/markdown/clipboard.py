@@ -1,4 +1,4 @@
-"""Puts messages and selections on the clipboard in the form that is wanted."""
+"""Copies messages and selections as Markdown, plain text or rich text."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from rdchat.ui.transcript.markdown.selection import blocks_of
 
 
 class CopyForm(StrEnum):
-    """What a copy is, in words."""
+    """The form of a copy, as menus name it."""
 
     MARKDOWN = "Markdown"
     PLAIN = "Plain text"
@@ -26,7 +26,7 @@ class CopyForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Copied:
-    """What goes on the clipboard; rich text has plain text beside it, for where only that is taken."""
+    """The contents of the clipboard; rich text comes with plain text for programs that take nothing else."""
 
     text: str
     html: str = ""
@@ -38,7 +38,7 @@ def copy_blocks(blocks: Sequence[Block], form: CopyForm) -> None:
 
 
 class TextCopy(QObject):
-    """Copies whole texts, which may be long, beside the window's own work; the one asked for last counts."""
+    """Copies long texts in the background; a new copy replaces one that is still running."""
 
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent)

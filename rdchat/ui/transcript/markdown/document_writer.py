@@ -1,4 +1,4 @@
-"""Writes blocks into a QTextDocument, touching only what differs from what stands there."""
+"""Writes blocks into a QTextDocument, from the first one that differs."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -237,7 +237,7 @@ class DocumentWriter:
         return widths
 
     def _column_lengths(self, index: int, block: Block) -> list[QTextLength]:
-        """Return the widths of a table's columns: those of long text are narrower where the table would not fit."""
+        """Return the widths of a table's columns: columns of long text shrink if the table would not fit."""
         wanted = self._columns[index]
         room = self._width - self._formats.left(block) - len(wanted) - 2
         cap = self._formats.comfortable_cell
@@ -247,7 +247,7 @@ class DocumentWriter:
         return [QTextLength(QTextLength.Type.FixedLength, round(width - 0.49)) for width in widths]
 
     def fit_tables(self, width: float) -> bool:
-        """Take the column's width: columns of long text become as wide as there is room. Whether any changed."""
+        """Fit the tables into the column's width; return whether any of them changed."""
         if width == self._width:
             return False
         self._width = width

@@ -1,4 +1,4 @@
-"""Formulas in a document: each is one character, and is drawn as a picture once a process of its own has made that."""
+"""Shows formulas in a document as pictures, which a child process draws; each is one character of the text."""
 
 import threading
 from collections import OrderedDict
@@ -41,7 +41,7 @@ Key = tuple[str, bool]  # TeX, and whether it stands on its own
 
 
 class FormulaLibrary:
-    """Formulas by their TeX. A text asks for them, and looks again until they are there.
+    """Pictures of formulas by their TeX. A text asks for them, and polls until they are drawn.
 
     Args:
         drawer: Draws one; used on the library's own thread alone.

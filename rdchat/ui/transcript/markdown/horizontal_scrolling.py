@@ -23,7 +23,7 @@ _MARGIN = 24  # what stays visible on either side of a word that is gone to
 
 @dataclass(frozen=True, slots=True)
 class WidePart:
-    """A part of the document."""
+    """A part of the document that may be wider than the column."""
 
     name: str  # of its bar
     area: QRect  # where it is drawn, in the viewport
@@ -117,7 +117,7 @@ class HorizontalScrolling:
                 bar.valueChanged.connect(lambda _value, bar=bar: self._redraw(bar))
 
     def offset_at(self, point: QPoint) -> int:
-        """Return how far to the left that is moved which is drawn at a place of the viewport."""
+        """Return the scroll offset at a point of the viewport."""
         return next((bar.value() for bar in self._bars.values() if bar.part.area.contains(point)), 0)
 
     def _at_height(self, y: float) -> ScrollBar | None:
@@ -129,7 +129,7 @@ class HorizontalScrolling:
         self._edit.viewport().update(bar.part.area)
 
     def _draw_shifted(self) -> None:
-        """Draw anew what is moved: Qt asks for what changed where it would be without being moved."""
+        """Repaint scrolled parts: Qt only repaints where the selection would be without the offset."""
         for bar in self._bars.values():
             if bar.value():
                 self._redraw(bar)
@@ -141,7 +141,7 @@ class HorizontalScrolling:
 
     @contextmanager
     def shifted(self, offset: int) -> Iterator[None]:
-        """Let the text edit take its contents to be moved to the left by `offset`."""
+        """Make the text edit draw its contents, and handle events, moved to the left by `offset`."""
         bar = self._edit.horizontalScrollBar()
         if not offset or self._shifting:
             yield
@@ -158,7 +158,7 @@ class HorizontalScrolling:
             self._shifting = False
 
     def paint(self, event: QPaintEvent, draw: Callable[[QPaintEvent], None]) -> None:
-        """Draw what an event asks for with Qt's `draw`, in strips: the moved parts, and what stands between them."""
+        """Paint in strips with Qt's `draw`: the scrolled parts, and the rest between them."""
         shown = [bar for bar in self._bars.values() if bar.value() and bar.part.area.intersects(event.rect())]
         moved = sorted(((bar.part.area, bar.value()) for bar in shown), key=lambda each: each[0].y())
         if not moved:
@@ -178,11 +178,11 @@ class HorizontalScrolling:
             draw(QPaintEvent(QRect(rect.left(), top, rect.width(), rect.bottom() + 1 - top)))
 
     def reveal(self, cursor: QTextCursor) -> QRect:
-        """Scroll the part that a place of the text is in, so that it is seen; return where it is drawn then."""
+        """Scroll the part around a text cursor so that the cursor is visible; return where it is drawn then."""
         return self.bring_into_view(self._edit.cursorRect(cursor))
 
     def bring_into_view(self, rect: QRect) -> QRect:
-        """Scroll a part for what stands at `rect` while nothing is moved; return where that is drawn then."""
+        """Scroll a part until `rect`, given without any offset, is visible; return where it is drawn then."""
         bar = self._at_height(rect.center().y())
         if bar is None:
             return rect
@@ -197,7 +197,7 @@ class HorizontalScrolling:
             bar.setValue(bar.value() - round(max(0.0, bar.part.area.left() - point.x())))
 
     def wheel(self, event: QWheelEvent) -> bool:
-        """Scroll what is under the pointer if the wheel turns sideways; return whether there is such a part."""
+        """Scroll the part under the pointer if the wheel turns horizontally; return whether there is one."""
         by = event.pixelDelta() if not event.pixelDelta().isNull() else event.angleDelta() / 2
         bar = self._at_height(event.position().y())
         if bar is None or abs(by.x()) <= abs(by.y()) or not bar.part.area.contains(event.position().toPoint()):

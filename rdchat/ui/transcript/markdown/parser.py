@@ -1,4 +1,4 @@
-"""Markdown to blocks. Raw HTML stays text, images are never fetched, and hostile input stays cheap."""
+"""Parses Markdown into blocks. Raw HTML stays text, images are never fetched, and hostile input stays cheap."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ _MATHS_ESCAPES = ("\\(", "\\[")
 
 
 def code_line(line: str, code: int, language: str, first: bool) -> list[Block]:
-    """Return one line of a code block; more than one block where it is overlong."""
+    """Return a line of code as a block, or as several if it is overlong."""
     return [
         Block(
             Kind.CODE,
@@ -56,7 +56,7 @@ class Parsed:
 
 
 class Parser(Protocol):
-    """Turns a piece of source that starts at a block's border into blocks."""
+    """Parses a piece of source that begins where a block begins."""
 
     def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
         """Parse one piece.
@@ -73,7 +73,7 @@ class Parser(Protocol):
 
 
 class _AnyLink(MarkdownIt):
-    """Takes every address for a link; `inline_runs` refuses the dangerous ones, and can say so."""
+    """Accepts every address as a link; `inline_runs` refuses the dangerous ones and keeps their address."""
 
     def validateLink(self, url: str) -> bool:
         return True
@@ -123,7 +123,7 @@ class MarkdownParser:
 
 
 def _deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Read what stands too deep in quotes and lists as it was written; markdown-it would leave it out."""
+    """Read text that is nested too deep as plain text; markdown-it would leave it out."""
     if state.level < state.md.options.maxNesting - 2:  # a list takes two levels
         return False
     if not silent:
@@ -137,7 +137,7 @@ def _deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 
 class PlainParser:
-    """What a person typed, line by line as they typed it; only fenced code is set apart (by `BlockStream`)."""
+    """Keeps a prompt line by line as it was typed; `BlockStream` sets fenced code apart."""
 
     def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
         parsed = Parsed(codes=first_code, references=references)

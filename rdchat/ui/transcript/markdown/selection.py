@@ -15,7 +15,7 @@ _IN_LINES = {Kind.TEXT, Kind.HEADING, Kind.CODE}
 
 
 def blocks_of(text: str, parser: Parser) -> list[Block]:
-    """Return all blocks of a text, as they are shown. Of a megabyte it takes seconds."""
+    """Return all blocks of a text; a megabyte takes seconds."""
     stream, blocks, safe = BlockStream(parser), list[Block](), safe_text(text)
     more = bool(safe)
     while more:
@@ -26,7 +26,7 @@ def blocks_of(text: str, parser: Parser) -> list[Block]:
 
 
 def cut_out(blocks: Sequence[Block], spans: Sequence[tuple[int, int]], begin: int, end: int) -> list[Block]:
-    """Return what stands between two places of a document.
+    """Return the blocks between two places of a document.
 
     What has no lines of text, such as a table, is taken whole where anything of it is selected. A block that is cut at
     its beginning loses its marker.

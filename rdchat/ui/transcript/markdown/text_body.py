@@ -38,7 +38,7 @@ _SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown, Qt.Key.Key_Home, Qt.Key.
 
 
 class Work(IntEnum):
-    """What is left to do for a text."""
+    """What is left to draw of a text."""
 
     NONE = 0
     WAITING = 1  # for a lexer that another thread imports
@@ -88,7 +88,7 @@ class TextBody(OfflineBrowser):
     # --- text
 
     def set_text(self, text: str, final: bool) -> None:
-        """Take the whole text; where it continues the text before, only its end is worked on."""
+        """Set the whole text; if it continues the text before, only its end is parsed."""
         if (text, final) == (self._source, self._final):
             return
         grows = text.startswith(self._source)
@@ -99,7 +99,7 @@ class TextBody(OfflineBrowser):
         self._read_on()
 
     def _safe_end(self, text: str) -> str:
-        """Return what a text adds to the source, safe; a line feed may have been cut from its carriage return."""
+        """Return the safe form of what a text adds; a chunk may end between a carriage return and its line feed."""
         end = text[len(self._source) :]
         return safe_text(end[1:] if self._source.endswith("\r") and end.startswith("\n") else end)
 
@@ -241,7 +241,7 @@ class TextBody(OfflineBrowser):
         self.scrolling.paint(event, super().paintEvent)
 
     def _place_headers(self, first: int = 0) -> None:
-        """Place what lies over code blocks and below what is wide; what ends before the block `first` is in place."""
+        """Place code headers and scroll bars, but for those of blocks that end before `first`."""
         width = self.viewport().width()
         self._headers.place(first, width)
         self.scrolling.place(self._backgrounds.wide_parts(width, first), first)
@@ -249,13 +249,13 @@ class TextBody(OfflineBrowser):
     # --- the person's hands
 
     def selected_blocks(self) -> list[Block]:
-        """Return what is selected."""
+        """Return the selection as blocks."""
         cursor = self.textCursor()
         return cut_out(self._writer.blocks(), self._writer.spans(), cursor.selectionStart(), cursor.selectionEnd())
 
     @property
     def parser(self) -> Parser:
-        """What reads its text."""
+        """The parser of its text."""
         return self._parser
 
     def _wrap_code(self, number: int, wrap: bool) -> None:
@@ -290,7 +290,7 @@ class TextBody(OfflineBrowser):
             event.ignore()  # the transcript scrolls, not the message
 
     def viewportEvent(self, event: QEvent) -> bool:
-        """Take what the pointer does where the text is drawn, though part of it may be scrolled sideways."""
+        """Handle the pointer where the text is drawn, also in a part that is scrolled."""
         if isinstance(event, QMouseEvent):
             if event.type() is QEvent.Type.MouseMove and event.buttons():
                 self.scrolling.drag(event.position())
@@ -311,7 +311,7 @@ class TextBody(OfflineBrowser):
 
 
 def _end_of(text: str, room: int) -> int:
-    """Return where the part of a text ends that has room."""
+    """Return the end of the part of a text that may be shown."""
     place = 0
     while (feed := text.find("\n", place)) >= 0 and feed + 1 + _LINE_FEED <= room:
         room -= _LINE_FEED
