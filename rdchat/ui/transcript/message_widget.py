@@ -78,7 +78,6 @@ class MessageWidget(QWidget):
         self.body.setVisible(reading)
         self.more.setVisible(reading and self.body.hidden_characters > 0)
         self.actions_row.setVisible(reading and not self.is_busy)
-        self.update()
 
     @property
     def is_busy(self) -> bool:
@@ -97,6 +96,7 @@ class MessageWidget(QWidget):
         if self._editor:
             top, height = self._editor_top(width), self._editor.sizeHint().height()
             self._editor.setGeometry(0, top, width, height)
+            self.update()  # there is no bubble now
             bottom = top + height + SMALL
         else:
             bottom = self._place_parts(width)

@@ -155,12 +155,14 @@ class TranscriptView(MessageColumn):
     # --- scrolling
 
     def scroll_to_end(self) -> None:
-        self.follows = True
+        before, self.follows = self.follows, True
         if not self.range.at_end:
             self.range.show_latest(len(self.messages))
         if self.show_range():
             self.follow()
             self._fill()
+        else:
+            self.follows = before
 
     def scroll_to_start(self) -> None:
         if self.show_around(0, FIRST):

@@ -277,8 +277,10 @@ class DocumentWriter:
         cursor.beginEditBlock()
         shown: list[int] = []
         for index in list(self._undrawn):
-            runs = formulas_of(self._blocks[index])
-            if len(shown) < _FORMULAS_A_STEP and any(FORMULAS.is_known(run.maths, run.display) for run in runs):
+            for run in formulas_of(self._blocks[index]):
+                FORMULAS.find(run.maths, run.display)  # one that was forgotten is asked for again
+            known = (FORMULAS.is_known(run.maths, run.display) for run in formulas_of(self._blocks[index]))
+            if len(shown) < _FORMULAS_A_STEP and any(known):
                 shown += [index] * self._draw_formulas_of(index, _FORMULAS_A_STEP - len(shown))
         cursor.endEditBlock()
         failed = self._failed and not self._undrawn
@@ -287,14 +289,15 @@ class DocumentWriter:
 
     def _draw_formulas_of(self, index: int, most: int) -> int:
         """Put up to `most` formulas of a block in the place of their source; return how many."""
-        end, shown, left = self.spans()[index][1], 0, False
+        following = self._places[index + 1 : index + 2]
+        end = following[0].cut if following else self._document.characterCount()
+        shown, left = 0, False
         place = self._document.find(OBJECT, self._places[index].start)
         while not place.isNull() and place.position() <= end:
             look = place.charFormat()
             if not is_drawn(look):
                 run = run_of(look)
                 if shown == most or not FORMULAS.is_known(run.maths, run.display):
-                    FORMULAS.find(run.maths, run.display)  # one that was forgotten is asked for again
                     left = True
                 elif FORMULAS.cannot_draw(run.maths, run.display):
                     self._failed = True
