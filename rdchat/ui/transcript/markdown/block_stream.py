@@ -69,6 +69,7 @@ class BlockStream:
         self._joined = False  # the tail goes on with the paragraph before it
         self._known = len(self._references)
         self._checked = -1  # up to here no more blocks can be settled
+        self._last: tuple[str, Parsed] | None = None  # the tail as it was parsed last
 
     def advance(self, text: str, final: bool) -> Update:
         """Take one step.
@@ -113,23 +114,24 @@ class BlockStream:
             fence.lines += 1
             self._offset = end + 1 if end >= 0 else len(text)
             if ends:
-                self._fence, self._checked = None, -1
+                self._fence, self._checked, self._last = None, -1, None
                 update.closed.append(fence.number)
                 return None if self._offset < len(text) else []
         return None
 
     def _read_blocks(self, text: str, final: bool, update: Update) -> list[Block] | None:
         """Settle what cannot change any more; return the open tail, or None if there is more to do."""
-        window = following = ""
+        window = source = ""
         for most in (_STEP, _LONGEST_OPEN):
             window = self._window(text, most)
             following = text[self._offset + len(window) :][:1]
-            source = window if following or not final else f"{window}\n"
+            ends = final and not following and bool(window) and not window.endswith("\n")
+            source = f"{window}\n" if ends else window
             if self._settle(source, following, update, longest=most == _LONGEST_OPEN):
                 return None
             if not following:
                 break
-        parsed = self._parse(window)
+        parsed = self._parse(source)
         if not final:
             return parsed.blocks
         self._take(parsed, len(parsed.blocks), len(window), update)
@@ -150,12 +152,14 @@ class BlockStream:
         return text[self._offset : end]
 
     def _parse(self, source: str) -> Parsed:
-        parsed = self._parser.parse(self._table + source, self._codes, self._references, self._number)
-        if self._table:
-            return _without_head(parsed)
-        if self._joined and parsed.blocks and _is_paragraph(parsed.blocks[0]):
-            parsed.blocks[0] = replace(parsed.blocks[0], tight=True, joined=True)
-        return parsed
+        if self._last is None or self._last[0] != source:
+            parsed = self._parser.parse(self._table + source, self._codes, self._references, self._number)
+            if self._table:
+                parsed = _without_head(parsed)
+            elif self._joined and parsed.blocks and _is_paragraph(parsed.blocks[0]):
+                parsed.blocks[0] = replace(parsed.blocks[0], tight=True, joined=True)
+            self._last = source, parsed
+        return self._last[1]
 
     def _settle(self, window: str, following: str, update: Update, *, longest: bool) -> bool:
         """Settle the blocks before the last one that a complete line starts; return whether there were any.
@@ -199,6 +203,8 @@ class BlockStream:
         end = len(lines)
         for _ in range(_TRIES):
             begins = (lines + following)[end]  # the next line must not be a list's or a heading's by itself
+            if begins == "\n":
+                return lines[:end]
             if not (begins.isdigit() or begins in " \t=-[") and self._parser.is_closed(lines[:end]):
                 return lines[:end]
             end = lines.rfind("\n", 0, end * 3 // 4) + 1
@@ -222,7 +228,7 @@ class BlockStream:
         self._codes = max([self._codes, *(block.code + 1 for block in taken)])
         update.closed += [number for number in parsed.closed if number < self._codes]
         self._references = parsed.references
-        self._number, self._table, self._joined = None, "", False
+        self._number, self._table, self._joined, self._last = None, "", False, None
         self._offset += length
 
 
