@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
             closing(DrafterTraining(model, plan).run()) as events,
         ):
             for event in _with_accuracy(events):
-                line.show_text(_text(event), event.phase.value)
+                line.show_text(_text(event), event.phase)
     except KeyboardInterrupt:
         print("Interrupted; the same command with --resume goes on.", file=sys.stderr)
         raise

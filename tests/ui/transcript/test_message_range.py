@@ -1,8 +1,8 @@
-from rdchat.ui.transcript.message_window import FIRST, MOST, OPENED, STEP, MessageWindow
+from rdchat.ui.transcript.message_range import FIRST, MOST, OPENED, STEP, MessageRange
 
 
 def test_a_long_conversation_opens_at_its_end() -> None:
-    window = MessageWindow()
+    window = MessageRange()
     window.show_latest(10_000)
     assert (window.start, window.end) == (10_000 - FIRST, 10_000)
     while window.grow():
@@ -11,7 +11,7 @@ def test_a_long_conversation_opens_at_its_end() -> None:
 
 
 def test_it_slides_up_to_the_first_message_and_back_and_stays_small() -> None:
-    window = MessageWindow()
+    window = MessageRange()
     window.show_latest(1000)
     while window.slide_up():
         assert window.end - window.start <= MOST
@@ -23,7 +23,7 @@ def test_it_slides_up_to_the_first_message_and_back_and_stays_small() -> None:
 
 
 def test_a_message_added_far_below_is_not_shown() -> None:
-    window = MessageWindow()
+    window = MessageRange()
     window.show_latest(1000)
     while window.slide_up():
         pass
@@ -33,7 +33,7 @@ def test_a_message_added_far_below_is_not_shown() -> None:
 
 
 def test_messages_added_at_the_end_push_the_oldest_out() -> None:
-    window = MessageWindow()
+    window = MessageRange()
     window.show_latest(10)
     for _ in range(1000):
         assert window.add()
@@ -42,14 +42,14 @@ def test_messages_added_at_the_end_push_the_oldest_out() -> None:
 
 
 def test_a_shorter_path_after_an_edit_keeps_the_end_in_view() -> None:
-    window = MessageWindow()
+    window = MessageRange()
     window.show_latest(1000)
     window.keep(500, range(440, 499), at_end=True)
     assert (window.start, window.end, window.total) == (440, 500, 500)
 
 
 def test_another_path_of_the_same_chat_makes_few_widgets_at_once() -> None:
-    window = MessageWindow()
+    window = MessageRange()
     window.show_latest(1000)
     while window.grow():
         pass

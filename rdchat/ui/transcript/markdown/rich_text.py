@@ -1,4 +1,4 @@
-"""Blocks as HTML that word processors and mail programs paste well: their own fonts and colours, ours for structure.
+"""Writes blocks as HTML for word processors and mail programs, which keep their own fonts and colours.
 
 Formats are inline, as style sheets do not survive a paste. Sizes and colours of text are left to where it is pasted.
 Not tried on a Mac with Pages, Word or Mail; it is the HTML that browsers put on the clipboard for such a text.

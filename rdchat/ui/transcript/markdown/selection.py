@@ -1,17 +1,21 @@
-"""What is selected of a text as blocks of its own."""
+"""Parts of a text: the blocks and the plain text of a selection."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
+
+from PySide6.QtGui import QTextCursor
 
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, length_of, safe_text
+from rdchat.ui.transcript.markdown.formulas import OBJECT, source_of
 from rdchat.ui.transcript.markdown.parser import Parser
 
 _IN_LINES = {Kind.TEXT, Kind.HEADING, Kind.CODE}
 
 
 def blocks_of(text: str, parser: Parser) -> list[Block]:
-    """Return all blocks of a text, as they are shown. Of a megabyte it takes seconds."""
+    """Return all blocks of a text; a megabyte takes seconds."""
     stream, blocks, safe = BlockStream(parser), list[Block](), safe_text(text)
     more = bool(safe)
     while more:
@@ -22,7 +26,7 @@ def blocks_of(text: str, parser: Parser) -> list[Block]:
 
 
 def cut_out(blocks: Sequence[Block], spans: Sequence[tuple[int, int]], begin: int, end: int) -> list[Block]:
-    """Return what stands between two places of a document.
+    """Return the blocks between two places of a document.
 
     What has no lines of text, such as a table, is taken whole where anything of it is selected. A block that is cut at
     its beginning loses its marker.
@@ -46,6 +50,16 @@ def cut_out(blocks: Sequence[Block], spans: Sequence[tuple[int, int]], begin: in
         if runs or (whole and block.kind is Kind.CODE):
             found.append(replace(block, runs=runs, marker=block.marker if whole else "", joined=block.joined and whole))
     return found
+
+
+def text_of(cursor: QTextCursor) -> str:
+    """Return the plain text of a selection; formulas as they were written."""
+    parts, sources = cursor.selection().toPlainText().split(OBJECT), list[str]()
+    place = cursor.document().find(OBJECT, cursor.selectionStart())
+    while not place.isNull() and place.selectionEnd() <= cursor.selectionEnd():
+        sources.append(source_of(place.charFormat()))
+        place = cursor.document().find(OBJECT, place)
+    return "".join(part + source for part, source in zip_longest(parts, sources[: len(parts) - 1], fillvalue=""))
 
 
 def _part(runs: Sequence[Run], begin: int, end: int) -> list[Run]:

@@ -1,4 +1,4 @@
-"""What is drawn behind a message's text, and where its code blocks and tables stand."""
+"""Paints the backgrounds of code and the bars of quotes, and measures code blocks, tables and formulas."""
 
 from PySide6.QtCore import QCoreApplication, QRect, QRectF, Qt
 from PySide6.QtGui import QPainter, QTextDocument
@@ -6,15 +6,14 @@ from PySide6.QtGui import QPainter, QTextDocument
 from rdchat.ui.look.theme import RADIUS, SMALL, Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
-from rdchat.ui.transcript.markdown.metrics import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
-from rdchat.ui.transcript.markdown.sideways.bar import BAR_HEIGHT
-from rdchat.ui.transcript.markdown.sideways.wide_parts import WidePart
+from rdchat.ui.transcript.markdown.horizontal_scrolling import BAR_HEIGHT, WidePart
+from rdchat.ui.transcript.markdown.text_formats import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
 
 _MOST_BARS = 40  # of nested quotes
 _BAR_BELOW_TEXT = 4  # so that it does not touch the letters
 
 
-class Grounds:
+class Backgrounds:
     """Knows the places of one document's parts, in a viewport that shows it from its top."""
 
     def __init__(self, document: QTextDocument, writer: DocumentWriter, theme: Theme) -> None:
@@ -35,18 +34,20 @@ class Grounds:
     def _paint_bars(self, painter: QPainter, area: QRectF, width: int) -> None:
         painter.setBrush(self._theme.colors.border)
         blocks = self._writer.blocks()
-        for index in self._writer.decorated:
+        for index, each in enumerate(blocks):
+            if each.kind is Kind.TABLE or not (each.quotes or each.kind is Kind.RULE):
+                continue
             block = self._writer.text_block(index)
             rect = self._document.documentLayout().blockBoundingRect(block)
             look = block.blockFormat()
             if not rect.adjusted(0, -look.topMargin() - CODE_PAD, width, 0).intersects(area):
                 continue
             above = blocks[index - 1].quotes if index else 0
-            for depth, left in enumerate(self._bars(blocks[index])):
+            for depth, left in enumerate(self._bars(each)):
                 top = rect.top() - (look.topMargin() + CODE_PAD / 2 if depth < above else 0)  # no gap between bars
                 bar = QRectF(left, top, 3, rect.bottom() - top)
                 painter.drawRoundedRect(bar, 1.5, 1.5)
-            if blocks[index].kind is Kind.RULE:
+            if each.kind is Kind.RULE:
                 painter.drawRect(QRectF(look.leftMargin(), rect.center().y(), width - look.leftMargin(), 1))
 
     def _bars(self, block: Block) -> list[int]:
@@ -65,12 +66,9 @@ class Grounds:
         layout = self._document.documentLayout()
         first = layout.blockBoundingRect(self._writer.text_block(span.first))
         last = layout.blockBoundingRect(self._writer.text_block(span.last))
-        left = self._left(self._writer.blocks()[span.first])
+        left = self._writer.left(self._writer.blocks()[span.first])
         top = first.top() - code_header_height(self._theme)
         return QRectF(left, top, width - left, last.bottom() + CODE_PAD - top)
-
-    def _left(self, block: Block) -> int:
-        return block.indent * list_indent(self._theme) + block.quotes * QUOTE_INDENT
 
     # --- what may be wider than the column
 
@@ -95,7 +93,7 @@ class Grounds:
 
     def _room(self, index: int, width: int) -> int:
         """Return how wide a formula may be that surely fits into its block."""
-        return width - self._left(self._writer.blocks()[index]) - 2 * list_indent(self._theme)
+        return width - self._writer.left(self._writer.blocks()[index]) - 2 * list_indent(self._theme)
 
     def _wide_formula(self, index: int, width: int) -> WidePart:
         block = self._writer.text_block(index)
@@ -143,4 +141,4 @@ class Grounds:
 
 
 def _tr(text: str) -> str:
-    return QCoreApplication.translate("Grounds", text)
+    return QCoreApplication.translate("Backgrounds", text)

@@ -1,4 +1,4 @@
-"""Blocks as Markdown and as plain text."""
+"""Writes blocks as Markdown and as plain text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,12 +8,12 @@ _TASKS = {"☐": "- [ ]", "☑": "- [x]"}
 
 
 def as_markdown(blocks: Sequence[Block]) -> str:
-    """Return blocks as Markdown that says the same."""
+    """Return Markdown with the same meaning."""
     return _joined(blocks, marked=True)
 
 
 def as_plain(blocks: Sequence[Block]) -> str:
-    """Return blocks as one reads them: without marks, with bullets and numbers; a table has tabs between its cells."""
+    """Return the visible text: bullets and numbers, but no Markdown marks; tabs between the cells of a table."""
     return _joined(blocks, marked=False)
 
 
@@ -70,7 +70,7 @@ def _text(runs: Sequence[Run], *, marked: bool) -> str:
 
 
 def _marked(runs: Sequence[Run]) -> str:
-    """Return runs between the marks of their looks; blanks at their ends stay outside, as Markdown wants it."""
+    """Return runs with Markdown marks; spaces at their ends stay outside of the marks, as Markdown requires."""
     text, open_marks = "", list[str]()
 
     def close_unless(wanted: Sequence[str]) -> None:

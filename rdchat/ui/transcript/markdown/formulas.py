@@ -1,7 +1,10 @@
-"""A formula in a line of a document: one character, which is drawn as a picture."""
+"""Shows formulas in a document as pictures, which a child process draws; each is one character of the text."""
 
+import threading
+from collections import OrderedDict
 from functools import lru_cache
 from math import ceil
+from typing import Any
 
 from PySide6.QtCore import QByteArray, QObject, QRect, QRectF, QSizeF, Qt
 from PySide6.QtGui import (
@@ -20,8 +23,10 @@ from PySide6.QtGui import (
 from PySide6.QtSvg import QSvgRenderer
 
 from rdchat.chat.formulas.formula import INK, UNITS, Formula
+from rdchat.chat.formulas.formula_drawer import FormulaDrawer
 from rdchat.ui.transcript.markdown.blocks import Run
-from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS
+from rdchat.work.job import Job, StopWork
+from rdchat.work.serial_thread import SerialThread
 
 OBJECT = "\ufffc"
 _KIND = QTextFormat.ObjectTypes.UserObject.value + 1
@@ -30,6 +35,80 @@ _TEX, _DISPLAY, _SOURCE, _SIZE, _DRAWN, _WIDTH, _HEIGHT = (
 )
 _ENLARGED = 1.06  # the formulas' font looks smaller than the system's
 _LARGEST_DEPTH = 120  # in pixels
+_MOST = 4000  # pictures that are kept
+
+Key = tuple[str, bool]  # TeX, and whether it stands on its own
+
+
+class FormulaLibrary:
+    """Pictures of formulas by their TeX. A text asks for them, and polls until they are drawn.
+
+    Args:
+        drawer: Draws one; used on the library's own thread alone.
+    """
+
+    def __init__(self, drawer: FormulaDrawer | None = None) -> None:
+        self._drawer = drawer or FormulaDrawer()
+        self._thread = SerialThread("formulas")
+        self._guard = threading.Lock()
+        self._known: dict[Key, Formula | None] = {}
+        self._wanted: OrderedDict[Key, None] = OrderedDict()  # the next one first
+        self._drawn_now: Key | None = None
+        self._closed = False
+
+    def find(self, tex: str, display: bool) -> Formula | None:
+        """Return a formula's picture, and ask for it if it is new; None before it is drawn, or if it cannot be."""
+        key = tex, display
+        formula = self._known.get(key)
+        if formula is None and key not in self._known:
+            self._ask(key)
+        return formula
+
+    def cannot_draw(self, tex: str, display: bool) -> bool:
+        """Whether drawing it was tried and failed."""
+        return self._known.get((tex, display), True) is None
+
+    def is_known(self, tex: str, display: bool) -> bool:
+        """Whether drawing it was tried."""
+        return (tex, display) in self._known
+
+    def hurry(self, tex: str, display: bool) -> None:
+        """Draw this one before all others: it is in view."""
+        with self._guard:
+            if (tex, display) in self._wanted:
+                self._wanted.move_to_end((tex, display), last=False)
+
+    def close(self) -> None:
+        """End the drawing. Idempotent."""
+        self._closed = True
+        self._thread.close()
+        self._drawer.close()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise StopWork
+
+    def _ask(self, key: Key) -> None:
+        with self._guard:
+            if key in self._wanted or key == self._drawn_now or self._closed:
+                return
+            self._wanted[key] = None
+        self._thread.do(self._draw_next)
+
+    def _draw_next(self, _job: Job[Any]) -> None:
+        with self._guard:
+            self._drawn_now = key = self._wanted.popitem(last=False)[0]
+        self._check()
+        formula = self._drawer.draw(*key, self._check)
+        with self._guard:
+            self._known[key] = formula
+            self._drawn_now = None
+            if len(self._known) > _MOST:
+                del self._known[next(iter(self._known))]
+
+
+FORMULAS = FormulaLibrary()
+"""One for all texts: a picture is the same in each of them."""
 
 
 def formula_format(run: Run, text: QTextCharFormat) -> QTextCharFormat:
@@ -71,6 +150,12 @@ def width_of(look: QTextCharFormat) -> float:
     return look.doubleProperty(_WIDTH)
 
 
+def run_of(look: QTextCharFormat) -> Run:
+    """Return the formula that a character stands for."""
+    display = look.boolProperty(_DISPLAY)
+    return Run(source_of(look), maths=str(look.property(_TEX) or ""), display=display)
+
+
 def source_of(look: QTextCharFormat) -> str:
     """Return the source of a formula by its character's format."""
     return str(look.property(_SOURCE) or OBJECT)
@@ -110,6 +195,7 @@ class FormulaObject(QPyTextObject):
         text = look.toCharFormat()
         color = text.foreground().color()
         if formula is None:
+            FORMULAS.hurry(look.stringProperty(_TEX), look.boolProperty(_DISPLAY))
             painter.setFont(text.font())
             painter.setPen(color)
             painter.drawText(rect, Qt.AlignmentFlag.AlignVCenter, source_of(text))

@@ -1,4 +1,4 @@
-"""Puts messages and selections on the clipboard in the form that is wanted."""
+"""Copies messages and selections as Markdown, plain text or rich text."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from PySide6.QtGui import QGuiApplication
 
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.look.copied_text import without_controls
-from rdchat.ui.transcript.copying.excerpt import blocks_of
-from rdchat.ui.transcript.copying.markdown_text import as_markdown, as_plain
-from rdchat.ui.transcript.copying.rich_text import as_html
 from rdchat.ui.transcript.markdown.blocks import Block
+from rdchat.ui.transcript.markdown.markdown_text import as_markdown, as_plain
 from rdchat.ui.transcript.markdown.parser import Parser
+from rdchat.ui.transcript.markdown.rich_text import as_html
+from rdchat.ui.transcript.markdown.selection import blocks_of
 
 
 class CopyForm(StrEnum):
-    """What a copy is, in words."""
+    """The form of a copy, as menus name it."""
 
     MARKDOWN = "Markdown"
     PLAIN = "Plain text"
@@ -26,7 +26,7 @@ class CopyForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Copied:
-    """What goes on the clipboard; rich text has plain text beside it, for where only that is taken."""
+    """The contents of the clipboard; rich text comes with plain text for programs that take nothing else."""
 
     text: str
     html: str = ""
@@ -38,7 +38,7 @@ def copy_blocks(blocks: Sequence[Block], form: CopyForm) -> None:
 
 
 class TextCopy(QObject):
-    """Copies whole texts, which may be long, beside the window's own work; the one asked for last counts."""
+    """Copies long texts in the background; a new copy replaces one that is still running."""
 
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent)
