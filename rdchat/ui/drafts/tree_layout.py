@@ -1,4 +1,4 @@
-"""Where the nodes of a round's tree stand: its root at the left, each token of a path a column further right."""
+"""Places the nodes of a round's tree: the root at the left, each further token a column to the right."""
 
 from dataclasses import dataclass
 

@@ -17,7 +17,7 @@ from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.plain_text import PlainLabel, set_tip
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.speed.fields import CalmComboBox, CalmSpinBox, FolderPicker
-from rdchat.ui.speed.section import Section
+from rdchat.ui.speed.sections import Section
 
 _COPIED_MS = 1600
 _CHOICE_LINES = 3

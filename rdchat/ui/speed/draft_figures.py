@@ -8,7 +8,7 @@ from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.bars import Bar, BarChart
-from rdchat.ui.speed.section import Section
+from rdchat.ui.speed.sections import Section
 
 
 class DraftFigures(Section):

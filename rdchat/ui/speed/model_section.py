@@ -8,7 +8,7 @@ from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
 from rdchat.ui.look.theme import TIGHT, Theme
-from rdchat.ui.speed.section import Section
+from rdchat.ui.speed.sections import Section
 
 _STATE_WORDS = {
     EngineState.LOADING: "Loading the model…",

@@ -6,7 +6,7 @@ from rdchat.inference.api.events import FinishReason, ModelInfo
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.speed.section import Section
+from rdchat.ui.speed.sections import Section
 
 _FEW_TOKENS = 8  # a prefill shorter than this is one call, and its rate says nothing
 _WHY_ENDED = "Why the reply ended."

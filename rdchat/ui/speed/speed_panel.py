@@ -25,7 +25,7 @@ from rdchat.ui.speed.draft_controls import DraftControls
 from rdchat.ui.speed.draft_figures import DraftFigures
 from rdchat.ui.speed.model_section import ModelSection, StatusLine
 from rdchat.ui.speed.reply_sections import MemorySection, ReplySection
-from rdchat.ui.speed.section import Section
+from rdchat.ui.speed.sections import Section
 from rdchat.ui.speed.speed_section import SpeedSection
 from rdchat.ui.speed.time_section import TimeSection
 

@@ -8,7 +8,7 @@ from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
-from rdchat.ui.speed.section import FigureRow
+from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.speed.sparkline import Sparkline
 
 _ROUNDING = 1e-9  # of a ratio that is just as far from 1 as its error

@@ -13,7 +13,7 @@ from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.stage_words import stage_words
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
-from rdchat.ui.speed.section import Section
+from rdchat.ui.speed.sections import Section
 from rdchat.ui.speed.time_bar import TimeBar, time_color
 
 _SWATCH = 10  # pixels

@@ -12,7 +12,7 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look import formatting
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.speed.section import FigureRow
+from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
