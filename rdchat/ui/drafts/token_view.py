@@ -153,7 +153,10 @@ class TokenView(OfflineBrowser):
             low, high = max(start, offset), min(end, offset + block.length() - 1)
             lines = (layout.lineForTextPosition(place - offset).lineNumber() for place in (low, max(low, high - 1)))
             for line in map(layout.lineAt, range(next(lines), next(lines) + 1)):
-                left, right = max(low, offset + line.textStart()), min(high, offset + line.textStart() + line.textLength())
+                left, right = (
+                    max(low, offset + line.textStart()),
+                    min(high, offset + line.textStart() + line.textLength()),
+                )
                 while left < right - (right == end) and document.characterAt(left) == " ":
                     left += 1
                 if left < right:

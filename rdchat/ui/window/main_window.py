@@ -62,13 +62,7 @@ class MainWindow(QMainWindow):
         actions = self.actions_ = WindowActions(self)
         self.sidebar = Sidebar(controller.desk, theme)
         self.conversation = ConversationView(controller, theme, transcript)
-        self.panel = SpeedPanel(
-            controller,
-            context=controller.context,
-            drafting=controller.drafting,
-            preferences=controller.preferences,
-            theme=theme,
-        )
+        self.panel = SpeedPanel(controller, theme)
         controller.desk.conversation_opened.connect(self.panel.show_last_reply)
         model = ModelButton(controller.model_slot, controller.preferences)
         options = ChatOptions(controller.desk, controller.preferences, controller.model_slot, theme)
