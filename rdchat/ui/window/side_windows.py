@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from rdchat.ui.benchmark import BenchmarkWindow
     from rdchat.ui.benchmark.obstacles import Obstacles
     from rdchat.ui.drafts import DraftsWindow
-    from rdchat.ui.ledger import LedgerWindow
     from rdchat.ui.models import ModelsWindow
     from rdchat.ui.race import RaceWindow
+    from rdchat.ui.speed.ledger_window import LedgerWindow
 
 
 class Windows:
@@ -54,7 +54,7 @@ class Windows:
     @cached_property
     def ledger(self) -> "LedgerWindow":
         """The time ledger."""
-        from rdchat.ui.ledger import LedgerWindow  # noqa: PLC0415
+        from rdchat.ui.speed.ledger_window import LedgerWindow  # noqa: PLC0415
 
         return LedgerWindow(self._controller.time_ledger, self._controller.drafting, self._theme, self._parent)
 
