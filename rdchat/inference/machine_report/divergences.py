@@ -13,7 +13,7 @@ from rdchat.inference.api.bench_results import Difference
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.benchmark.differences import divergences
-from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
+from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS
 from rdchat.inference.session import ChatSession
 
 

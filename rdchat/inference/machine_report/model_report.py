@@ -10,10 +10,9 @@ from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.bench_results import BenchProgress, BenchRun
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.benchmark.environment import environment
-from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
 from rdchat.inference.benchmark.result import BenchResult
 from rdchat.inference.benchmark.runner import InterleavedRunner
-from rdchat.inference.benchmark.sweep import Sweep
+from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS, Sweep
 from rdchat.inference.machine_report.divergences import count_divergences
 from rdchat.inference.machine_report.graph_size import draft_size, graph_sizes
 from rdchat.inference.machine_report.plain_decoding import compare_plain

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from rdchat.services.background.folder_search import FolderSearch
     from rdchat.services.models.drafters.drafter_shelf import MadeFor
     from rdchat.services.models.models_desk import ModelsDesk
-    from rdchat.ui.benchmark import BenchmarkWindow
     from rdchat.ui.benchmark.obstacles import Obstacles
-    from rdchat.ui.drafts import DraftsWindow
+    from rdchat.ui.benchmark.race_window import RaceWindow
+    from rdchat.ui.benchmark.window import BenchmarkWindow
+    from rdchat.ui.drafts.window import DraftsWindow
     from rdchat.ui.models import ModelsWindow
-    from rdchat.ui.race import RaceWindow
     from rdchat.ui.speed.ledger_window import LedgerWindow
 
 
@@ -61,7 +61,7 @@ class Windows:
     @cached_property
     def drafts(self) -> "DraftsWindow":
         """A reply's tokens and draft trees."""
-        from rdchat.ui.drafts import DraftsWindow  # noqa: PLC0415
+        from rdchat.ui.drafts.window import DraftsWindow  # noqa: PLC0415
 
         window = DraftsWindow(self._controller.traces, self._theme, self._parent)
         self._controller.desk.conversation_removed.connect(self._close_tokens_of)
@@ -90,33 +90,17 @@ class Windows:
 
     @cached_property
     def _obstacles(self) -> "Obstacles":
-        """What stands in the way of a race or a benchmark, beside what they tell of themselves."""
+        """What prevents a race or a benchmark."""
         from rdchat.ui.benchmark.obstacles import Obstacles  # noqa: PLC0415
 
-        controller = self._controller
-        race, benchmark = controller.race, controller.benchmark
-        obstacles = Obstacles(lambda: controller.state, race, benchmark, self._parent)
-        for happened in (race.started, race.finished, race.stopped, race.failed):
-            happened.connect(obstacles.changed)
-        for happened in (controller.state_changed, benchmark.started, benchmark.ended, benchmark.failed):
-            happened.connect(obstacles.changed)
-        return obstacles
+        return Obstacles(self._controller, self._parent)
 
     @cached_property
     def race(self) -> "RaceWindow":
         """Drafting against plain decoding."""
-        from rdchat.ui.race import RaceWindow  # noqa: PLC0415
+        from rdchat.ui.benchmark.race_window import RaceWindow  # noqa: PLC0415
 
-        controller = self._controller
-        return RaceWindow(
-            controller.race,
-            drafting=controller.drafting,
-            obstacles=self._obstacles,
-            desk=controller.desk,
-            preferences=controller.preferences,
-            theme=self._theme,
-            parent=self._parent,
-        )
+        return RaceWindow(self._controller, self._obstacles, self._theme, self._parent)
 
     def try_in_race(self, draft: DraftSettings) -> None:
         """Show the race with a drafter that the chat need not use."""
@@ -133,17 +117,9 @@ class Windows:
     @cached_property
     def benchmark(self) -> "BenchmarkWindow":
         """Ways of drafting on many prompts."""
-        from rdchat.ui.benchmark import BenchmarkWindow  # noqa: PLC0415
+        from rdchat.ui.benchmark.window import BenchmarkWindow  # noqa: PLC0415
 
-        controller = self._controller
-        return BenchmarkWindow(
-            controller.benchmark,
-            drafting=controller.drafting,
-            obstacles=self._obstacles,
-            model=controller.model_slot,
-            theme=self._theme,
-            parent=self._parent,
-        )
+        return BenchmarkWindow(self._controller, self._obstacles, self._theme, self._parent)
 
     @cached_property
     def models_desk(self) -> "ModelsDesk":

@@ -16,7 +16,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.trace_recorder import TraceRecorder
-from rdchat.ui.drafts import DraftsWindow
+from rdchat.ui.drafts.window import DraftsWindow
 from rdchat.ui.look.theme import DARK_DRAFTS, LIGHT_DRAFTS, Theme
 from tests.chat.traces import drafted_events, events_of_round, round_tree
 

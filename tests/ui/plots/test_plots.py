@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.errors import InvalidSettingError, StorageError
 from rdchat.inference.benchmark.charts import Charts, HeatMap
 from rdchat.inference.benchmark.result import Figure
-from rdchat.ui.benchmark.results_view import ResultsView
+from rdchat.ui.benchmark.results import ResultsView
 from rdchat.ui.look.theme import DARK_PLOT, LIGHT_PLOT, Theme
 from rdchat.ui.plots.curves import Curve, CurvesPlot
 from rdchat.ui.plots.drawing import PAPER, Box, Drawing, Plot, Shape, Text, ink_on, luminance
