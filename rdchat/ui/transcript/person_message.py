@@ -5,7 +5,7 @@ from PySide6.QtGui import QAction, QPainter, QPaintEvent
 from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import Message
-from rdchat.ui.files.sent_files import SentFiles
+from rdchat.ui.files.chips import SentFiles
 from rdchat.ui.look.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.parser import PlainParser
