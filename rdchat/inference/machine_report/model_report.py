@@ -9,8 +9,7 @@ from typing import Any
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.bench_results import BenchProgress, BenchRun
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
-from rdchat.inference.benchmark.environment import environment
-from rdchat.inference.benchmark.result import BenchResult
+from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS, Sweep
 from rdchat.inference.machine_report.divergences import count_divergences
