@@ -141,9 +141,9 @@ class PlanForm(QWidget):
         drafting = self._drafting.settings
         sweep = Sweep(
             modes=self._chosen(),
-            beam_widths=_used_numbers(self.beam_widths),
-            beam_lengths=_used_numbers(self.beam_lengths),
-            draft_tokens=_used_numbers(self.draft_tokens),
+            beam_widths=self._numbers(self.beam_widths),
+            beam_lengths=self._numbers(self.beam_lengths),
+            draft_tokens=self._numbers(self.draft_tokens),
             temperatures=self.temperatures.numbers(),
             dtypes=tuple(dtype for dtype, box in self.dtypes.items() if box.isChecked()),
             draft_model=drafting.draft_model,
@@ -158,6 +158,10 @@ class PlanForm(QWidget):
 
     def _chosen(self) -> tuple[Mode, ...]:
         return tuple(mode for mode, box in self.modes.items() if box.isChecked() and box.isEnabledTo(self))
+
+    def _numbers(self, field: NumberField[int]) -> tuple[int, ...]:
+        """Return the numbers of a size; none if no chosen mode has it, whatever the field holds."""
+        return field.numbers() if field.isEnabledTo(self) else ()
 
     def _build_prompts(self) -> None:
         form = self._section("Prompts")
@@ -259,8 +263,3 @@ class PlanForm(QWidget):
             return _NO_DRAFT_MODEL
         option = self._drafting.option(mode)
         return option.reason if option is not None and not option.available else ""
-
-
-def _used_numbers(field: NumberField[int]) -> tuple[int, ...]:
-    """Return the numbers of a size; none if no chosen mode has it, whatever the field holds."""
-    return field.numbers() if field.isEnabledTo(field.parentWidget()) else ()

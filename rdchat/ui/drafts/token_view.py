@@ -3,6 +3,7 @@
 import re
 from bisect import bisect_right
 from collections.abc import Iterable
+from typing import cast
 
 from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import (
@@ -16,6 +17,7 @@ from PySide6.QtGui import (
     QTextBlockFormat,
     QTextCharFormat,
     QTextCursor,
+    QTextLine,
 )
 from PySide6.QtWidgets import QFrame
 
@@ -147,21 +149,18 @@ class TokenView(OfflineBrowser):
         start, end = self._ends[first], self._ends[last + 1]
         block = document.findBlock(start)
         while block.isValid() and block.position() < end:
-            corner = document.documentLayout().blockBoundingRect(block).topLeft()
-            corner -= QPointF(0, self.verticalScrollBar().value())
+            origin = document.documentLayout().blockBoundingRect(block).topLeft()
+            origin -= QPointF(0, self.verticalScrollBar().value())
             layout, offset = block.layout(), block.position()
-            low, high = max(start, offset), min(end, offset + block.length() - 1)
-            lines = (layout.lineForTextPosition(place - offset).lineNumber() for place in (low, max(low, high - 1)))
-            for line in map(layout.lineAt, range(next(lines), next(lines) + 1)):
-                left, right = (
-                    max(low, offset + line.textStart()),
-                    min(high, offset + line.textStart() + line.textLength()),
-                )
-                while left < right - (right == end) and document.characterAt(left) == " ":
+            low, high = max(start - offset, 0), min(end - offset, block.length() - 1)
+            lines = [layout.lineForTextPosition(place).lineNumber() for place in (low, max(low, high - 1))]
+            for line in map(layout.lineAt, range(lines[0], lines[1] + 1)):
+                left = max(low, line.textStart())
+                right = min(high, line.textStart() + line.textLength())
+                while left < right - (offset + right == end) and document.characterAt(offset + left) == " ":
                     left += 1
                 if left < right:
-                    x, to = (line.cursorToX(place - offset)[0] for place in (left, right))
-                    found.append(QRectF(corner.x() + x, corner.y() + line.y(), to - x, line.height()))
+                    found.append(_between(line, left, right).translated(origin))
             block = block.next()
         return found
 
@@ -271,6 +270,12 @@ class TokenView(OfflineBrowser):
         painter.setPen(QPen(accent if self.hasFocus() else self._theme.colors.muted, 1.2))
         for box in self._boxes(first, min(last, len(self._ends) - 2)):
             painter.drawRoundedRect(box.adjusted(-2.5, 0, 2.5, 2.5), 5, 5)
+
+
+def _between(line: QTextLine, left: int, right: int) -> QRectF:
+    """Return the rectangle between two positions of a line's text, in its block."""
+    (begins, _), (ends, _) = (cast("tuple[float, int]", line.cursorToX(place)) for place in (left, right))
+    return QRectF(begins, line.y(), ends - begins, line.height())
 
 
 def _format(color: QColor) -> QTextCharFormat:
