@@ -31,6 +31,7 @@ from rdchat.ui.look.theme import MEDIUM, Theme
 _LEADING = 155.0  # line height in percent, so that underlines and outlines have room
 _TINT = 40  # opacity of 255
 _TAB = "    "
+_BREAK = re.compile("([\n\u2029\ufdd0\ufdd1])")  # what Qt begins a new line at
 
 
 class TokenView(OfflineBrowser):
@@ -133,8 +134,8 @@ class TokenView(OfflineBrowser):
         for token in tokens:
             drafted = _format(ink(self._theme, token.drafter))
             text = token.text.replace("\r", "").replace("\t", _TAB)
-            for part in filter(None, re.split("(\n)", text)):
-                line_break = part == "\n"
+            for part in filter(None, _BREAK.split(text)):
+                line_break = _BREAK.fullmatch(part) is not None
                 cursor.insertText(f"{LINE_BREAK}\n" if line_break else part, muted if line_break else drafted)
             if not text:
                 cursor.insertText(NO_CHARACTER, muted)
@@ -275,7 +276,7 @@ class TokenView(OfflineBrowser):
 def _between(line: QTextLine, left: int, right: int) -> QRectF:
     """Return the rectangle between two positions of a line's text, in its block."""
     (begins, _), (ends, _) = (cast("tuple[float, int]", line.cursorToX(place)) for place in (left, right))
-    return QRectF(begins, line.y(), ends - begins, line.height())
+    return QRectF(begins, line.y(), ends - begins, line.height()).normalized()
 
 
 def _format(color: QColor) -> QTextCharFormat:

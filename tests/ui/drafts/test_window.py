@@ -261,11 +261,12 @@ def test_a_tree_that_is_looked_at_stays_where_it_was_scrolled_while_the_reply_gr
 
 def test_every_token_can_be_pointed_at(qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder) -> None:
     """A token that was a carriage return alone once had no place to be looked for."""
-    texts = ("a", "\r", "", "\r\n", " b", "\t", "\N{GRINNING FACE}", " c")
+    seen = ("a", "\r", "", "\r\n", " b", "\t", "\N{GRINNING FACE}", "\u2029", "\ufdd0\ufdd1", "\u05d0\u05d1", " ", " c")
+    texts = (*seen, "\u200b", "\u0301", "\u2028", "\ufffc", "end")
     traces.add(REPLY, [TokenEvent(1, at, at, text, "lookup", 1) for at, text in enumerate(texts)])
     with qtbot.waitExposed(window):
         window.show_reply(REPLY)
-    for token in range(len(texts)):
+    for token in range(len(seen)):
         point_at(window, token)
     press(window, Qt.Key.Key_Home)
     for token in range(len(texts)):
