@@ -22,7 +22,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
-from rdchat.ui.drafts.legend import ink, line_pen
+from rdchat.ui.drafts.legend import DASHES, ink, line_pen
 from rdchat.ui.drafts.words import LINE_BREAK, NO_CHARACTER, token_words
 from rdchat.ui.look.focus import announce
 from rdchat.ui.look.plain_text import OfflineBrowser
@@ -127,16 +127,17 @@ class TokenView(OfflineBrowser):
         self._write(self._trace.tokens)
 
     def _write(self, tokens: Iterable[TracedToken]) -> None:
-        muted = _format(self._theme.colors.muted)
+        muted, formats = _format(self._theme.colors.muted), {each: _format(ink(self._theme, each)) for each in DASHES}
         cursor = QTextCursor(self.document())
         cursor.movePosition(QTextCursor.MoveOperation.End)
         cursor.beginEditBlock()
         for token in tokens:
-            drafted = _format(ink(self._theme, token.drafter))
             text = token.text.replace("\r", "").replace("\t", _TAB)
             for part in filter(None, _BREAK.split(text)):
                 line_break = _BREAK.fullmatch(part) is not None
-                cursor.insertText(f"{LINE_BREAK}\n" if line_break else part, muted if line_break else drafted)
+                cursor.insertText(
+                    f"{LINE_BREAK}\n" if line_break else part, muted if line_break else formats[token.drafter]
+                )
             if not text:
                 cursor.insertText(NO_CHARACTER, muted)
             self._ends.append(cursor.position())

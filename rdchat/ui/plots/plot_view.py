@@ -29,6 +29,7 @@ class Chart(QWidget):
     def __init__(self, theme: Theme, name: str) -> None:
         super().__init__()
         self.theme = theme
+        self._height = 0
         self.setAccessibleName(name)
         policy = QSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
         policy.setHeightForWidth(True)
@@ -42,7 +43,9 @@ class Chart(QWidget):
     def redraw(self, description: str) -> None:
         """Show new content, and describe it to screen readers."""
         self.setAccessibleDescription(description)
-        self.updateGeometry()
+        before, self._height = self._height, self.heightForWidth(self.width())
+        if self._height != before:
+            self.updateGeometry()
         self.update()
 
     @property
