@@ -10,9 +10,9 @@ from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from rdchat import __version__, display, host, paths
-from rdchat.chat.backup.restore import finish as finish_restore
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.restore import finish as finish_restore
 from rdchat.engine_side import (
     drafters_made_for,
     fitting_drafters,
@@ -25,10 +25,9 @@ from rdchat.engine_side import (
 from rdchat.errors import RdchatError, StorageError, StorageLockedError
 from rdchat.inference.api.protocol import Engine
 from rdchat.services.app.garbage_collector import GarbageCollector
-from rdchat.services.app.installed_models import InstalledModels
 from rdchat.services.app.quit_signals import QuitSignals
 from rdchat.services.app.single_instance import SingleInstance
-from rdchat.services.background.folder_search import FolderSearch
+from rdchat.services.background.folder_search import FolderSearch, InstalledModels
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.models.sources import ModelSources
@@ -134,15 +133,13 @@ def main() -> int:
             return 0
         with suppress(StorageLockedError):  # opening the store says so, and waits
             finish_restore(paths.data_dir(), paths.database_path(), paths.settings_path())
-        settings = SettingsStore(paths.settings_path())
-        store = open_store()
+        app = open_app(qt, SettingsStore(paths.settings_path()))
     except StorageError as error:
         _LOG.error("rdchat did not start: %s", error)
         _message(error).exec()
         return 1
-    if store is None:
+    if app is None:
         return 1
-    app = App(qt, store, settings, local_engine)
     instance.activation_requested.connect(app.window.bring_to_front)
     instance.request_received.connect(app.requests.take)
     qt.file_opened.connect(app.controller.load_model)
@@ -178,18 +175,32 @@ def local_engine() -> Engine:
     return LocalEngine()
 
 
+def open_app(qt: QApplication, settings: SettingsStore) -> App | None:
+    """Make the app while the conversations are opened; None if the person gave up."""
+    while (store := open_store()) is not None:
+        app = App(qt, store, settings, local_engine)
+        try:
+            store.wait()
+            return app
+        except StorageError as error:
+            app.finish()
+            if not _retry(error):
+                break
+    return None
+
+
 def open_store() -> ConversationStore | None:
-    """Open the conversations, and offer to try again if that fails; return None if the person gives up."""
+    """Begin to open the conversations, and offer to try again if that fails; None if the person gives up."""
     while True:
         try:
-            return ConversationStore.open(paths.database_path())
+            return ConversationStore.begin(paths.database_path())
         except StorageError as error:
-            _LOG.error("The conversations cannot be opened: %s", error)
             if not _retry(error):
                 return None
 
 
 def _retry(error: RdchatError) -> bool:
+    _LOG.error("The conversations cannot be opened: %s", error)
     box = _message(error)
     box.setStandardButtons(QMessageBox.StandardButton.Retry | QMessageBox.StandardButton.Close)
     return box.exec() == QMessageBox.StandardButton.Retry

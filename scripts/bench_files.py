@@ -17,6 +17,7 @@ from collections.abc import Callable
 from bench_panels import DraftedReply
 from bench_transcript import Mark, synthetic_reply, wait
 from PySide6.QtWidgets import QApplication
+from rdchat.chat.storage.files import add_files
 from stand_in_engine import StandInEngine
 
 from rdchat import paths
@@ -25,7 +26,6 @@ from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.attachments.choosing import passages_of, ranked
 from rdchat.chat.conversation import Drafting, MadeWith, MessageStatus, Thinking
 from rdchat.chat.settings_store import SettingsStore
-from rdchat.chat.storage.files import add_files
 from rdchat.chat.storage.rows import json_column
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason

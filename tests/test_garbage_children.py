@@ -12,9 +12,9 @@ import pytest
 from rdchat.chat.attachments.attached_file import FileRefusedError
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.formulas.formula_drawer import FormulaDrawer
-from rdchat.chat.transfer.child import submit
-from rdchat.chat.transfer.tasks import hide_task
-from rdchat.errors import ModelError
+from rdchat.chat.transfer.backup_file import BackupFacts
+from rdchat.chat.transfer.child import TransferProcess
+from rdchat.errors import ModelError, StorageError
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.tokens import Tokens
@@ -111,10 +111,10 @@ def test_half_a_frame_and_silence_end_at_the_limit_of_time(monkeypatch: pytest.M
 def test_a_process_for_chats_that_tells_garbage_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in (*KINDS, "a length of 2**32"):
         put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")))
-        child = ChildProcess("transfer")
-        with at_most(60), pytest.raises(ChildEndedError):
-            submit(child, hide_task(Path("x"), [1]), lambda _: None).result()
-        assert child.pid is None
+        process, path = TransferProcess(), Path("x")
+        with at_most(60), pytest.raises(StorageError, match="The process that did this ended unexpectedly"):
+            process.run("back_up", BackupFacts(), print, database=path, settings=path, path=path).result()
+        assert process.pid is None
 
 
 @pytest.mark.parametrize(("number", "words"), [(signal.SIGKILL, "was killed"), (signal.SIGSTOP, "was stopped")])

@@ -1,4 +1,4 @@
-"""The data of a chat as it is stored and shown: conversations, and messages that form a tree."""
+"""Conversations, their messages, and folders: the data of chats."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,7 +12,7 @@ from rdchat.thoughts import Thoughts, split_thoughts
 
 
 class MessageStatus(StrEnum):
-    """Where a message stands. `interrupted`: the app went away while it was being written."""
+    """The state of a message. `interrupted`: the app ended while the message was being written."""
 
     COMPLETE = "complete"
     STREAMING = "streaming"
@@ -90,7 +90,7 @@ class Drafting:
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """What is known of a reply's thoughts beside its text.
+    """A reply's thoughts, beside their text.
 
     Attributes:
         begun: The chat template began a thought, so the reply begins inside one.
@@ -119,7 +119,7 @@ class ContextCut:
 
 @dataclass(frozen=True, slots=True)
 class MadeWith:
-    """What a reply was asked for with, beside its model and its seed.
+    """The options of a reply, beside its model and its seed.
 
     Attributes:
         sampling: How its tokens were chosen; None where that was not kept.
@@ -134,53 +134,34 @@ class MadeWith:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of the active path of a conversation.
+    """One message, as it is stored, shown, exported and imported.
 
-    Attributes:
-        id: Primary key.
-        conversation_id: The conversation's.
-        parent_id: The message it follows; None for a first message.
-        role: `user` or `assistant`.
-        text: Markdown as written.
-        status: Where it stands.
-        created_at: Seconds since the epoch; None where what is stored is no date.
-        model: Name of the model that wrote it; None for a person's.
-        seed: The reply seed (`rdchat.inference.api.requests.reply_seed`); None for a person's.
-        finish_reason: Why the reply ended; None while it is written, for a person's, and after a crash.
-        error: What a failed reply failed of, in words for the person.
-        statistics: The reply's counters, without its ledger where that was not kept.
-        drafting: How it was drafted; None where that was not kept.
-        control_offsets: Where in `text` the model wrote control tokens; elsewhere such text is text.
-        thinking: How it was thought about.
-        context_cut: Leaves this message and those before it out of what the model is told; None where it does not.
-        edited: Whether the text is the person's version of a reply; what a model wrote on after that is in it too.
-        made_with: What it was asked for with; None for a person's, and where that was not kept.
-        files: What the person brought with it, without their texts.
-        sibling: Place among the alternatives with the same parent and role, from 0 in order of creation.
-        siblings: Number of those alternatives, itself included.
+    Each field but `files`, `sibling` and `siblings` is a column of the database, and is read and written by its type
+    (`storage.rows`): another field needs a migration beside its line here.
     """
 
     id: int
     conversation_id: int
-    parent_id: int | None
-    role: Role
-    text: str
-    status: MessageStatus
-    created_at: float | None
-    model: str | None = None
-    seed: int | None = None
-    finish_reason: FinishReason | None = None
-    error: str = ""
-    statistics: Statistics | None = None
-    drafting: Drafting | None = None
-    control_offsets: tuple[int, ...] = ()
+    parent_id: int | None  # the message it follows; None for a first message
+    role: Role  # `user` or `assistant`
+    text: str  # Markdown as written
+    status: MessageStatus = MessageStatus.COMPLETE
+    created_at: float | None = None  # seconds since the epoch; None where what is stored is no date
+    model: str | None = None  # name of the model that wrote it; None for a person's
+    seed: int | None = None  # the reply seed (`rdchat.inference.api.requests.reply_seed`); None for a person's
+    finish_reason: FinishReason | None = None  # None while it is written, for a person's, and after a crash
+    error: str = ""  # why a reply failed, in words for the person
+    statistics: Statistics | None = None  # the reply's counters, without its ledger where that was not kept
+    drafting: Drafting | None = None  # None where it was not kept
+    control_offsets: tuple[int, ...] = ()  # where in `text` the model wrote control tokens
     thinking: Thinking = NO_THINKING
-    context_cut: ContextCut | None = None
-    edited: bool = False
-    made_with: MadeWith | None = None
-    files: tuple[AttachedFile, ...] = ()
-    sibling: int = 0
-    siblings: int = 1
+    context_cut: ContextCut | None = None  # leaves this message and those before it out of what the model is told
+    edited: bool = False  # the text is the person's version of a reply; a model may have continued it since
+    made_with: MadeWith | None = None  # None for a person's, and where it was not kept
+    activated: int = field(default=0, compare=False)  # the shown path ends with the highest one of the chat
+    files: tuple[AttachedFile, ...] = ()  # without their texts
+    sibling: int = 0  # place among the alternatives with the same parent and role, from 0 in order of creation
+    siblings: int = 1  # number of those alternatives, itself included
 
     @property
     def parts(self) -> Thoughts:
@@ -192,7 +173,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the person should know that did not stop the app, such as a database that was moved aside."""
+    """A message to the person about something that did not stop the app, such as a database that was moved aside."""
 
     title: str
     detail: str = field(default="")

@@ -1,4 +1,4 @@
-"""Conversations as rows of a list: the pinned ones, folders, then all others by date."""
+"""Rows of the sidebar: pinned conversations, folders, then all other conversations by date."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -73,7 +73,7 @@ _GONE = Conversation(id=0, title="", created_at=None, updated_at=None)
 
 
 class Listing(Sequence[Row]):
-    """Rows of which those that are asked for are read, a page at a time; reading raises StorageError.
+    """A sequence of rows that are read when they are needed, a page at a time; reading raises StorageError.
 
     Args:
         parts: From the top: rows, and conversations that are read when they are asked for.

@@ -1,24 +1,22 @@
 """The messages from the root of a chat to one of them, each read when it is first asked for."""
 
-from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from typing import Protocol, overload
 
 from rdchat.chat.conversation import Message
 from rdchat.errors import StorageError
 
 _TAIL = 16  # messages at the end that are read at once: about those that the window shows first
-_MOST = 1024  # and of a walk along the whole path
+_MOST = 1024  # messages that are read at once in a walk along the whole path
 
 
 class MessageSource(Protocol):
-    """Where a path has its messages from. Methods raise StorageError; those that are gone are left out."""
+    """Reads the messages of a path. Methods raise StorageError; messages that are gone are left out."""
 
     def read(self, ids: Sequence[int]) -> Iterable[Message]: ...
 
     def read_told(self, ids: Sequence[int]) -> Iterable[Message]:
-        """Read what the model is to be told, from any thread."""
+        """Read what the model is told of messages, on any thread."""
         ...
 
     def measured(self) -> Iterable[int]:
@@ -26,106 +24,15 @@ class MessageSource(Protocol):
         ...
 
 
-class PathIds(Sequence[int]):
-    """The ids of a path, each once, kept as runs of ids that follow each other.
-
-    Making, copying and cutting one takes as long as it has runs: a chat of 100,000 messages may have one.
-    """
-
-    def __init__(self, runs: Iterable[range] = ()) -> None:
-        self._runs: list[range] = []
-        self._begins: list[int] = []  # the place of each run's first id
-        self._by_first: list[tuple[int, int]] | None = None  # first id and number of each run, sorted when first needed
-        self._length = 0
-        for run in runs:
-            self._add(run)
-
-    @classmethod
-    def of(cls, ids: Iterable[int]) -> "PathIds":
-        return cls(range(each, each + 1) for each in ids)
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __iter__(self) -> Iterator[int]:
-        return chain.from_iterable(self._runs)
-
-    @overload
-    def __getitem__(self, place: int) -> int: ...
-    @overload
-    def __getitem__(self, place: slice) -> "PathIds": ...
-    def __getitem__(self, place: "int | slice") -> "int | PathIds":
-        if isinstance(place, slice):
-            return self._part(*place.indices(self._length))
-        if place < 0:
-            place += self._length
-        if not 0 <= place < self._length:
-            raise IndexError(place)
-        number = bisect_right(self._begins, place) - 1
-        return self._runs[number][place - self._begins[number]]
-
-    def _part(self, start: int, end: int, step: int) -> "PathIds":
-        if step != 1:
-            return PathIds.of(self[place] for place in range(start, end, step))
-        if (start, end) == (0, self._length):
-            return self.copy()
-        if start >= end:
-            return PathIds()
-        first, last = bisect_right(self._begins, start) - 1, bisect_right(self._begins, end - 1)
-        runs = self._runs[first:last]
-        runs[-1] = runs[-1][: end - self._begins[last - 1]]
-        runs[0] = runs[0][start - self._begins[first] :]
-        return PathIds(runs)
-
-    def copy(self) -> "PathIds":
-        made = PathIds()
-        made._runs, made._begins, made._length = self._runs[:], self._begins[:], self._length
-        made._by_first = None if self._by_first is None else self._by_first[:]
-        return made
-
-    def append(self, number: int) -> None:
-        self._add(range(number, number + 1))
-
-    def _add(self, run: range) -> None:
-        if self._runs and self._runs[-1].stop == run.start:
-            self._runs[-1] = range(self._runs[-1].start, run.stop)
-        elif run:
-            if self._by_first is not None:
-                insort(self._by_first, (run.start, len(self._runs)))
-            self._begins.append(self._length)
-            self._runs.append(run)
-        self._length += len(run)
-
-    def place_of(self, number: int) -> int | None:
-        """Return where an id stands; None where it is not on the path."""
-        place = self._run_up_to(number)
-        if place is None or number not in self._runs[place]:
-            return None
-        return self._begins[place] + number - self._runs[place].start
-
-    def has_any(self, other: "PathIds") -> bool:
-        """Whether an id of another path is on this one; it is the first one where both are of one chat."""
-        return any(
-            (place := self._run_up_to(run.stop - 1)) is not None and self._runs[place].stop > run.start
-            for run in other._runs
-        )
-
-    def _run_up_to(self, number: int) -> int | None:
-        """Return the number of the run whose first id is the largest that is not larger than an id."""
-        if self._by_first is None:
-            self._by_first = sorted((run.start, place) for place, run in enumerate(self._runs))
-        found = bisect_right(self._by_first, (number, len(self._runs)))
-        return self._by_first[found - 1][1] if found else None
-
-
 class MessagePath(Sequence[Message]):
-    """Opening a chat of 100,000 messages reads a few of them. Whatever reads a message raises StorageError.
+    """A sequence that reads its messages when they are needed: opening a chat of 100,000 messages reads a few of them.
 
-    A path, its slices and its copies know the messages that were read before, and change apart from each other.
+    Whatever reads a message raises StorageError. Slices and copies keep the messages that were read before, and change
+    independently.
 
     Args:
         ids: Of the messages, from the root on.
-        source: Has those that are not known; None where all are.
+        source: Reads messages; None where all are known.
         known: Messages that were read already.
         cuts: Ids of messages with a context cut, those of other paths too.
     """
@@ -137,7 +44,8 @@ class MessagePath(Sequence[Message]):
         known: Iterable[Message] = (),
         cuts: Iterable[int] = (),
     ) -> None:
-        self._ids = ids if isinstance(ids, PathIds) else PathIds.of(ids)
+        self._ids = tuple(ids)
+        self._places: dict[int, int] | None = None  # by id, made when it is first needed
         self._source, self._told = source, False
         self._known: dict[int, Message] = {}
         self._cuts = set(cuts)
@@ -146,12 +54,12 @@ class MessagePath(Sequence[Message]):
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> "MessagePath":
-        """Return a path of messages, which is a copy where they are one."""
+        """Return messages as a path of their own."""
         return messages[:] if isinstance(messages, MessagePath) else cls([each.id for each in messages], None, messages)
 
     @property
-    def ids(self) -> PathIds:
-        """Of its messages, without reading them."""
+    def ids(self) -> tuple[int, ...]:
+        """The ids of its messages."""
         return self._ids
 
     def __len__(self) -> int:
@@ -165,6 +73,7 @@ class MessagePath(Sequence[Message]):
         if isinstance(place, slice):
             part = MessagePath(self._ids[place], self._source, cuts=self._cuts)
             part._known, part._told = dict(self._known), self._told
+            part._places = self._places if part._ids is self._ids else None
             return part
         message_id = self._ids[place]
         if message_id not in self._known:
@@ -213,7 +122,9 @@ class MessagePath(Sequence[Message]):
 
     def place_of(self, message_id: int) -> int | None:
         """Return where a message stands; None where it is not on the path."""
-        return self._ids.place_of(message_id)
+        if self._places is None:
+            self._places = {each: place for place, each in enumerate(self._ids)}
+        return self._places.get(message_id)
 
     def find(self, message_id: int) -> Message | None:
         """Return a message of the path by its id; None where it is not on it."""
@@ -222,11 +133,11 @@ class MessagePath(Sequence[Message]):
 
     def has_any(self, other: "MessagePath") -> bool:
         """Whether a message of another path is on this one."""
-        return self._ids.has_any(other._ids)
+        return any(self.place_of(each) is not None for each in other._ids)
 
     @property
     def cut_place(self) -> int:
-        """Where the last message stands that the model is not told; -1 where all of the path is told."""
+        """Index of the last message that the model is not told; -1 where it is told all."""
         return max((place for each in self._cuts if (place := self.place_of(each)) is not None), default=-1)
 
     @property
@@ -242,19 +153,19 @@ class MessagePath(Sequence[Message]):
         return next((self[place] for place in sorted(places, reverse=True) if self[place].statistics), None)
 
     def told(self) -> "MessagePath":
-        """Return a copy for any thread; what it reads itself lacks what the model is not told, as statistics."""
+        """Return a copy for any thread; messages that it reads lack what the model is not told, such as statistics."""
         copy = self[:]
         copy._told = True
         return copy
 
     def put(self, message: Message) -> None:
-        """Put another state of a message in its place."""
+        """Replace a message by a newer state of it."""
         if self.place_of(message.id) is not None:
             self._keep(message)
 
     def append(self, message: Message) -> None:
         """Add a message at the end."""
-        self._ids.append(message.id)
+        self._ids, self._places = (*self._ids, message.id), None
         self._keep(message)
 
     def _keep(self, message: Message) -> None:
@@ -263,3 +174,26 @@ class MessagePath(Sequence[Message]):
             self._cuts.discard(message.id)
         else:
             self._cuts.add(message.id)
+
+
+def uncut(path: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages of a path that the model is told."""
+    return path[_cut_place(path) + 1 :]
+
+
+def from_cut(path: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages of a path that the model is told, behind the one with the last context cut."""
+    return path[max(0, _cut_place(path)) :]
+
+
+def cut_of(path: Sequence[Message]) -> Message | None:
+    """Return the message with the last context cut; None where the model is told all of the path."""
+    place = _cut_place(path)
+    return path[place] if place >= 0 else None
+
+
+def _cut_place(path: Sequence[Message]) -> int:
+    if isinstance(path, MessagePath):
+        return path.cut_place
+    places = (place for place in reversed(range(len(path))) if path[place].context_cut is not None)
+    return next(places, -1)

@@ -1,4 +1,4 @@
-"""Dataclasses from JSON that may be older, newer or damaged: what can be read is, the rest keeps its default."""
+"""Reads dataclasses from JSON of any version, also damaged: a field that cannot be read keeps its default."""
 
 import math
 from collections.abc import Callable, Mapping

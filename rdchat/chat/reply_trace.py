@@ -1,9 +1,26 @@
-"""How a reply came about, token by token: who drafted each token, how likely the target took it, and every round."""
+"""The trace of a reply: the drafter and the log-probability of each token, and every round.
 
-from collections.abc import Iterable
+In the database a trace is lines of JSON, compressed by zlib. A stream holds what was written in one go: a line says
+where it begins, then one line for each round and for each token outside of rounds. A reply that is continued gets
+another stream behind the first. A line is `[tokens, tree, texts]` with tokens as `[id, text, drafter, position,
+log_prob]`; `texts` has those texts of the tree's tokens that no line before had. In exports, a trace is a list of
+streams, and a stream the list of its lines.
+"""
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
 
 from rdchat.inference.api.events import RoundTree, TokenEvent
+
+_VERSION = 1
+_LEAST = -1e308  # in the place of a log-probability of minus infinity, which only Python's JSON has
+_MOST_BYTES = 64 << 20  # unpacked: some 60,000 rounds
+_CODES = {"": "-", "speculative": "s", "drafter": "r", "lookup": "l"}  # r: of the recurrent ones of version 0.1
+_NAMES = {code: name for name, code in _CODES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +116,143 @@ class ReplyTrace:
 
 def _shifted(token: TracedToken, rounds: int) -> TracedToken:
     return replace(token, round=token.round + rounds) if token.round else token
+
+
+def encode(trace: ReplyTrace) -> Iterator[bytes]:
+    """Yield the parts of a trace's stream, each which takes some 0.1 ms; many are empty."""
+    packer = zlib.compressobj()
+    texts: dict[int, str] = {}
+    yield packer.compress(_line({"version": _VERSION, "begins_at": trace.begins_at}))
+    places = range(len(trace.tokens))
+    for _, group in groupby(places, key=lambda place: (number := trace.tokens[place].round, number or place)):
+        tokens = [trace.tokens[place] for place in group]
+        tree = trace.rounds[tokens[0].round - 1].tree if tokens[0].round else None
+        plain = [[t.token_id, t.text, _CODES[t.drafter], t.position, _rounded(t.log_prob)] for t in tokens]
+        in_round = 1 if tokens[0].round else 0
+        yield packer.compress(_line([plain, _plain_tree(tree) if tree else in_round, _new_texts(tree, texts)]))
+    yield packer.flush()
+
+
+def decode(packed: bytes) -> ReplyTrace | None:
+    """Read the streams of one reply; None where they are damaged or of a version that is not known."""
+    trace, room = ReplyTrace(), _MOST_BYTES
+    try:
+        while packed and room > 0:
+            unpacker = zlib.decompressobj()
+            lines = unpacker.decompress(packed, room)
+            if not unpacker.eof:  # cut off, or a few bytes that would fill the memory
+                return None
+            room -= len(lines)
+            trace.join(_read_stream(lines.decode().splitlines()))
+            packed = unpacker.unused_data
+    except (zlib.error, ValueError, TypeError, LookupError, RecursionError):
+        return None
+    return trace if _is_sane(trace) else None
+
+
+def plain_trace(packed: bytes) -> list[list[Any]] | None:
+    """Return the lines of each stream; None where they are damaged or of a version that is not known."""
+    if decode(packed) is None:
+        return None
+    streams = []
+    while packed:
+        unpacker = zlib.decompressobj()
+        lines = unpacker.decompress(packed, _MOST_BYTES)
+        streams.append([json.loads(line, parse_constant=lambda _: _LEAST) for line in lines.splitlines()])
+        packed = unpacker.unused_data
+    return streams
+
+
+def packed_trace(plain: Any) -> bytes | None:
+    """Return a trace as the store keeps it; None where `plain` is none."""
+    if not isinstance(plain, list) or not plain or not all(isinstance(stream, list) and stream for stream in plain):
+        return None
+    packed = b"".join(zlib.compress(b"".join(_line(line) for line in stream)) for stream in plain)
+    return packed if decode(packed) is not None else None
+
+
+def _is_sane(trace: ReplyTrace) -> bool:
+    """Tell whether everything is of its kind: what a stranger wrote as JSON may be anything."""
+    written = all(
+        type(each.token_id) is int and type(each.text) is str and type(each.position) is int
+        and (each.log_prob is None or _is_log_prob(each.log_prob))
+        for each in trace.tokens
+    )  # fmt: skip
+    return written and type(trace.begins_at) is int and all(_is_sane_tree(each.tree) for each in trace.rounds)
+
+
+def _is_sane_tree(tree: RoundTree | None) -> bool:
+    if tree is None:
+        return True
+    nodes = len(tree.tokens)
+    return (
+        nodes == len(tree.parents) == len(tree.drafters) == len(tree.log_probs)
+        and all(type(parent) is int and -1 <= parent < place for place, parent in enumerate(tree.parents))
+        and all(type(place) is int and 0 <= place < nodes for place in tree.path)
+        and all(type(text) is str for text in (*tree.texts, tree.correction_text))
+        and all(_is_log_prob(each) for each in (*tree.log_probs, tree.correction_log_prob))
+    )
+
+
+def _is_log_prob(number: object) -> bool:
+    """Tell whether a probability can be made of it: the power of a large one overflows."""
+    return isinstance(number, float | int) and (type(number) is float or abs(number) < 1 << 53) and number <= 1
+
+
+def _read_stream(lines: list[str]) -> ReplyTrace:
+    header = json.loads(lines[0])
+    if header["version"] != _VERSION:
+        raise ValueError("a newer version wrote this trace")
+    trace = ReplyTrace(begins_at=header["begins_at"])
+    texts: dict[str, str] = {}
+    for line in lines[1:]:
+        tokens, tree, new_texts = json.loads(line)
+        texts |= new_texts
+        if tree:
+            read = None if tree == 1 else _read_tree(tree, texts)
+            trace.rounds.append(TracedRound(len(trace.tokens), len(tokens), read))
+        number = len(trace.rounds) if tree else 0
+        trace.tokens += [
+            TracedToken(token, text, _NAMES[code], position, log_prob, number)
+            for token, text, code, position, log_prob in tokens
+        ]
+    return trace
+
+
+def _plain_tree(tree: RoundTree) -> list[Any]:
+    drafters = "".join([_CODES[drafter] for drafter in tree.drafters])
+    log_probs = [_rounded(log_prob) for log_prob in tree.log_probs]
+    correction = [tree.correction, _rounded(tree.correction_log_prob)]
+    return [tree.tokens, tree.parents, drafters, log_probs, tree.path, *correction]
+
+
+def _read_tree(plain: list[Any], texts: dict[str, str]) -> RoundTree:
+    tokens, parents, drafters, log_probs, path, correction, correction_log_prob = plain
+    return RoundTree(
+        tokens=tuple(tokens),
+        parents=tuple(parents),
+        drafters=tuple([_NAMES[code] for code in drafters]),
+        log_probs=tuple(log_probs),
+        path=tuple(path),
+        correction=correction,
+        texts=tuple([texts[str(token)] for token in tokens]),
+        correction_text=texts[str(correction)],
+        correction_log_prob=correction_log_prob,
+    )
+
+
+def _new_texts(tree: RoundTree | None, known: dict[int, str]) -> dict[int, str]:
+    if tree is None:
+        return {}
+    named = zip((*tree.tokens, tree.correction), (*tree.texts, tree.correction_text), strict=True)
+    new = {token: text for token, text in named if token not in known}
+    known |= new
+    return new
+
+
+def _rounded(log_prob: float | None) -> float | None:
+    return None if log_prob is None else round(log_prob, 3)  # a probability to 0.1 %
+
+
+def _line(data: Any) -> bytes:
+    return json.dumps(data, separators=(",", ":")).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""The words of a search, and where they stand in a text: as the search index finds them."""
+"""Splits a search into words, and finds them in a text as the search index does."""
 
 import re
 import unicodedata
@@ -32,7 +32,7 @@ def spellings(word: str) -> list[str]:
 
 
 class WordMatcher:
-    """Finds the words of a search in a text: without regard to case, accents and ß, the last one also as a beginning.
+    """Finds the words of a search in a text, ignoring case, accents and ß; the last word matches beginnings too.
 
     Args:
         search: Anything. Quotes and operators mean themselves.

@@ -1,4 +1,4 @@
-"""What the person prefers, kept as one JSON file."""
+"""The person's settings."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,8 +1,6 @@
-"""Keeps the settings in one JSON file that a person can read and mend."""
+"""Stores the settings in one JSON file, which a person can read and edit."""
 
 import json
-import os
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from rdchat.chat.conversation import Notice
 from rdchat.chat.plain_data import from_plain
 from rdchat.chat.settings import Settings
 from rdchat.chat.storage.set_aside import set_aside
+from rdchat.files.atomic_file import atomic_file
 from rdchat.files.file_errors import file_error
 
 _CHECK = "Check the permissions of the file and of its folder."
@@ -61,12 +60,14 @@ class SettingsStore:
         self.settings = settings
         self._data = _merged(self._data, asdict(settings))
         text = json.dumps(self._data, indent=2, ensure_ascii=False) + "\n"
+        problem = f"The settings could not be saved to {self._path}"
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _replace_file(self._path, text.encode("utf-8", "replace"))
         except OSError as error:
-            what = f"The settings could not be saved to {self._path}"
-            raise file_error(error, what, _CHECK) from error
+            raise file_error(error, problem, _CHECK) from error
+        with atomic_file(self._path, problem) as temporary:
+            temporary.touch(mode=0o600)
+            temporary.write_bytes(text.encode("utf-8", "replace"))
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -94,30 +95,6 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     groups = {name: _merged(old[name], value) for name, value in new.items()
               if isinstance(value, dict) and isinstance(old.get(name), dict)}  # fmt: skip
     return {**old, **new, **groups}
-
-
-def _replace_file(path: Path, content: bytes) -> None:
-    """Write a file whole: after a crash or a power loss it has either its old content or the new one."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    new = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)  # makes the rename itself last
-    finally:
-        os.close(descriptor)
 
 
 def _in_words(name: str) -> str:

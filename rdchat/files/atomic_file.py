@@ -22,10 +22,14 @@ def temporary_of(path: Path) -> Path:
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path, problem: str | None = None) -> Iterator[Path]:
     """Give a file to write; after the block it takes the place of `path`, at once, and only when it is on the disk.
 
     A crash or a power loss at any moment leaves the old file or the new one, and perhaps a temporary file beside it.
+
+    Args:
+        path: The file.
+        problem: What to say where it cannot be written, without a full stop; None names the file.
 
     Raises:
         StorageFullError: If the disk is full.
@@ -41,7 +45,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise file_error(error, f"{path} cannot be written", _HINT) from error
+            raise file_error(error, problem or f"{path} cannot be written", _HINT) from error
         if isinstance(error, RuntimeError):  # MLX's word for all that goes wrong in writing
             raise _mlx_error(error, path) from error
         raise

@@ -38,6 +38,11 @@ class SerialThread:
         """Whether the job that was given last has not ended."""
         return self._latest is not None and not self._latest.ended
 
+    @property
+    def has_more(self) -> bool:
+        """Whether jobs wait for the one that runs."""
+        return not self._tasks.empty()
+
     def do[T](
         self,
         work: Callable[[Job[T]], T],

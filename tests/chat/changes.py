@@ -108,8 +108,7 @@ def _cut(store: ConversationStore, draw: Random) -> None:
 
 def _branch(store: ConversationStore, draw: Random) -> None:
     last = _message(store, draw)
-    for _ in store.organiser.copying(last.conversation_id, f"Branch {draw.random()}", last.id):
-        pass
+    store.organiser.copy(last.conversation_id, f"Branch {draw.random()}", last.id).result()
 
 
 def _delete_chat(store: ConversationStore, draw: Random) -> None:

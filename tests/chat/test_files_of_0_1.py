@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import Conversation, Drafting, Message, MessageStatus
-from rdchat.chat.reply_trace import ReplyTrace
+from rdchat.chat.reply_trace import ReplyTrace, decode
 from rdchat.chat.settings import Appearance, ModelDraft, Settings
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.trace_format import decode
 from rdchat.inference.api.events import FinishReason, RoundTree, TokenEvent
 from rdchat.inference.api.reply_statistics import AutoChoice, LedgerEntry, RoundStatistics, Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, Role, SamplingParams

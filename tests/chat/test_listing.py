@@ -9,6 +9,7 @@ from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow, FolderRow, Listing, Row, SectionRow, chats_listing, key_of
 from rdchat.chat.storage.chat_spans import ChatSpans
 from rdchat.chat.store import ConversationStore
+from tests.stores import written_by_hand
 
 DAY_S = 86_400.0
 NOW = 1_780_000_000.0  # in May 2026
@@ -18,7 +19,7 @@ def add(store: ConversationStore, title: str, updated_at: float, **columns: obje
     """Store a conversation as it is after some use."""
     chat = store.create_conversation(title)
     columns["updated_at"] = updated_at
-    with store._database.writing() as connection:
+    with written_by_hand(store) as connection:
         for name, value in columns.items():
             connection.execute(f"UPDATE conversations SET {name} = ? WHERE id = ?", (value, chat.id))
     return chat.id
@@ -83,7 +84,7 @@ def test_long_lists_are_those_of_all_conversations_sorted(store: ConversationSto
 
 
 def test_what_is_not_in_view_is_not_read(store: ConversationStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    with store._database.writing() as connection:
+    with written_by_hand(store) as connection:
         connection.executemany(
             "INSERT INTO conversations (title, created_at, updated_at) VALUES (?, 0, ?)",
             ((f"c{number}", NOW - number) for number in range(5000)),

@@ -1,6 +1,5 @@
 """Long paths: what is read of them and when, and that nothing of them is different from a list of all messages."""
 
-import random
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,18 +8,18 @@ import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.attachments.file_texts import FileTexts
-from rdchat.chat.context_cuts import cut_of, from_cut, uncut
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
-from rdchat.chat.message_path import MessagePath, PathIds
+from rdchat.chat.message_path import MessagePath, cut_of, from_cut, uncut
 from rdchat.chat.storage import message_tree
-from rdchat.chat.storage.message_reader import MessageReader
 from rdchat.chat.storage.message_tree import MessageRuns
+from rdchat.chat.storage.messages import MessageReader
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.chat_history import told
 from tests.chat.conftest import OpenStore
 from tests.chat.statistics_samples import STATISTICS
+from tests.stores import written_by_hand
 
 COUNT = 130
 
@@ -144,7 +143,7 @@ def test_a_message_that_is_gone_is_told_and_the_others_stay(open_store: OpenStor
     store = open_store()
     messages = long_chat(store)
     path = store.messages(1)
-    with store._database.writing() as connection:
+    with written_by_hand(store) as connection:
         connection.execute("PRAGMA defer_foreign_keys = ON")
         connection.execute("UPDATE messages SET parent_id = 49 WHERE parent_id = 50")
         connection.execute("DELETE FROM messages WHERE id = 50")
@@ -176,33 +175,18 @@ def test_reading_for_the_model_ends_where_it_is_not_wanted_any_more(
     assert 20 <= len(read) < 60
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_ids_in_runs_are_those_of_a_list(seed: int) -> None:
-    choose = random.Random(seed)
-    ids: list[int] = []
-    while len(ids) < 200:
-        first = choose.randrange(1, 5000)
-        ids += [each for each in range(first, first + choose.randrange(1, 9)) if each not in ids]
-    runs = PathIds.of(ids[:150])
-    assert runs.place_of(ids[7]) == 7
-    for each in ids[150:]:
-        runs.append(each)
-    assert (list(runs), len(runs), [runs[place] for place in (0, -1, 99)]) == (
-        ids,
-        len(ids),
-        [ids[0], ids[-1], ids[99]],
-    )
-    for number in range(5010):
-        assert runs.place_of(number) == (ids.index(number) if number in ids else None)
-    for _ in range(100):
-        start, end = choose.randrange(-220, 220), choose.randrange(-220, 220)
-        part = runs[start:end]
-        assert list(part) == ids[start:end]
-        assert runs.has_any(part) == part.has_any(runs) == bool(ids[start:end])
-        assert not PathIds.of(set(range(5010)) - set(ids)).has_any(part)
-    assert list(runs[::-3]) == ids[::-3]
+def test_places_are_those_of_a_list_of_ids(open_store: OpenStore) -> None:
+    store = open_store()
+    path = MessagePath([9, 4, 7], None)
+    assert [path.place_of(each) for each in (9, 4, 7, 5)] == [0, 1, 2, None]
+    message = store.add_message(store.create_conversation().id, None, Role.USER, "more")
+    copy = path[:]
+    path.append(message)
+    assert (path.place_of(message.id), copy.place_of(message.id)) == (3, None)
+    assert (path.ids, path[1:3].ids, path[::-2].ids) == ((9, 4, 7, message.id), (4, 7), (message.id, 4))
+    assert path[1:3].place_of(7) == 1
     with pytest.raises(IndexError):
-        runs[len(ids)]
+        path[4]
 
 
 def test_a_long_chat_is_read_by_its_runs(open_store: OpenStore) -> None:
@@ -214,7 +198,7 @@ def test_a_long_chat_is_read_by_its_runs(open_store: OpenStore) -> None:
         if number % 20 == 19:
             store.add_message(other, None, Role.USER, "between")
     store.add_message(chat, store.messages(chat).ids[9], Role.USER, "an alternative")
-    tree = MessageRuns(store._database.rows, chat)
+    tree = MessageRuns(store.database.rows, chat)
     assert (len(tree._parents), len(tree.path_to(parent or 0))) == (4, 60)
-    plan = store._database.rows(f"EXPLAIN QUERY PLAN {message_tree._RUNS}", chat)
+    plan = store.database.rows(f"EXPLAIN QUERY PLAN {message_tree._RUNS}", chat)
     assert "messages_runs" in plan[0][3]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.storage.bin_dates import KEPT_DAYS
 from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.message_bin import KEPT_DAYS
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
@@ -126,10 +126,9 @@ def test_the_bin_keeps_chats_for_thirty_days(timed: ConversationStore, clock: Cl
     assert len(timed.organiser.deleted_folders()) == 1
     with pytest.raises(StorageError, match="This chat no longer exists"):
         timed.restore_conversation(first.id)  # it is being erased
-    for _ in timed.organiser.erasing():
-        pass
-    assert timed._database.rows("SELECT title FROM conversations") == [("second",)]
-    assert timed._database.rows("SELECT count(*) FROM messages") == [(0,)]
+    timed.organiser.erase().result()
+    assert timed.database.rows("SELECT title FROM conversations") == [("second",)]
+    assert timed.database.rows("SELECT count(*) FROM messages") == [(0,)]
     assert timed.restore_conversation(second.id).title == "second"
     clock.now += 2 * DAY_S
     timed.organiser.expire()
@@ -166,10 +165,8 @@ def test_what_was_deleted_in_the_future_expires_from_now_on(timed: ConversationS
         assert bool(timed.organiser.bin()) is kept
 
 
-def test_a_chat_deleted_for_good_is_gone_at_once_and_erased_in_slices(database: Path, clock: Clock) -> None:
-    """Each look at the timer lets 6 ms pass: two messages a slice."""
+def test_a_chat_deleted_for_good_is_gone_at_once_and_erased_step_by_step(database: Path, clock: Clock) -> None:
     store = ConversationStore(Database(database), clock)
-    store.organiser._timer = iter(number * 0.006 for number in range(10_000)).__next__
     chat = store.create_conversation("long")
     parent = None
     for number in range(20):
@@ -177,16 +174,14 @@ def test_a_chat_deleted_for_good_is_gone_at_once_and_erased_in_slices(database: 
     store.delete_conversation(chat.id)
     store.organiser.erase_later([chat.id])
     assert store.organiser.bin() == []
-    erasing = store.organiser.erasing()
-    for _ in range(3):
-        next(erasing)
+    erasing = store.organiser._erasing()
+    store.database.write(lambda _connection: [next(erasing) for _ in range(3)])
     store.close()  # the app is closed, or killed, half way
     store = ConversationStore(Database(database), clock)
-    assert 0 < store._database.rows("SELECT count(*) FROM messages")[0][0] < 20
+    assert 0 < store.database.rows("SELECT count(*) FROM messages")[0][0] < 20
     assert (store.organiser.bin(), store.conversations()) == ([], [])
-    for _ in store.organiser.erasing():
-        pass
-    assert store._database.rows("SELECT count(*) FROM conversations") == [(0,)]
+    store.organiser.erase().result()
+    assert store.database.rows("SELECT count(*) FROM conversations") == [(0,)]
     store.close()
 
 
@@ -204,7 +199,7 @@ def _filled(store: ConversationStore) -> int:
 
 def test_a_copy_has_everything_and_shares_nothing(store: ConversationStore) -> None:
     chat_id = _filled(store)
-    (copy_id, *_), before = list(store.organiser.copying(chat_id, "Soup copy")), store.messages(chat_id)
+    copy_id, before = store.organiser.copy(chat_id, "Soup copy").result(), store.messages(chat_id)
     copy = store.messages(copy_id)
     assert store.conversation(copy_id).title == "Soup copy"
     assert [(each.text, each.role, each.model, each.siblings) for each in copy] == [
@@ -220,15 +215,15 @@ def test_a_copy_has_everything_and_shares_nothing(store: ConversationStore) -> N
 def test_half_a_copy_is_shown_nowhere_and_erased_at_the_next_start(open_store: OpenStore) -> None:
     store = open_store()
     chat_id = _filled(store)
-    next(store.organiser.copying(chat_id, "Soup copy"))
+    copying = store.organiser._copying(chat_id, "Soup copy", None)
+    store.database.write(lambda _connection: next(copying))
     store.close()
     store = open_store()
     assert [chat.id for chat in store.conversations()] == [chat_id]
-    for _ in store.organiser.erasing():
-        pass
-    assert store._database.rows("SELECT count(*) FROM messages") == [(4,)]
+    store.organiser.erase().result()
+    assert store.database.rows("SELECT count(*) FROM messages") == [(4,)]
     with pytest.raises(StorageError, match="This chat no longer exists"):
-        next(store.organiser.copying(99, "x"))
+        store.organiser.copy(99, "x").result()
 
 
 def test_the_model_titles_only_what_was_titled_by_the_first_prompt(store: ConversationStore) -> None:
@@ -281,8 +276,7 @@ for number in itertools.count():
     store.add_message(chat.id, None, Role.USER, "word")
     organiser.move(chat.id, folder.id)
     organiser.set_pinned(chat.id, pinned=True)
-    for copy_id in organiser.copying(chat.id, f"copy {number}"):
-        pass
+    organiser.copy(chat.id, f"copy {number}").result()
     store.delete_conversation(chat.id)
     print(number, flush=True)
 """

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from rdchat.chat.reading_places import ReadingPlace
+from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 

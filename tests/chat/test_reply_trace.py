@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import Drafting, MessageStatus
-from rdchat.chat.reply_trace import ReplyTrace, TracedRound
+from rdchat.chat.reply_trace import ReplyTrace, TracedRound, decode, encode
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.trace_format import decode, encode
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import Mode, Role
 from tests.chat.traces import drafted_events, drafted_trace, events_of_round, round_tree
+from tests.stores import written_by_hand
 
 
 def packed(trace: ReplyTrace) -> bytes:
@@ -142,7 +142,7 @@ def test_a_few_bytes_that_unpack_to_gigabytes_count_as_not_recorded() -> None:
 
 
 def test_a_trace_of_a_newer_version_counts_as_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rdchat.chat.trace_format._VERSION", 2)
+    monkeypatch.setattr("rdchat.chat.reply_trace._VERSION", 2)
     newer = packed(drafted_trace(1))
     monkeypatch.undo()
     assert decode(newer) is None
@@ -169,8 +169,7 @@ def test_the_store_keeps_traces_until_the_chat_is_gone(store: ConversationStore,
     chat_id = store.message(message_id).conversation_id
     store.delete_conversation(chat_id)
     store.organiser.erase_later([chat_id])
-    for _ in store.organiser.erasing():
-        pass
+    store.organiser.erase().result()
     store.close()
     with closing(Database(database)) as reopened:
         assert reopened.rows("SELECT count(*) FROM message_traces") == [(0,)]
@@ -186,7 +185,7 @@ def test_how_a_reply_was_drafted_is_kept_with_it(store: ConversationStore) -> No
 
 def test_a_database_of_the_first_version_keeps_its_chats(database: Path) -> None:
     database.parent.mkdir()
-    with closing(Database(database, MIGRATIONS[:1])) as first, first.writing() as connection:
+    with closing(Database(database, MIGRATIONS[:1])) as first, written_by_hand(first) as connection:
         connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('before', 1, 1)")
         connection.execute(
             "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"

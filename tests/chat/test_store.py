@@ -10,6 +10,7 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams
 from tests.chat.conftest import OpenStore
 from tests.chat.statistics_samples import STATISTICS
+from tests.stores import written_by_hand
 
 
 def reply(store: ConversationStore, seed: int | None = None) -> int:
@@ -75,7 +76,7 @@ def test_half_a_surrogate_pair_is_replaced_and_does_not_stop_the_message(store: 
 
 def test_a_text_with_a_flipped_bit_does_not_hide_the_chat(store: ConversationStore) -> None:
     message = store.message(reply(store))
-    with store._database.writing() as connection:
+    with written_by_hand(store) as connection:
         connection.execute("UPDATE messages SET text = CAST(x'41ff42' AS TEXT) WHERE id = ?", (message.id,))
     assert store.messages(message.conversation_id)[-1].text == "A�B"
 
@@ -142,11 +143,10 @@ def test_a_conversation_deleted_for_good_is_erased_after_a_restart(open_store: O
     store.close()
     store = open_store()
     assert store.notice is None
-    for _ in store.organiser.erasing():
-        pass
+    store.organiser.erase().result()
     for table in ("conversations", "messages", "messages_index", "titles_index"):
-        assert store._database.rows(f"SELECT count(*) FROM {table}") == [(0,)]
-    assert store._database.rows("SELECT rowid FROM messages_index WHERE messages_index MATCH 'word1*'") == []
+        assert store.database.rows(f"SELECT count(*) FROM {table}") == [(0,)]
+    assert store.database.rows("SELECT rowid FROM messages_index WHERE messages_index MATCH 'word1*'") == []
     with pytest.raises(StorageError, match="This chat no longer exists"):
         store.restore_conversation(chat.id)
     with pytest.raises(StorageError, match="This message no longer exists"):
@@ -215,7 +215,7 @@ def test_statistics_of_another_version_are_read_as_far_as_they_are_known(store: 
     message_id = reply(store)
     kept = '{"generated_tokens": 5, "invented_later": [1], "decode_ms": "fast", "ledger": [{"name": "verify"}]}'
     for column, read in ((kept, Statistics(generated_tokens=5)), ("[]", None), ("{", None)):
-        with store._database.writing() as connection:
+        with written_by_hand(store) as connection:
             connection.execute("UPDATE messages SET statistics = ? WHERE id = ?", (column, message_id))
         assert store.message(message_id).statistics == read
 

@@ -16,11 +16,10 @@ Spoil = Callable[[Path], object]  # takes the backup's path
 
 
 def _good_backup(folder: Path) -> Path:
-    from rdchat.chat.backup.backup_file import back_up
+    from tests.chat.transfer.tasks import back_up
 
     store, path = good_store(folder / "other" / "conversations.db"), folder / "backup.zip"
-    with closing(sqlite3.connect(store, autocommit=True)) as connection:
-        back_up(connection, folder / "settings.json", path, lambda _progress: None, lambda: None)
+    back_up(store, folder / "settings.json", path)
     return path
 
 

@@ -1,4 +1,4 @@
-"""What is known of a file that was brought into a chat, and how its text stands in the prompt."""
+"""Files attached to messages, and the form of their text in the prompt."""
 
 import hashlib
 import unicodedata
@@ -16,7 +16,7 @@ class FileRefusedError(RdchatError):
 
 
 class FileKind(StrEnum):
-    """What a file was read as."""
+    """The format that a file was read as."""
 
     TEXT = "text"
     MARKDOWN = "markdown"
@@ -70,7 +70,7 @@ class AttachedFile:
 
 
 def attached(file: ReadFile, text: str, taken: str = "") -> AttachedFile:
-    """Return what is kept of a file of which `text` is sent."""
+    """Return the record of a file of which `text` is sent."""
     return AttachedFile(file.name, file.kind, digest_of(text), len(text), taken, file.note)
 
 
@@ -85,12 +85,12 @@ def pages_text(file: ReadFile, pages: range | list[int]) -> str:
 
 
 def digest_of(text: str) -> str:
-    """Return the name of a text in the store; of half surrogates, as the store replaces them."""
+    """Return the SHA-256 of a text as the store has it, without half surrogates."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def block_of(file: AttachedFile, text: str) -> str:
-    """Return a file as it stands in the prompt: the same bytes each time, so that the prefix cache keeps them."""
+    """Return a file as the prompt has it: the same bytes each time, so that the prefix cache keeps them."""
     tag = "file" if "</file" not in text else f"file-{file.digest[:8]}"  # what is in it must not end it
     name = file.name.replace('"', "'")
     part = f' part="{file.taken}"' if file.taken else ""

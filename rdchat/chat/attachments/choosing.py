@@ -1,4 +1,4 @@
-"""A part of a file that is too long to be sent whole: pages, the beginning, or the passages that match a question."""
+"""Selects a part of a file that is too long to be sent: pages, the beginning, or passages that match a question."""
 
 import re
 import sqlite3
@@ -21,7 +21,7 @@ _RANGE = re.compile(r"\s*(\d+)\s*(?:[-\u2013]\s*(\d+)\s*)?")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is taken of a file.
+    """A part of a file.
 
     Attributes:
         text: As it is sent.

@@ -1,9 +1,11 @@
-"""Bytes to text, by the encoding that they have."""
+"""Decodes the bytes of text files."""
 
 import codecs
 import re
+from pathlib import Path
 
-from rdchat.chat.attachments.kinds import binary
+from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError
+from rdchat.chat.attachments.kinds import binary, kind_of
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -14,6 +16,7 @@ _MARKS = (
 )
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 _CHARSET_WITHIN = 4096
+_HEAD = 4096  # bytes that `looks_readable` looks at
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # \x1b colours what a terminal shows, and logs keep it
 _MOST_CONTROLS = 0.01  # of the characters
 LATIN_1 = "It is not UTF-8, so it was read as Latin-1: accents may be wrong."
@@ -62,3 +65,20 @@ def _said(data: bytes) -> str | None:
         return data.decode(found[1].decode("ascii"))
     except (LookupError, ValueError):
         return None
+
+
+def looks_readable(path: Path) -> bool:
+    """Tell whether reading a file is likely to go well; what comes behind its first bytes may still be refused."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+        kind = kind_of(head, path.name)
+        if kind is None:  # a ZIP, which only reading tells apart
+            return path.suffix.casefold() == ".docx"
+        if kind is not FileKind.PDF:
+            decoded(head, path.name)
+    except (OSError, FileRefusedError):
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""The text of a DOCX: headings, lists and tables in their order, by mammoth."""
+"""Reads the text of a DOCX, with its headings, lists and tables, by mammoth."""
 
 import io
 import zipfile

@@ -16,7 +16,7 @@ _HINT = "The file may be damaged. Save it anew from the app that made it, or cho
 
 
 class FileReader:
-    """Reads one file at a time, on whichever thread asks; the child is begun with the first one.
+    """Reads one file at a time, on the calling thread; the child starts with the first file.
 
     Args:
         step_s: Limit of time for opening a file, and for each slice of its pages.

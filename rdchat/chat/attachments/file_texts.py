@@ -1,6 +1,5 @@
-"""The texts of files that were brought into chats, read when the model is to be told them."""
+"""Reads the texts of attached files when a prompt needs them."""
 
-import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -10,16 +9,15 @@ from pathlib import Path
 
 from rdchat.chat.attachments.attached_file import AttachedFile, block_of
 from rdchat.chat.conversation import Message
-from rdchat.chat.storage.file_check import refuse_surprises
-from rdchat.chat.storage.files import TEXT
-from rdchat.errors import StorageError
+from rdchat.chat.storage.connections import errors_in_words, open_reader
+from rdchat.chat.storage.messages import FILE_TEXT
 
 _MOST_KEPT = 16_000_000  # characters
 _LOST = "(The text of this file is lost.)"
 
 
 class FileTexts:
-    """Reads from the store's file on connections of its own, from any thread; keeps what was read last.
+    """Reads texts from the store on any thread, and caches those that were read last.
 
     Args:
         path: The database of a `ConversationStore` that is open in this process, which has checked it.
@@ -64,14 +62,6 @@ class FileTexts:
         return "\n\n".join([*blocks, message.text] if message.text.strip() else blocks)
 
     def _read(self, digest: str) -> str:
-        address = f"{self._path.absolute().as_uri()}?mode=ro"
-        try:
-            with closing(sqlite3.connect(address, uri=True, autocommit=True)) as connection:
-                connection.text_factory = lambda data: data.decode("utf-8", "replace")
-                refuse_surprises(connection)
-                row = connection.execute(TEXT, (digest,)).fetchone()
-        except sqlite3.Error as error:
-            raise StorageError(
-                f"The text of a file cannot be read: {error}.", "Check the disk, then try again."
-            ) from error
+        with errors_in_words(self._path), closing(open_reader(self._path)) as connection:
+            row = connection.execute(FILE_TEXT, (digest,)).fetchone()
         return row[0] if row else _LOST

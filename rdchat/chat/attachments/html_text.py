@@ -1,4 +1,4 @@
-"""HTML to text that reads as Markdown. Nothing is run, and nothing fetched."""
+"""Converts HTML to text that reads as Markdown. It runs and fetches nothing."""
 
 import re
 from html.parser import HTMLParser
@@ -24,7 +24,7 @@ def html_to_text(html: str) -> str:
 
 
 class _Reader(HTMLParser):
-    """Takes one tag after the other; nesting costs no recursion."""
+    """Converts tag by tag, without recursion."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)

@@ -1,4 +1,4 @@
-"""What a file is, by its first bytes and its name; and why others are not read."""
+"""Tells the format of a file by its first bytes and its name, and why a file is not read."""
 
 from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError
 

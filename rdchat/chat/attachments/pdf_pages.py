@@ -1,4 +1,4 @@
-"""The text of a PDF, page by page, by pypdf."""
+"""Reads the text of a PDF page by page, by pypdf."""
 
 import io
 import re

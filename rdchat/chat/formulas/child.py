@@ -1,11 +1,46 @@
-"""The process that draws formulas: `rdchat --child formulas`. `FormulaDrawer` asks it."""
+"""The process that draws formulas, `rdchat --child formulas`: ziamath holds Python's lock for long."""
 
+import re
 from dataclasses import asdict
 from typing import Any
 
-from rdchat.chat.formulas.drawing import draw_formula
+import ziamath
+
+from rdchat.chat.formulas.formula_drawer import INK, UNITS, Formula
 from rdchat.work.job import Job
 from rdchat.work.served import serve
+
+_WIDEST = 20_000.0  # of a picture, in its own pixels
+_LABEL = re.compile(r"\\(?:label\{[^{}]*\}|nonumber\b|notag\b)")
+_TAG = re.compile(r"\\tag\*?\{([^{}]*)\}")
+_ALIGNED = re.compile(r"\\(begin|end)\{(?:align|alignat|eqnarray|multline|split)\*?\}(?:\{\d\})?")
+_GATHERED = re.compile(r"\\(begin|end)\{gather\*?\}")
+_WRAPPER = re.compile(r"\\(?:begin|end)\{(?:equation|displaymath|math)\*?\}")
+_UNKNOWN = re.compile(r"<m[io][^>]*>\\[A-Za-z]+</m[io]>|<m[io]>\\</m[io]>")
+
+ziamath.config.svg2 = False  # glyphs as outlines: QtSvg knows no symbols
+
+
+def draw_formula(tex: str, display: bool) -> Formula | None:
+    """Return a formula's picture; None for one that cannot be drawn whole."""
+    try:
+        maths = ziamath.Latex(_prepared(tex), size=UNITS, color=INK, inline=not display, margin=0)
+        if _UNKNOWN.search(maths.mathmlstr()):
+            return None
+        width, height = maths.getsize()
+        depth = -maths.getyofst()
+        svg = maths.svg()
+    except Exception:  # whatever it is that a model wrote: the source is shown instead
+        return None
+    if not (0 < width < _WIDEST and 0 < height < _WIDEST):
+        return None
+    return Formula(svg, width, height - depth, depth)
+
+
+def _prepared(tex: str) -> str:
+    """Return TeX without what numbers equations."""
+    tex = _TAG.sub(r"\\qquad\\text{(\1)}", _LABEL.sub("", _WRAPPER.sub("", tex)))
+    return _GATHERED.sub(r"\\\1{gathered}", _ALIGNED.sub(r"\\\1{aligned}", tex))
 
 
 def main() -> int:

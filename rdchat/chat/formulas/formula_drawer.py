@@ -1,13 +1,15 @@
 """Draws formulas in a child process with limits of time and memory."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from rdchat.chat.formulas.formula import Formula
 from rdchat.errors import RdchatError
 from rdchat.work.child_limits import ChildEndedError, Limits
 from rdchat.work.child_process import ChildProcess
 
+UNITS = 20.0  # the font size that pictures are made for, in their own pixels; rows stand 3 of them apart
+INK = "#010203"  # what stands for the text's colour in a picture
 _SECONDS = 2.0  # a page-long matrix takes a tenth of a second
 _MEMORY_BYTES = 512 << 20
 _IDLE_S = 60.0
@@ -15,8 +17,25 @@ _TRIES = 2  # of a formula that the child ended at
 _MOST_ENDS = 4  # of the child without one answer between them
 
 
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """The picture of a formula.
+
+    Attributes:
+        svg: Outlines only, drawn in `INK`.
+        width: In its own pixels, as are the others.
+        ascent: From the baseline up.
+        depth: From the baseline down.
+    """
+
+    svg: str
+    width: float
+    ascent: float
+    depth: float
+
+
 class FormulaDrawer:
-    """Draws one formula at a time, on the thread that asks; the child is begun with the first one.
+    """Draws one formula at a time, on the calling thread; the child starts with the first formula.
 
     Args:
         seconds: Limit of time a formula.

@@ -1,4 +1,4 @@
-"""Parts of the list of conversations, each counted in an index and read a page at a time."""
+"""Parts of the list of conversations: each is counted in an index and read a page at a time."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, END_OF_DATES, conversation_from
-from rdchat.errors import StorageError
 
 # these are the conditions of the indexes in `schema`
 _HERE = "deleted_at IS NULL AND unlisted = 0"
@@ -28,7 +27,7 @@ _ITS = "(SELECT {columns} FROM conversations WHERE id = ?)"
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """How a part is sorted, and which conversations come before one of its own, whose id is the one parameter."""
+    """The order of a part: SQL to sort it, and SQL for the conversations before one, whose id is the only parameter."""
 
     by: str
     before: str
@@ -64,8 +63,6 @@ class ChatSpans:
 
     def read(self, span: ChatSpan, start: int, count: int) -> list[Conversation]:
         """Return some conversations of a span."""
-        if self._database.closed:  # what the window still draws while rdchat quits
-            raise StorageError("The chats are closed.", "Start rdchat again.")
         sql = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {span.where} ORDER BY {span.order.by}"
         rows = self._database.rows(f"{sql} LIMIT ? OFFSET ?", *span.parameters, count, start)
         return [conversation_from(row) for row in rows]

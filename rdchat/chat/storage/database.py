@@ -1,94 +1,100 @@
-"""One SQLite file that belongs to one process: opened, checked, migrated; its errors in words for people."""
+"""The SQLite file of the chats: one thread writes to it, the window's thread reads it through its own connection."""
 
-import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rdchat.chat.conversation import Notice
-from rdchat.chat.storage.file_check import (
-    LONGEST_VALUE,
-    is_special,
-    primary_code,
-    refuse_surprises,
-    trust,
-    why_unusable,
+from rdchat.chat.storage.connections import (
+    COMPANIONS,
+    connect,
+    errors_in_words,
+    make_writable,
+    open_reader,
+    open_to_write,
 )
-from rdchat.chat.storage.lost_file import bring_back, file_id
-from rdchat.chat.storage.precedence import Precedence, precedence_path
-from rdchat.chat.storage.schema import MIGRATIONS, migrate
-from rdchat.chat.storage.set_aside import set_aside
-from rdchat.errors import StorageError, StorageFullError, StorageLockedError
+from rdchat.chat.storage.schema import MIGRATIONS
+from rdchat.chat.storage.set_aside import bring_back, file_id
+from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError
 from rdchat.files.file_errors import file_error
 from rdchat.files.file_lock import FileLock
+from rdchat.work.job import Job
+from rdchat.work.serial_thread import SerialThread, outcome_of
 
-COMPANIONS = ("-wal", "-shm", "-journal")
-_CHECK_FOLDER = "Check the permissions of its folder."
-_WAIT_FOR_OTHERS_MS = 250  # another program, such as a backup, may read or write for a moment
-_SQLITES_OWN = 2**31 - 1  # SQLite takes less where it was built for that
-_LOG_PAGES = 1000  # SQLite's own limit, at which a commit writes the log back
-_WAIT_FOR_OURS_MS = 2000  # a process of ours writes for some 20 ms, but a busy machine may stop it in the midst
-_ROOM_BYTES = 1 << 20  # a disk with less is full: an error of SQLite's own shared memory file does not say so
-
-
-_DAMAGED = "{path} is damaged.", "Quit rdchat and start it again: it keeps the damaged file and begins a new one."
-_CLOSED = "rdchat cannot open {path} for writing.", "Check the permissions of the file and of its folder."
-_WORDS = {
-    sqlite3.SQLITE_CORRUPT: _DAMAGED,
-    sqlite3.SQLITE_NOTADB: _DAMAGED,
-    sqlite3.SQLITE_READONLY: _CLOSED,
-    sqlite3.SQLITE_CANTOPEN: _CLOSED,
-    sqlite3.SQLITE_PERM: _CLOSED,
-    # the only one that data can break: a message of a chat that is gone
-    sqlite3.SQLITE_CONSTRAINT: ("This chat no longer exists.", "Choose another one, or start a new chat."),
-    sqlite3.SQLITE_TOOBIG: (
-        f"{{path}} has a text longer than the {LONGEST_VALUE >> 20} MB that rdchat reads.",
-        "Open another chat.",
-    ),
-}  # message and hint for SQLite's codes
+_LONGEST_TURN_S = 0.05  # of bulk work, between two looks at whether a command waits
 
 
 class Database:
-    """A connection and the lock that goes with it. Used from the thread that opened it.
+    """The file, its lock, the thread that writes, and the connection of the thread that opened it, which reads.
+
+    Commands run on the writer's thread in the order in which they were given, each in a transaction of its own. Bulk
+    work takes turns with them: a command waits for one step of bulk work and a commit.
+
+    Args:
+        path: Made if need be, and brought to the newest version. A file that is damaged, of a newer version, or another
+            program's is moved aside with what belongs to it.
+        migrations: Those that this version knows.
+        wait: Whether to wait until it is open; otherwise `wait` does, and so does what reads.
 
     Attributes:
-        path: The file.
         notice: What became of a file that could not be used, or None.
-        on_notice: Called with what the person should know of the file while it is in use.
+        on_notice: Called on the opening thread with what the person should know of the file while it is in use.
+        connection: The writer's, for bulk work on its thread.
+
+    Raises:
+        StorageLockedError: If another process has it.
+        StorageFullError: If the disk is full.
+        StorageError: If it cannot be read or written, or a file that cannot be used cannot be moved.
     """
 
-    def __init__(self, path: Path, migrations: Sequence[str] = MIGRATIONS) -> None:
-        """Open `path`, made if need be, and bring it to the newest version.
+    connection: sqlite3.Connection
 
-        A file that is damaged, of a newer version, or another program's is moved aside with what belongs to it.
-
-        Raises:
-            StorageLockedError: If another process has it.
-            StorageFullError: If the disk is full.
-            StorageError: If it cannot be read or written, or a file that cannot be used cannot be moved.
-        """
+    def __init__(self, path: Path, migrations: Sequence[str] = MIGRATIONS, *, wait: bool = True) -> None:
         self.path = path
         self.notice: Notice | None = None
         self.on_notice: Callable[[Notice], object] = lambda _notice: None
-        self._precedence: Precedence | None = None
+        self._notices: list[Notice] = []
+        self._reader: sqlite3.Connection | None = None
+        self._owner = threading.get_ident()
+        self._closed = self._is_open = False
+        self._bulk: set[Job[Any]] = set()
+        self._make_folder()
+        self._lock = FileLock(self._beside(".lock"))
+        self._thread = SerialThread("store writer")
+        self._opening = self._thread.do(lambda _job: self._open(migrations))
+        self._ready: Job[Any] = self._opening  # before anything is read
+        if wait:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until it is open; where it cannot be opened, close it and raise what `__init__` names."""
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            what = f"rdchat cannot make its folder {path.parent}"
-            raise file_error(
-                error, what, "Check the folder above it, or name another one in RDCHAT_DATA_DIR."
-            ) from error
-        self._closed = False
-        self._lock = FileLock(self._lock_path)
-        try:
-            with self._in_words():
-                self._connection = self._open(migrations)
-            self._file, self._log = file_id(path), file_id(self._log_path)
+            self._ready.result()
         except BaseException:
-            self._lock.release()
+            self.close()
             raise
+
+    def prepare[T](
+        self, command: Callable[[sqlite3.Connection], T], mend: Callable[[sqlite3.Connection], object]
+    ) -> Job[T]:
+        """Run a command before anything is read, again behind `mend` where it fails for more than want of room."""
+
+        def run(_job: Job[T]) -> T:
+            try:
+                return self._transact(command)
+            except (StorageFullError, StorageLockedError):
+                raise
+            except StorageError:
+                if not self._is_open:
+                    raise
+                self._transact(mend)
+                return self._transact(command)
+
+        self._ready = job = self._thread.do(run)
+        return job
 
     def close(self) -> None:
         """Write everything into the one file and let other processes have it. Idempotent.
@@ -98,197 +104,192 @@ class Database:
         """
         if self._closed:
             return
+        self._closed = True
+        self.drop_bulk_work()
+        self._close_reader()
         try:
-            with self._in_words():
-                self._keep_file()
+            self._thread.do(lambda _job: self._end()).result()
         finally:
-            self.unshare()
-            self._closed = True
-            self._connection.close()
+            self._thread.close()
             self._lock.release()
+            self._tell_notices()
 
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._closed
+    # Reading
 
     def rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """Run one statement outside any transaction of its own and return its rows."""
-        with self._in_words():
-            return self._connection.execute(sql, parameters).fetchall()
+        """Run one statement that reads, on the thread that opened the database, and return its rows."""
+        if self._closed:  # what the window still draws while rdchat quits
+            raise StorageError("The chats are closed.", "Start rdchat again.")
+        self._ready.result()
+        self._tell_notices()
+        with errors_in_words(self.path):
+            if self._reader is None:
+                self._reader = open_reader(self.path)
+            return self._reader.execute(sql, parameters).fetchall()
 
-    @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing: commits at the end of the block, undoes it where anything fails."""
-        with self._in_words(), self._precedence.wanted() if self._precedence else nullcontext():
-            self._keep_file()
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            finally:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+    def _close_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
-    def rebuild_search(self) -> None:
-        """Make the search index anew from the chats: some seconds for 100,000 messages."""
-        with self.writing() as connection:
-            for index in ("titles_index", "messages_index", "files_index", "summaries_index"):
-                connection.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")
+    # Writing
 
-    def share(self) -> None:
-        """Go before a process that writes on this one's behalf, until `unshare`."""
-        if self._precedence is None:
-            self._precedence = Precedence(self.path)
-            self._wait_for_others(_WAIT_FOR_OURS_MS)
-            with self._in_words():  # the process does that: writing its log back took this one two seconds
-                self._connection.execute("PRAGMA wal_autocheckpoint = 0")
+    def write[T](self, command: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a command in a transaction of its own: all of it is on the disk when this returns, or nothing."""
+        try:
+            return self.submit(command).result()
+        finally:
+            self._tell_notices()
 
-    def unshare(self) -> None:
-        """End `share`. Idempotent."""
-        if self._precedence is not None:
-            self._precedence.close()
-            precedence_path(self.path).unlink(missing_ok=True)
-            self._precedence = None
-            self._wait_for_others(_WAIT_FOR_OTHERS_MS)
-            with self._in_words():
-                self._connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+    def execute(self, sql: str, *parameters: object) -> int:
+        """Run one statement that writes, as `write`; return how many rows it changed."""
+        return self.write(lambda connection: connection.execute(sql, parameters).rowcount)
 
-    def _wait_for_others(self, limit_ms: int) -> None:
-        with self._in_words():
-            self._connection.execute(f"PRAGMA busy_timeout = {limit_ms}")
+    def submit[T](
+        self, command: Callable[[sqlite3.Connection], T], on_end: Callable[[T | RdchatError], object] | None = None
+    ) -> Job[T]:
+        """Run a command as `write`, without waiting for it.
+
+        Args:
+            command: Called on the writer's thread.
+            on_end: Called there with its result, or with the StorageError.
+        """
+        return self._thread.do(lambda _job: self._transact(command), on_end)
+
+    def work_off[T](
+        self, steps: Generator[object, None, T], on_end: Callable[[T | RdchatError], object] | None = None
+    ) -> Job[T]:
+        """Run bulk work in many short transactions, each of which ends behind some step.
+
+        Args:
+            steps: Writes by `connection` between its steps, on the writer's thread; each takes a few milliseconds.
+            on_end: Called there with what it returned, or with the error, which ends it.
+        """
+        job: Job[Any] = Job(on_end=on_end)
+        self._bulk.add(job)
+
+        def end(outcome: Any) -> None:
+            self._bulk.discard(job)
+            job.end(outcome)
+
+        def turn(_turn: Job[Any]) -> None:
+            outcome = outcome_of(
+                job, lambda _job: self._transact(lambda _connection: self._advance(steps)), "Bulk work"
+            )
+            if isinstance(outcome, RdchatError):
+                end(outcome)
+            elif outcome[0]:
+                end(outcome[1])
+            else:
+                self._thread.do(turn)
+
+        self._thread.do(turn)
+        return job
+
+    def drop_bulk_work(self) -> None:
+        """Cancel bulk work: what it leaves is shown nowhere, and erased after the next start."""
+        for job in list(self._bulk):
+            job.cancel()
 
     def replace(self, replace: Callable[[], None]) -> None:
         """Close the file, have `replace` put another one in its place, and go on with what is there then.
 
         What `replace` puts there was opened by this version before: it is not checked again. The lock is kept.
         """
-        with self._in_words():
+
+        def act(_job: Job[None]) -> None:
+            with errors_in_words(self.path):
+                self._keep_file()
+                self.connection.close()
+                try:
+                    replace()
+                finally:
+                    self._connect_anew()
+
+        self.drop_bulk_work()
+        self._close_reader()
+        self._thread.do(act).result()
+
+    # On the writer's thread
+
+    def _transact[T](self, command: Callable[[sqlite3.Connection], T]) -> T:
+        if not self._is_open:
+            self._opening.result()  # raises why
+        with errors_in_words(self.path):
             self._keep_file()
-            self._connection.close()
+            connection = self.connection
+            connection.execute("BEGIN IMMEDIATE")
             try:
-                replace()
+                result = command(connection)
+                connection.execute("COMMIT")
             finally:
-                self._connection = _connect(self.path)
-                _prepare(self._connection)
-                self._file, self._log = file_id(self.path), file_id(self._log_path)
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+            return result
 
-    @property
-    def _lock_path(self) -> Path:
-        return self.path.with_name(self.path.name + ".lock")
+    def _advance[T](self, steps: Generator[object, None, T]) -> tuple[bool, T | None]:
+        """Take steps until a command waits or the turn is over; return whether all is done, and the result."""
+        until = time.monotonic() + _LONGEST_TURN_S
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return True, end.value
+            if self._thread.has_more or time.monotonic() > until:
+                return False, None
 
-    @property
-    def _log_path(self) -> Path:
-        return self.path.with_name(self.path.name + "-wal")
+    def _open(self, migrations: Sequence[str]) -> None:
+        with errors_in_words(self.path):
+            connection, self.notice = open_to_write(self.path, migrations)
+            self._use(connection)
 
-    def _open(self, migrations: Sequence[str]) -> sqlite3.Connection:
-        if is_special(self.path):
-            self._set_aside("foreign")
-        connection = _connect(self.path)
-        try:
-            reason = why_unusable(connection, self.path, migrations)
-            if reason is not None:
-                connection.close()
-                self._set_aside(reason)
-                connection = _connect(self.path)
-            _prepare(connection)
-            longest = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITES_OWN)
-            migrate(connection, migrations)  # also where a text is too long for all that reads it
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+    def _connect_anew(self) -> None:
+        connection = connect(self.path)
+        make_writable(connection)
+        self._use(connection)
 
-    def _set_aside(self, reason: str) -> None:
-        self.notice = _notice(reason, set_aside(self.path, reason, COMPANIONS))
+    def _use(self, connection: sqlite3.Connection) -> None:
+        self.connection, self._is_open = connection, True
+        self._file, self._log = file_id(self.path), file_id(self._beside("-wal"))
 
     def _keep_file(self) -> None:
         """Bring the file back if it was deleted or replaced: SQLite would go on writing into what nobody can open."""
-        if self._closed:
-            return  # SQLite says so itself
         if file_id(self.path) == self._file:
-            self._log = file_id(self._log_path)
+            self._log = file_id(self._beside("-wal"))
             return
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self._lock.is_in_place():
-            self._lock, lost = FileLock(self._lock_path), self._lock
+            self._lock, lost = FileLock(self._beside(".lock")), self._lock
             lost.release()
-        other = bring_back(self._connection, self.path, COMPANIONS, self._log)
-        self._connection = _connect(self.path)
-        _prepare(self._connection)
-        self._file, self._log = file_id(self.path), file_id(self._log_path)
-        self.on_notice(_back_notice(self.path, other))
+        notice = bring_back(self.connection, self.path, COMPANIONS, self._log)
+        self._connect_anew()
+        self._notices.append(notice)
 
-    @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _end(self) -> None:
+        if not self._is_open:
+            return
+        with errors_in_words(self.path):
+            try:
+                self._keep_file()
+            finally:
+                self.connection.close()
+
+    # On the opening thread
+
+    def _tell_notices(self) -> None:
+        """Tell what the writer found, and read from the file that it has brought back."""
+        while self._notices and threading.get_ident() == self._owner:
+            self._close_reader()
+            self.on_notice(self._notices.pop(0))
+
+    def _make_folder(self) -> None:
         try:
-            yield
-        except sqlite3.ProgrammingError:  # a mistake of ours, not a condition of the machine
-            raise
-        except sqlite3.Error as error:
-            raise _storage_error(error, self.path) from error
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise file_error(error, f"{self.path} is gone and cannot be written again", _CHECK_FOLDER) from error
+            what = f"rdchat cannot make its folder {self.path.parent}"
+            raise file_error(
+                error, what, "Check the folder above it, or name another one in RDCHAT_DATA_DIR."
+            ) from error
 
-
-def _connect(path: Path) -> sqlite3.Connection:
-    """Open without writing: until `_prepare`, closing leaves file and write-ahead log as they are."""
-    connection = sqlite3.connect(path, timeout=_WAIT_FOR_OTHERS_MS / 1000, autocommit=True)
-    connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
-    # a flipped bit in a text must not make a whole chat unreadable
-    connection.text_factory = lambda data: data.decode("utf-8", "replace")
-    refuse_surprises(connection)
-    return connection
-
-
-def _prepare(connection: sqlite3.Connection) -> None:
-    trust(connection)
-    connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, False)
-    connection.execute("PRAGMA journal_mode = WAL")
-    # A crash of the app loses nothing that was committed. A power loss may lose what was committed since the last
-    # checkpoint (a few MB of writing), but never damages the file. Syncing at every commit would cost a disk flush
-    # each half second while a reply is written.
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("PRAGMA checkpoint_fullfsync = ON")  # on macOS a plain fsync does not reach the disk
-    connection.execute("PRAGMA foreign_keys = ON")
-
-
-def _notice(reason: str, kept: Path) -> Notice:
-    titles = {
-        "damaged": "Your chats could not be read",
-        "newer": "Your chats are from a newer version of rdchat",
-        "foreign": "A file of another program was in the place of your chats",
-    }
-    causes = {
-        "damaged": "The file they are stored in is damaged.",
-        "newer": "This version cannot read them; the newer one offers to bring them back.",
-        "foreign": "rdchat did not write it and does not change it.",
-    }
-    return Notice(titles[reason], f"{causes[reason]} It is kept as {kept}, and rdchat started with an empty list.")
-
-
-def _back_notice(path: Path, other: Path | None) -> Notice:
-    detail = f"{path} was deleted or moved while rdchat was open. It was written again, and nothing is lost."
-    if other is not None:
-        detail = (
-            f"{path} was replaced while rdchat was open. Your chats are there again; the other file is kept as {other}."
-        )
-    return Notice("The file of your chats was brought back", detail)
-
-
-def _storage_error(error: sqlite3.Error, path: Path) -> StorageError:
-    code = primary_code(error)
-    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _has_no_room(path.parent)):
-        return StorageFullError(
-            f"{path} cannot grow: the disk is full.", "Free some space. What was saved before is safe."
-        )
-    if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-        return StorageLockedError(f"Another program is using {path}.", "Close that program, then try again.")
-    other = "{path} could not be read or written: {error}.", "Check the disk, then try again."
-    message, hint = _WORDS.get(code, other)
-    return StorageError(message.format(path=path, error=error), hint)
-
-
-def _has_no_room(folder: Path) -> bool:
-    return folder.exists() and shutil.disk_usage(folder).free < _ROOM_BYTES
+    def _beside(self, ending: str) -> Path:
+        return self.path.with_name(self.path.name + ending)

@@ -1,4 +1,4 @@
-"""Whether a file can be used as rdchat's database. It is looked at before anything in it is run or written.
+"""Checks whether a file can be used as rdchat's database, before anything in it is run or written.
 
 A file may have been made by hand: views, triggers and generated columns are code that SQLite runs. A schema that is not
 exactly what the migrations make is therefore refused before any of its tables is read.

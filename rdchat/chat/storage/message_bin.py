@@ -1,16 +1,19 @@
-"""Messages that were deleted with what hangs on them: hidden first, erased later."""
+"""Deleted messages: hidden at first, erased after 30 days, as chats and folders in the bin are."""
 
 import sqlite3
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import Any
 
-from rdchat.chat.storage.bin_dates import expiry_limit
+from rdchat.chat.storage.connections import rows_of
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import ACTIVATE, KEPT, LATEST, SIBLINGS, MessageRuns
 from rdchat.errors import StorageError
+from rdchat.work.job import Job
 
-_SLICE_S = 0.01  # of the main thread's time
+KEPT_DAYS = 30  # in the bin
+_DAY_S = 86_400.0
+_DOUBTFUL_DAYS = 365  # past its time: the clock jumped, at the deletion or since, or nobody has opened the app
 _HIDE = f"""
     INSERT INTO deleted_messages (message_id, root_id, deleted_at)
     SELECT id, :root, :now FROM messages WHERE id = :first AND {KEPT}
@@ -26,36 +29,28 @@ _GONE = "This message no longer exists.", "Open the chat again."
 
 @dataclass(frozen=True, slots=True)
 class DeletedMessage:
-    """What takes a deletion back.
+    """A deletion, as `restore` undoes it."""
 
-    Attributes:
-        message_id: The message that was deleted with all below it.
-        shown_id: The message that ended the shown path before.
-        count: How many messages were deleted.
-    """
-
-    message_id: int
-    shown_id: int
-    count: int
+    message_id: int  # deleted with all messages below it
+    shown_id: int  # the end of the path that was shown before
+    count: int  # of deleted messages
 
 
 class MessageBin:
-    """Each command is one transaction; raises StorageError as `ConversationStore` does.
+    """Each command is one transaction. Methods raise StorageError as `ConversationStore` does.
 
     Args:
         database: The store's.
         clock: Seconds since the epoch.
-        timer: Seconds, for the length of slices.
     """
 
-    def __init__(
-        self, database: Database, clock: Callable[[], float], timer: Callable[[], float] = time.perf_counter
-    ) -> None:
-        self._database, self._clock, self._timer = database, clock, timer
+    def __init__(self, database: Database, clock: Callable[[], float]) -> None:
+        self._database, self._clock = database, clock
 
     def delete(self, message_id: int) -> DeletedMessage:
-        """Hide a message and all below it; shown is what was last shown of its alternatives, else what it follows."""
-        with self._database.writing() as connection:
+        """Hide a message and all below it; then the alternative that was shown last is shown, or else its parent."""
+
+        def delete(connection: sqlite3.Connection) -> DeletedMessage:
             row = connection.execute(
                 f"SELECT conversation_id, parent_id FROM messages WHERE id = ? AND {KEPT}", (message_id,)
             ).fetchone()
@@ -63,28 +58,36 @@ class MessageBin:
                 raise StorageError(*_GONE)
             conversation_id, parent_id = row
             (shown_id,) = connection.execute(LATEST, (conversation_id,)).fetchone()
-            runs, count = MessageRuns(self._database.rows, conversation_id), 0
+            runs, count = MessageRuns(rows_of(connection), conversation_id), 0
             about = {"root": message_id, "now": self._clock(), "chat": conversation_id}
             for first, end in runs.below(message_id):
                 count += connection.execute(_HIDE, about | {"first": first, "end": end}).rowcount
             if (next_id := _left_beside(connection, runs, message_id) or parent_id) is not None:
                 connection.execute(ACTIVATE, (next_id,))
-        return DeletedMessage(message_id, shown_id, count)
+            return DeletedMessage(message_id, shown_id, count)
+
+        return self._database.write(delete)
 
     def restore(self, deleted: DeletedMessage) -> None:
         """Take a deletion back, and show what was shown before it."""
-        with self._database.writing() as connection:
+
+        def restore(connection: sqlite3.Connection) -> None:
             _restore(connection, deleted.message_id)
             connection.execute(ACTIVATE, (deleted.shown_id,))
+
+        self._database.write(restore)
 
     def restore_last(self, conversation_id: int) -> int | None:
         """Bring the message of a chat back that was deleted last, and return it; None where there is none."""
         if (message_id := self.last(conversation_id)) is None:
             return None
-        with self._database.writing() as connection:
+
+        def restore(connection: sqlite3.Connection) -> None:
             _restore(connection, message_id)
-            runs = MessageRuns(self._database.rows, conversation_id)
+            runs = MessageRuns(rows_of(connection), conversation_id)
             connection.execute(ACTIVATE, (runs.latest_below(message_id),))
+
+        self._database.write(restore)
         return message_id
 
     def last(self, conversation_id: int) -> int | None:
@@ -92,27 +95,48 @@ class MessageBin:
         rows = self._database.rows(f"{_ROOTS} LIMIT 1", conversation_id)
         return rows[0][0] if rows else None
 
-    def erasing(self) -> Iterator[None]:
-        """Erase what has been deleted for 30 days, a slice of about 10 ms a step.
+    def erase(self, on_end: Callable[[Any], object] | None = None) -> Job[None]:
+        """Erase what has been deleted for 30 days, as bulk work."""
+        return self._database.work_off(self._erasing(), on_end)
 
-        A message goes after those below it, so that what a crash leaves is hidden still, and erased the next time.
-        """
-        limit = expiry_limit(self._database, self._clock(), "deleted_messages")
-        rows = self._database.rows(
-            "SELECT message_id FROM deleted_messages WHERE deleted_at < ? ORDER BY message_id DESC", limit
-        )
-        place = 0
-        while place < len(rows):
-            until = self._timer() + _SLICE_S
-            with self._database.writing() as connection:
-                while place < len(rows):
-                    # in trees that were made by hand a message may be younger than what follows it
-                    connection.execute("UPDATE messages SET parent_id = NULL WHERE parent_id = ?", rows[place])
-                    connection.execute("DELETE FROM messages WHERE id = ?", rows[place])
-                    place += 1
-                    if self._timer() >= until:
-                        break
+    def _erasing(self) -> Generator[None]:
+        database = self._database
+        limit = expiry_limit(database.connection, self._clock(), "deleted_messages")
+        # a message goes after those below it: what a crash leaves is hidden still, and erased the next time
+        ids = database.connection.execute(
+            "SELECT message_id FROM deleted_messages WHERE deleted_at < ? ORDER BY message_id DESC", (limit,)
+        ).fetchall()
+        for (message_id,) in ids:
+            erase_message(database.connection, message_id)
             yield
+
+
+def erase_message(connection: sqlite3.Connection, message_id: int) -> None:
+    """Delete a message for good. In trees that were made by hand, messages below it may be left: they become roots."""
+    connection.execute("UPDATE messages SET parent_id = NULL WHERE parent_id = ?", (message_id,))
+    connection.execute("DELETE FROM messages WHERE id = ?", (message_id,))
+
+
+def expiry_limit(connection: sqlite3.Connection, now: float, *tables: str) -> float:
+    """Return the time before which what was deleted has expired.
+
+    A clock may be years wrong until it has a network, so dates that cannot be right are changed first: those of the
+    future become `now`, and what expired a year ago has one more day, in which a person can see it in the bin.
+
+    Args:
+        connection: The writer's.
+        now: Seconds since the epoch.
+        tables: Those with a column `deleted_at`.
+    """
+    limit = now - KEPT_DAYS * _DAY_S
+    doubtful = limit - _DOUBTFUL_DAYS * _DAY_S
+    for table in tables:
+        connection.execute(
+            f"UPDATE {table} SET deleted_at = CASE WHEN deleted_at > ? THEN ? ELSE ? END"
+            " WHERE deleted_at > ? OR deleted_at < ?",
+            (now, now, limit + _DAY_S, now, doubtful),
+        )
+    return limit
 
 
 def _restore(connection: sqlite3.Connection, message_id: int) -> None:

@@ -1,17 +1,13 @@
-"""Walks along the tree of messages. They end in any tree, also in one that was made by hand and is none."""
+"""Paths in the tree of messages. Every walk ends, also in a tree that was made by hand and has cycles."""
 
 import sqlite3
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import batched, chain
-from typing import Any
 
 from rdchat.chat.conversation import Notice
-from rdchat.chat.message_path import PathIds
+from rdchat.chat.storage.connections import Rows
 from rdchat.chat.storage.rows import MESSAGE_COLUMNS, TOLD_COLUMNS
-
-type Rows = Callable[..., list[tuple[Any, ...]]]
-"""Runs a statement with its parameters and returns all rows."""
 
 _SPANS_AT_ONCE = 200  # in a statement: every SQLite takes 999 parameters
 _BEYOND = 2**62  # larger than every id
@@ -40,6 +36,7 @@ SIBLINGS = f"""
         ON s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id AND s.role = m.role AND s.{KEPT}
     WHERE m.id = ? ORDER BY s.id
 """
+NEXT_ACTIVATED = "SELECT coalesce(max(activated), 0) + 1 FROM messages WHERE conversation_id = ?"
 ACTIVATE = """
     UPDATE messages SET activated = (SELECT max(activated) + 1 FROM messages m
         WHERE m.conversation_id = messages.conversation_id) WHERE id = ?
@@ -78,7 +75,7 @@ class MessageRuns:
         self._parents: dict[int, int | None] = dict(rows(_RUNS, conversation_id))  # by the first id of a run
         self._firsts = sorted(self._parents)
 
-    def path_to(self, message_id: int) -> PathIds:
+    def path_to(self, message_id: int) -> list[int]:
         """Return the ids from the root to a message; a cycle is cut where it would begin again."""
         runs: list[range] = []
         passed: set[int] = set()
@@ -90,7 +87,7 @@ class MessageRuns:
             passed.add(first)
             runs.append(range(first, step + 1))
             step = self._parents[first]
-        return PathIds(reversed(runs))
+        return list(chain.from_iterable(reversed(runs)))
 
     def below(self, message_id: int) -> list[tuple[int, int]]:
         """Return which ids are those of a message and of all below it, deleted ones too.

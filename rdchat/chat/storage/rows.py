@@ -1,24 +1,15 @@
-"""Between rows of the database and the data of a chat."""
+"""Converts rows of the database to conversations, folders and messages, and back."""
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, is_dataclass
+from enum import StrEnum
+from functools import lru_cache, partial
+from types import NoneType
+from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
-from rdchat.chat.conversation import (
-    NO_THINKING,
-    ContextCut,
-    Conversation,
-    Drafting,
-    Folder,
-    MadeWith,
-    Message,
-    MessageStatus,
-    Thinking,
-)
+from rdchat.chat.conversation import NO_THINKING, Conversation, Folder, Message, MessageStatus
 from rdchat.chat.plain_data import from_plain
-from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
 
@@ -31,24 +22,11 @@ CONVERSATION_COLUMNS = (
     " archived_at IS NOT NULL, deleted_at, thinking"
 )
 FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at"
-
-MESSAGE_COLUMNS = (
-    "id, conversation_id, parent_id, role, text, status, created_at, model, seed, finish_reason, error, statistics,"
-    " drafting, control_offsets, thinking, context_cut, edited, made_with"
-)
-
-# of the same places: what a model is told of a message, or not, follows from these
-TOLD_COLUMNS = (
-    "id, conversation_id, parent_id, role, text, status, created_at, model, seed, finish_reason, error, NULL,"
-    " NULL, control_offsets, thinking, context_cut, edited, NULL"
-)
-
-_ROLES = {Role.USER.value: Role.USER}
-_STATUSES = {each.value: each for each in MessageStatus}
-_FINISH_REASONS = {each.value: each for each in FinishReason}
 _CHOICES = {each.value: each for each in ThinkingChoice}
+
 _HALF_RANGE, _RANGE = 2**63, 2**64  # SQLite's integers are signed, reply seeds are not
 _LEAST, _MOST, _MOST_ENTRIES = 1e-9, 2**53, 1000  # of the counters of a reply: no real ones are beyond
+_NO_DATE = -1.0
 END_OF_DATES = 253_402_214_400
 """31 December 9999, a day before the last one of any time zone, in seconds since the epoch."""
 
@@ -81,37 +59,23 @@ def _sampling(text: str | None) -> SamplingParams | None:
 
 
 def message_from(row: Sequence[Any]) -> Message:
-    """Read a row of `MESSAGE_COLUMNS`, then the place among the alternatives and their number.
+    """Read a row of `MESSAGE_FIELDS`, then perhaps the place among the alternatives and their number.
 
     A word that no version of rdchat wrote leaves the text to be read: as a reply, complete, whose end is not known.
     """
-    return Message(
-        id=row[0],
-        conversation_id=row[1],
-        parent_id=row[2],
-        role=_ROLES.get(row[3], Role.ASSISTANT),
-        text=row[4],
-        status=_STATUSES.get(row[5], MessageStatus.COMPLETE),
-        created_at=_date(row[6]),
-        model=row[7],
-        seed=None if row[8] is None else row[8] % _RANGE,
-        finish_reason=_FINISH_REASONS.get(row[9]),
-        error=row[10],
-        statistics=_statistics(row[11]),
-        drafting=_from_json(Drafting(), row[12]),
-        control_offsets=_offsets(row[13]),
-        thinking=_from_json(NO_THINKING, row[14], _is_countable) or NO_THINKING,
-        context_cut=_from_json(ContextCut(), row[15]),
-        edited=bool(row[16]),
-        made_with=_from_json(MadeWith(), row[17]),
-        sibling=row[18],
-        siblings=row[19],
-    )
+    values = {name: column.read(value) for (name, column), value in zip(_COLUMNS.items(), row, strict=False)}
+    sibling, siblings = row[len(_COLUMNS) :] or (0, 1)
+    return Message(**values, sibling=sibling, siblings=siblings)
 
 
-def seed_column(seed: int | None) -> int | None:
-    """Map 0 .. 2**64 - 1 to SQLite's signed 64 bits."""
-    return seed - _RANGE if seed is not None and seed >= _HALF_RANGE else seed
+def message_row(message: Message) -> list[Any]:
+    """Return the row of `MESSAGE_FIELDS` of a message."""
+    return [column.write(getattr(message, name)) for name, column in _COLUMNS.items()]
+
+
+def assignment(**fields: Any) -> tuple[str, list[Any]]:
+    """Return SQL that sets fields of a message, and its parameters."""
+    return ", ".join(f"{name} = ?" for name in fields), [_COLUMNS[name].write(value) for name, value in fields.items()]
 
 
 def json_column(value: "DataclassInstance | None") -> str | None:
@@ -123,12 +87,35 @@ def text_column(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def thinking_column(thinking: Thinking) -> str | None:
-    return None if thinking == NO_THINKING else json_column(thinking)
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """How a field is read from its column, whatever the column holds, and written into it."""
+
+    read: Callable[[Any], Any]
+    write: Callable[[Any], Any] = lambda value: value
+    is_json: bool = False
 
 
-def offsets_column(offsets: Sequence[int]) -> str | None:
-    return json.dumps(list(offsets), separators=(",", ":")) if offsets else None
+def _column(hint: Any) -> _Column:
+    """Return the column of a type; None, where the type has it, is NULL."""
+    kind: Any = next((each for each in get_args(hint) if each is not NoneType), hint)
+    if is_dataclass(kind):
+        return _Column(partial(_from_json, cast("Any", kind)()), json_column, is_json=True)
+    if issubclass(kind, StrEnum):
+        return _Column(_member_of(kind, None))
+    if kind is str:
+        return _Column(lambda text: text, lambda text: None if text is None else text_column(text))
+    return _Column(bool if kind is bool else lambda value: value)
+
+
+def _member_of(kind: type[StrEnum], default: StrEnum | None) -> Callable[[Any], Any]:
+    members = {each.value: each for each in kind}
+    return lambda value: members.get(value, default) if isinstance(value, str) else default
+
+
+def _seed_column(seed: int | None) -> int | None:
+    """Map 0 .. 2**64 - 1 to SQLite's signed 64 bits."""
+    return seed - _RANGE if seed is not None and seed >= _HALF_RANGE else seed
 
 
 def _offsets(text: str | None) -> tuple[int, ...]:
@@ -174,3 +161,32 @@ def _from_json[T: "DataclassInstance"](
         return from_plain(default, data)[0]
     except (ValueError, RecursionError):
         return None
+
+
+_SPECIAL = {
+    "role": _Column(lambda role: Role.USER if role == Role.USER.value else Role.ASSISTANT),
+    "status": _Column(_member_of(MessageStatus, MessageStatus.COMPLETE)),
+    "created_at": _Column(_date, lambda date: _NO_DATE if date is None else date),
+    "seed": _Column(lambda seed: None if seed is None else seed % _RANGE, _seed_column),
+    "statistics": _Column(_statistics, json_column, is_json=True),
+    "control_offsets": _Column(
+        _offsets, lambda offsets: json.dumps(list(offsets), separators=(",", ":")) if offsets else None, is_json=True
+    ),
+    "thinking": _Column(
+        lambda text: _from_json(NO_THINKING, text, _is_countable) or NO_THINKING,
+        lambda thinking: None if thinking == NO_THINKING else json_column(thinking),
+        is_json=True,
+    ),
+}
+_NO_COLUMNS = {"files", "sibling", "siblings"}
+_COLUMNS = {
+    name: _SPECIAL.get(name) or _column(hint)
+    for name, hint in get_type_hints(Message).items()
+    if name not in _NO_COLUMNS
+}
+MESSAGE_FIELDS = tuple(_COLUMNS)
+JSON_FIELDS = tuple(name for name, column in _COLUMNS.items() if column.is_json)
+MESSAGE_COLUMNS = ", ".join(MESSAGE_FIELDS)
+_NOT_TOLD = {"statistics", "drafting", "made_with"}
+TOLD_COLUMNS = ", ".join("NULL" if name in _NOT_TOLD else name for name in MESSAGE_FIELDS)
+"""The same places, without what the model is never told."""

@@ -1,4 +1,4 @@
-"""The tables, and how a database of an older version becomes one of this version."""
+"""The tables, and the migrations from older versions."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -125,8 +125,8 @@ INSERT INTO messages_index (messages_index) VALUES ('rebuild');
 # undoing the deletion puts everything back.
 #
 # `title_by` is `prompt` for a title made of the first prompt, which the model may replace, `model` once it had its go,
-# and `person` for all others. `unlisted` marks what is shown nowhere: with 1 a copy under way, or a chat that is being
-# erased piece by piece; with 2 one that is being imported. What is left of it after a crash is erased.
+# and `person` for all others. `unlisted` marks what is shown nowhere: with 1 a chat that is being erased message by
+# message, with 2 one that is being copied or imported. What is left of both after a crash is erased.
 _VERSION_5 = """
 CREATE TABLE folders (
     id INTEGER PRIMARY KEY AUTOINCREMENT,

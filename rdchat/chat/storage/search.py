@@ -1,9 +1,12 @@
-"""From what a person types into the search field to conditions on conversations and messages."""
+"""Makes SQL of what a person types into the search field."""
+
+import sqlite3
 
 from rdchat.chat.search_words import is_indexed, spellings, split_words
 from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.schema import SUMMARY
 
+_ALL = -1  # no limit
 _BY_INDEX = "SELECT rowid FROM {index} WHERE {index} MATCH ?"
 
 
@@ -35,20 +38,17 @@ def title_condition(search: str) -> tuple[str, list[str]]:
 
 
 def message_condition(search: str) -> tuple[str, list[str]]:
-    """Return SQL over `messages.rowid` and `text`, and its parameters; see `search_condition`.
-
-    It also holds for messages one of whose files has every word in its name, or the summary that stands for them.
-    """
-    in_text, words = _condition(search, "messages_index", "text")
-    beside, more = _beside_condition(search)
-    return (f"({in_text} OR {beside}) AND {KEPT}", words + more) if in_text else ("", [])
+    """Return SQL over `messages.id`, and its parameters; see `newest_messages`."""
+    found, parameters = newest_messages(search, _ALL)
+    return (f"id IN (SELECT id FROM ({found}))", parameters) if found else ("", [])
 
 
 def newest_messages(search: str, most: int) -> tuple[str, list[str]]:
     """Return SQL for `id` and `conversation_id` of the newest messages with these words, and its parameters.
 
-    At most so many are looked at, the newest first: of a word that most messages have, the index alone would take as
-    long as there are messages. ("", []) where `search` has no word.
+    A message is found by its text, by the name of one of its files, or by the summary that stands for it. At most so
+    many texts are looked at, the newest first: of a word that most messages have, the index alone would take as long
+    as there are messages. ("", []) where `search` has no word.
     """
     found, parameters = _newest_texts(search, most)
     if not found:
@@ -100,3 +100,9 @@ def _phrases(search: str) -> tuple[str, list[str]]:
 def _phrase(word: str, *, unfinished: bool) -> str:
     quoted = ['"' + each.replace('"', '""') + '"' + "*" * unfinished for each in spellings(word)]
     return f"({' OR '.join(quoted)})"
+
+
+def rebuild_search(connection: sqlite3.Connection) -> None:
+    """Make the search index anew from the chats: some seconds for 100,000 messages."""
+    for index in ("titles_index", "messages_index", "files_index", "summaries_index"):
+        connection.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")

@@ -1,16 +1,16 @@
-"""Searches the conversations on a connection of its own, so that another thread than the app's can wait for it."""
+"""Searches the conversations on a connection of its own, for a thread beside the window's."""
 
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.search_words import WordMatcher
-from rdchat.chat.storage.file_check import refuse_surprises, trust
+from rdchat.chat.storage.connections import open_reader
 from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
 from rdchat.chat.storage.search import message_condition, newest_messages, title_condition
@@ -46,7 +46,7 @@ _MODELS = """
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """What to look for; what is empty or None does not count.
+    """A search. Fields that are empty or None do not count.
 
     Attributes:
         words: As typed.
@@ -64,7 +64,7 @@ class SearchQuery:
 
 @dataclass(frozen=True, slots=True)
 class ChatHit:
-    """A conversation that was found.
+    """A conversation with hits.
 
     Attributes:
         conversation: It.
@@ -79,7 +79,7 @@ class ChatHit:
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
-    """What was found.
+    """The result of a search.
 
     Attributes:
         query: What was looked for.
@@ -96,7 +96,7 @@ class SearchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FoundMessages:
-    """Which messages of a conversation have every one of some words; of all its versions, by id."""
+    """Ids of the messages of a conversation that have all words of a search, alternatives included."""
 
     conversation_id: int
     words: str
@@ -174,18 +174,13 @@ class SearchReader:
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        """Open the file anew each time, in under a millisecond: it may have been brought back meanwhile."""
-        uri = f"{self._path.absolute().as_uri()}?mode=ro"
-        connection = sqlite3.connect(uri, uri=True, autocommit=True, check_same_thread=False)
-        connection.text_factory = lambda data: data.decode("utf-8", "replace")
-        try:
-            refuse_surprises(connection)
-            trust(connection)
+        """Open the file for each search: it may have been brought back since the last one."""
+        with closing(open_reader(self._path)) as connection:
             self._connection = connection
-            yield connection
-        finally:
-            self._connection = None
-            connection.close()
+            try:
+                yield connection
+            finally:
+                self._connection = None
 
 
 def _newest_chats(

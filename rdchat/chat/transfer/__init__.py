@@ -1,1 +1,1 @@
-"""Chats in and out: exports, imports of our own and of other apps' files, and their reports."""
+"""Exports, imports of our own and of other apps' files, backups and restores."""

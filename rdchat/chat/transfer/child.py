@@ -1,93 +1,135 @@
-"""The process that imports, exports and backs up for a window: `rdchat --child transfer`.
+"""Imports, exports and backups in a process of their own, `rdchat --child transfer`: both sides of its pipe.
 
-Parsing a hundred megabytes would hold the window's interpreter, and a hostile file its memory.
+Parsing a hundred megabytes would hold the window's interpreter, and a hostile file could take its memory. The process
+only reads the store; the chats of an import are stored by the process that has the store.
 """
 
-import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from rdchat.chat.transfer.importing import CancelledError
-from rdchat.chat.transfer.reports import Progress
-from rdchat.chat.transfer.tasks import Task, run_task
-from rdchat.errors import RdchatError, StorageError
+from rdchat.chat.plain_data import from_plain
+from rdchat.chat.storage.database import Database
+from rdchat.chat.transfer.backup_file import back_up
+from rdchat.chat.transfer.chat_import import ImportWriter
+from rdchat.chat.transfer.exporting import export_chats
+from rdchat.chat.transfer.importing import read_files
+from rdchat.chat.transfer.reports import ImportReport, Progress, TaskProgress
+from rdchat.chat.transfer.restore import prepare
+from rdchat.errors import StorageError
 from rdchat.work.child_limits import ChildError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
-from rdchat.work.job import Job, StopWork
+from rdchat.work.job import Job
 from rdchat.work.served import serve
 
-TAKE_BACK_S = 5.0
-"""In which a task that is cancelled takes back what it wrote."""
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+type OnProgress = Callable[[Progress], object]
+type OnEnd = Callable[[Any], object]
+
+STOP_S = 5.0
+"""In which a task that is cancelled stops in good order."""
 _CANCEL_S = 60.0  # a busy machine; the window goes on meanwhile
-_TELL_S = 0.05
-_MEMORY_BYTES = 1 << 30
-_READ_STRANGERS_FILES = {"import", "prepare"}  # the other tasks read chats that are here already, of any size
+_MEMORY_BYTES = 1 << 30  # for strangers' files; the other tasks read chats that are here already, of any size
 
 
-def submit(
-    child: ChildProcess,
-    task: Task,
-    on_progress: Callable[[Progress], object],
-    on_end: Callable[[Any], object] | None = None,
-) -> Job[dict[str, Any]]:
-    """Have the child do a task; the job's result is that of `run_task`."""
-    memory_bytes = _MEMORY_BYTES if task["do"] in _READ_STRANGERS_FILES else None
-    return child.submit(
-        "run",
-        {"task": task},
-        Limits(memory_bytes=memory_bytes, cancel_s=_CANCEL_S),
-        read=_result,
-        on_progress=lambda told: on_progress(Progress(str(told["words"]), told["fraction"])),
-        on_end=on_end,
-    )
+class TransferProcess:
+    """The parent's side. Callbacks are called on a thread of their own: `on_end` with the result or a StorageError.
+
+    Args:
+        idle_s: Time without a task after which the process is ended; None keeps it.
+    """
+
+    def __init__(self, idle_s: float | None = None) -> None:
+        self._child = ChildProcess("transfer", idle_s=idle_s)
+
+    @property
+    def pid(self) -> int | None:
+        """The process's; None where there is none."""
+        return self._child.pid
+
+    def run[T: "DataclassInstance"](
+        self, do: str, result: T, on_progress: OnProgress, on_end: OnEnd | None = None, **arguments: Any
+    ) -> Job[T]:
+        """Do a task: `export_chats`, `back_up` or `prepare`.
+
+        Args:
+            do: Its name.
+            result: A result with the fields of the task's.
+            on_progress: Called while it runs.
+            on_end: Called at its end.
+            arguments: Of the task. Paths are made absolute here, as the process may be in another folder.
+        """
+        job: Job[T] = Job(on_progress, on_end)
+        asked = {name: str(each.absolute()) if isinstance(each, Path) else each for name, each in arguments.items()}
+        limits = Limits(memory_bytes=_MEMORY_BYTES if do == prepare.__name__ else None, cancel_s=_CANCEL_S)
+        child_job = self._child.submit(
+            do,
+            asked,
+            limits,
+            read=lambda answer: from_plain(result, _checked(answer))[0],
+            on_progress=partial(_tell, job),
+            on_end=lambda outcome: job.end(_in_words(outcome)),
+        )
+        job.when_cancelled(child_job.cancel)
+        return job
+
+    def import_files(
+        self, database: Database, paths: Sequence[Path], on_progress: OnProgress, on_end: OnEnd | None = None
+    ) -> Job[ImportReport]:
+        """Import files, and those of chats in folders; those read before it was cancelled, or failed, are kept."""
+        job: Job[ImportReport] = Job(on_progress, on_end)
+        writer = ImportWriter(database)
+        child_job = self._child.submit(
+            "import_files",
+            {"database": str(database.path), "paths": [str(path.absolute()) for path in paths]},
+            Limits(memory_bytes=_MEMORY_BYTES, cancel_s=_CANCEL_S),
+            read=_checked,
+            on_progress=lambda told: _tell(job, told) if "words" in told else writer.take(told),
+            on_end=lambda outcome: writer.end(_in_words(outcome), job.end),
+        )
+        job.when_cancelled(child_job.cancel)
+        return job
+
+    def close(self) -> None:
+        """Have the process stop what it does. Idempotent."""
+        self._child.close(STOP_S)
 
 
-def _result(answer: Any) -> dict[str, Any]:
+def _tell(job: Job[Any], told: Any) -> None:
+    if not job.cancelled:
+        job.tell(Progress(str(told["words"]), told["fraction"]))
+
+
+def _checked(answer: Any) -> dict[str, Any]:
     if not isinstance(answer, dict) or not answer:
         raise TypeError("no result")
     return answer
 
 
-def failure(error: RdchatError) -> RdchatError:
-    """Return what a task ended with, in words about what the person asked for."""
-    match error:
+def _in_words(outcome: Any) -> Any:
+    """Return a result as it is, and an error of the process in words about what the person asked for."""
+    match outcome:
         case ChildLimitError():
             hint = "Import files one at a time to find the one that is too large. Chats of files before it are kept."
-            return StorageError(f"Reading the file {error.words}.", hint)
+            return StorageError(f"Reading the file {outcome.words}.", hint)
         case ChildError():
             return StorageError("The process that did this ended unexpectedly.", "Nothing of it was kept. Try again.")
-        case _:
-            return error
+    return outcome
 
 
-def result_of(job: Job[dict[str, Any]]) -> dict[str, Any]:
-    """Wait for a task and return its result; raises its `failure`."""
-    try:
-        return job.result(lambda: None)  # which Ctrl-C interrupts
-    except RdchatError as error:
-        raise failure(error) from error
+# The process's own side
 
 
 def main() -> int:
     """Answer requests until the parent has gone."""
-    return serve({"run": _run}, grace_s=TAKE_BACK_S, logs=True)
+    calls = (import_files, export_chats, back_up, prepare)
+    return serve({call.__name__: call for call in calls}, grace_s=STOP_S, logs=True)
 
 
-def _run(job: Job[Any], task: Task) -> dict[str, Any]:
-    """Do a task (`tasks.run_task`)."""
-    told = 0.0
-
-    def tell(progress: Progress) -> None:
-        nonlocal told
-        if time.monotonic() - told >= _TELL_S and not job.cancelled:
-            told = time.monotonic()
-            job.tell({"words": progress.words, "fraction": progress.fraction})
-
-    def check() -> None:
-        if job.cancelled:
-            raise CancelledError
-
-    try:
-        return run_task(task, tell, check)
-    except CancelledError:
-        raise StopWork from None
+def import_files(job: Job[Any], database: str, paths: list[str]) -> dict[str, Any]:
+    """Tell the parent the chats in files (`importing.read_files`)."""
+    read_files(Path(database), [Path(path) for path in paths], job.tell, TaskProgress(job))
+    return {"ended": True}

@@ -5,118 +5,110 @@ import re
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from rdchat.chat.plain_data import from_plain
+from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.rows import text_column
-from rdchat.chat.transfer.chat_reader import read_chat
 from rdchat.chat.transfer.formats.markdown import as_markdown
 from rdchat.chat.transfer.formats.rdchat_json import ChatsFile
-from rdchat.chat.transfer.portable import DamagedChatError, PortableChat
-from rdchat.chat.transfer.reports import ExportReport, Progress
+from rdchat.chat.transfer.reports import ExportReport, TaskProgress
+from rdchat.chat.transfer.whole_chat import DamagedChatError, WholeChat, read_chat, visible_ids
 from rdchat.errors import StorageError
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.file_errors import file_error
 from rdchat.inference.api.requests import SamplingParams
+from rdchat.work.job import Job
 
 _LONGEST_NAME = 80  # characters of a file's name; with four bytes each it must stay below 255 with its ending
 _NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]+')
 
 
-class Export:
-    """Writes chats into files.
+def export_chats(
+    job: Job[Any],
+    database: str,
+    path: str,
+    *,
+    kind: str,
+    chats: list[int] | None,
+    details: bool,
+    system_prompt: str,
+    sampling: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Export chats, as they all were at one moment; return an `ExportReport` as JSON.
 
     Args:
-        connection: To the store; nothing is written to it.
-        tell: Called with where it stands.
-        check: Called often; an exception of it stops the export and leaves nothing behind.
-        system_prompt, sampling: Of the preferences, which hold for chats that have none of their own.
+        job: Takes the progress.
+        database: The store's file.
+        path: What is to be written.
+        kind: `json`; `markdown` for a file of one chat; `folder` for a folder with a file of Markdown each.
+        chats: Their ids; None for all.
+        details: Whether Markdown has settings and statistics.
+        system_prompt: Of the preferences, which hold for chats that have none of their own.
+        sampling: Of the preferences.
+
+    Raises:
+        StorageError: If a chat is gone, the file cannot be written, or there is something at the folder already.
     """
+    params = from_plain(SamplingParams(), sampling)[0]
+    with reading(Path(database)) as connection:
+        connection.execute("BEGIN")  # closing ends it
+        ids = visible_ids(connection) if chats is None else chats
+        whole = _read(connection, ids, TaskProgress(job))
+        if kind == "json":
+            _write_json(Path(path), whole, system_prompt, params)
+        else:
+            texts = (
+                (chat.about.title, text_column(as_markdown(chat, system_prompt, params, details=details)))
+                for chat in whole
+            )
+            _write_file(Path(path), texts) if kind == "markdown" else _write_folder(Path(path), texts)
+    return asdict(ExportReport(path, len(ids)))
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        tell: Callable[[Progress], object],
-        check: Callable[[], object],
-        *,
-        system_prompt: str,
-        sampling: SamplingParams,
-    ) -> None:
-        self._connection, self._tell, self._check = connection, tell, check
-        self._system_prompt, self._sampling = system_prompt, sampling
 
-    def as_json(self, path: Path, chats: Sequence[int]) -> ExportReport:
-        """Write chats into one file of JSON, complete.
-
-        Raises:
-            StorageError: If one of them is gone, or the file cannot be written.
-        """
-        with self._one_state(), atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-            writer = ChatsFile(file, time.time(), self._system_prompt, self._sampling)
-            for place, conversation in enumerate(chats):
-                writer.add(self._read(conversation, place, len(chats)))
-            writer.end()
-        return ExportReport(str(path), len(chats))
-
-    def as_markdown(self, path: Path, conversation: int, *, details: bool) -> ExportReport:
-        """Write a chat into a file of Markdown; see `as_json`."""
-        with self._one_state(), atomic_file(path) as temporary:
-            temporary.write_text(self._markdown(self._read(conversation, 0, 1), details=details), encoding="utf-8")
-        return ExportReport(str(path), 1)
-
-    def as_folder(self, folder: Path, chats: Sequence[int], *, details: bool) -> ExportReport:
-        """Write chats into a new folder, a file of Markdown each.
-
-        Raises:
-            StorageError: If there is something at `folder` already, or see `as_json`.
-        """
-        if folder.exists() or folder.is_symlink():
-            raise StorageError(f"There is something at {folder} already.", "Choose another name.")
-        partial = folder.with_name(f"part-{folder.name}-{os.getpid()}")
+def _read(connection: sqlite3.Connection, chats: Sequence[int], progress: TaskProgress) -> Iterator[WholeChat]:
+    for place, conversation in enumerate(chats):
+        progress.tell("Exporting", place / len(chats))
         try:
-            try:
-                partial.mkdir()
-                names: set[str] = set()
-                with self._one_state():
-                    for place, conversation in enumerate(chats):
-                        chat = self._read(conversation, place, len(chats))
-                        text = self._markdown(chat, details=details)
-                        (partial / _free_name(chat.title, names)).write_text(text, encoding="utf-8")
-                partial.rename(folder)
-            except OSError as error:
-                raise file_error(error, f"{folder} cannot be written", "Choose another place.") from error
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-        return ExportReport(str(folder), len(chats))
-
-    def _read(self, conversation: int, place: int, total: int) -> PortableChat:
-        self._check()
-        self._tell(Progress("Exporting", place / max(total, 1)))
-        try:
-            return read_chat(self._connection, conversation)
+            yield read_chat(connection, conversation)
         except DamagedChatError as error:
             raise StorageError(
                 f"Chat {conversation} is damaged: {error}.", "Open the app once: it mends it."
             ) from error
 
-    def _markdown(self, chat: PortableChat, *, details: bool) -> str:
-        return text_column(as_markdown(chat, self._system_prompt, self._sampling, details=details))
 
-    def _one_state(self) -> "_Reading":
-        return _Reading(self._connection)
+def _write_json(path: Path, chats: Iterator[WholeChat], system_prompt: str, sampling: SamplingParams) -> None:
+    with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        writer = ChatsFile(file, time.time(), system_prompt, sampling)
+        for chat in chats:
+            writer.add(chat)
+        writer.end()
 
 
-class _Reading:
-    """All chats as they are at one moment, while the app writes on."""
+def _write_file(path: Path, texts: Iterator[tuple[str, str]]) -> None:
+    with atomic_file(path) as temporary:
+        _, text = next(texts)
+        temporary.write_text(text, encoding="utf-8")
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
 
-    def __enter__(self) -> None:
-        self._connection.execute("BEGIN")
-
-    def __exit__(self, *_error: object) -> None:
-        self._connection.execute("ROLLBACK")
+def _write_folder(folder: Path, texts: Iterator[tuple[str, str]]) -> None:
+    """Write texts, each with its title, into files of a new folder, which appears whole or not at all."""
+    if folder.exists() or folder.is_symlink():
+        raise StorageError(f"There is something at {folder} already.", "Choose another name.")
+    partial = folder.with_name(f"part-{folder.name}-{os.getpid()}")
+    try:
+        partial.mkdir()
+        names: set[str] = set()
+        for title, text in texts:
+            (partial / _free_name(title, names)).write_text(text, encoding="utf-8")
+        partial.rename(folder)
+    except OSError as error:
+        raise file_error(error, f"{folder} cannot be written", "Choose another place.") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def file_name(title: str, ending: str) -> str:

@@ -1,22 +1,20 @@
-"""Imports files of chats: finds out whose they are, makes chats of them, and writes all of a file or nothing."""
+"""Reads files of chats: finds out which app wrote each, and sends its chats to be stored."""
 
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rdchat.chat.storage.precedence import Precedence
-from rdchat.chat.transfer.chat_writer import ChatWriter, KnownChats, title_of
-from rdchat.chat.transfer.connections import writing
+from rdchat.chat.storage.connections import reading
+from rdchat.chat.transfer.chat_import import Frame, KnownChats, chat_frames, key_of, title_of
 from rdchat.chat.transfer.formats import chatgpt, jan, lm_studio, rdchat_json
 from rdchat.chat.transfer.formats.fields import chat_name, chat_name_in, mapping
 from rdchat.chat.transfer.json_list import ListValue
-from rdchat.chat.transfer.portable import DamagedChatError, PortableChat
-from rdchat.chat.transfer.reports import FileReport, ImportReport, NotTaken, Progress, Without, counted_parts
+from rdchat.chat.transfer.reports import FileReport, NotTaken, TaskProgress, Without, counted_parts
 from rdchat.chat.transfer.source_files import (
     TOO_LONG,
     OutOfBoundsError,
@@ -28,128 +26,82 @@ from rdchat.chat.transfer.source_files import (
     parsed,
 )
 from rdchat.chat.transfer.stored_chats import is_database, stored_chats
-from rdchat.errors import StorageError
+from rdchat.chat.transfer.whole_chat import DamagedChatError, WholeChat
+from rdchat.work.frames import FrameError
 
-_MOST_NOT_TAKEN = 10_000  # of one file, each of which is told of
-_LOOKED_AT = 100  # chats, to find out whose they are; some may be damaged
+_MOST_NOT_TAKEN = 10_000  # chats of one file that are named in its report
+_LOOKED_AT = 100  # chats, to find out which app wrote them; some may be damaged
 
-type Chats = Iterator[tuple[float, str, Callable[[], PortableChat]]]
+type Chats = Iterator[tuple[float, str, Callable[[], WholeChat]]]
 """Of each chat: the share of the file before it, its title, and what makes it, which raises DamagedChatError."""
 
 _KINDS = "rdchat's own JSON and database, ChatGPT's conversations.json, and chat files of LM Studio and Jan"
 
 
-class CancelledError(Exception):
-    """The person stopped what goes on."""
+def read_files(database: Path, paths: Sequence[Path], send: Callable[[Frame], object], progress: TaskProgress) -> None:
+    """Read files, and those of chats in folders, one after another; each ends with its report.
 
-
-class Import:
-    """Imports files, one after another.
+    A file that cannot be read takes nothing from the others.
 
     Args:
-        database: The store's file.
-        tell: Called with where it stands.
-        check: Called often; raises CancelledError to stop.
-        considerate: Whether a window uses the store too.
+        database: The store's file, whose chats are not imported again.
+        paths: What to read.
+        send: Gets the chats (`chat_frames`) and reports.
+        progress: Of the whole.
+    """
+    files: list[Path] = []
+    for path in paths:
+        try:
+            files += files_in(path)
+        except UnreadableFileError as error:
+            send({"file": asdict(FileReport(path.name or str(path), problem=str(error)))})
+    with reading(database) as connection:
+        known = KnownChats(connection)
+        for place, path in enumerate(files):
+            progress.tell(f"Reading {path.name}", place / len(files))
+            reader = _FileReader(path, known, send)
+            try:
+                for before in reader.read(progress):
+                    progress.tell(f"Importing from {path.name}", (place + before) / len(files))
+            except (UnreadableFileError, FrameError) as error:
+                send({"file": asdict(FileReport(path.name, problem=str(error)))})
+            else:
+                known.add(reader.taken)
+                send({"file": asdict(reader.report())})
+
+
+class _FileReader:
+    """Reads one file.
+
+    Attributes:
+        taken: Keys of the chats that were sent.
     """
 
-    def __init__(
-        self,
-        database: Path,
-        tell: Callable[[Progress], object],
-        check: Callable[[], object] = lambda: None,
-        *,
-        considerate: bool = True,
-    ) -> None:
-        self._database, self._tell, self._check, self._considerate = database, tell, check, considerate
-
-    def run(self, paths: Sequence[Path]) -> ImportReport:
-        """Import files, and those of chats in folders.
-
-        A file that cannot be read takes nothing from the others.
-
-        Raises:
-            StorageError: If the store cannot be written; what was imported of files before stays.
-        """
-        reports: list[FileReport] = []
-        files: list[Path] = []
-        for path in paths:
-            try:
-                files += files_in(path)
-            except UnreadableFileError as error:
-                reports.append(FileReport(path.name or str(path), problem=str(error)))
-        with writing(self._database) as connection, self._precedence() as precedence:
-            known = KnownChats(connection)
-            for place, path in enumerate(files):
-                self._tell(Progress(f"Reading {path.name}", place / len(files)))
-                share = (place / len(files), 1 / len(files))
-                try:
-                    reports.append(self._import_file(ChatWriter(connection, precedence), known, path, share))
-                except CancelledError:
-                    return ImportReport(tuple(reports), cancelled=True)
-                except sqlite3.Error as error:
-                    raise StorageError(
-                        f"The chats cannot be stored: {error}.", "Check the disk, then try again."
-                    ) from error
-        return ImportReport(tuple(reports))
-
-    def _import_file(self, writer: ChatWriter, known: KnownChats, path: Path, share: tuple[float, float]) -> FileReport:
-        taking = _Taking(writer, known, self._fallback_date(path))
-        try:
-            for kind, chats in self._found_in(path):
-                self._check()
-                taking.sources.append(kind)
-                for before, title, make in chats:
-                    self._check()
-                    self._tell(Progress(f"Importing from {path.name}", share[0] + share[1] * before))
-                    taking.take(title, make)
-            writer.show()
-        except UnreadableFileError as error:
-            writer.discard()
-            return FileReport(path.name, problem=str(error))
-        except BaseException:
-            writer.discard()
-            raise
-        known.add(taking.taken)
-        return taking.report(path.name)
-
-    def _found_in(self, path: Path) -> Iterator[tuple[str, Chats]]:
-        if is_database(path):
-            yield rdchat_json.NAME, stored_chats(path, self._check)
-        else:
-            yield from map(recognised, open_source(path))
-
-    @contextmanager
-    def _precedence(self) -> Iterator[Precedence | None]:
-        precedence = Precedence(self._database) if self._considerate else None
-        try:
-            yield precedence
-        finally:
-            if precedence:
-                precedence.close()
-
-    @staticmethod
-    def _fallback_date(path: Path) -> float:
-        try:
-            return path.stat().st_mtime
-        except OSError:  # reading it says what is wrong
-            return time.time()
-
-
-class _Taking:
-    """What was taken of a file so far, and what not."""
-
-    def __init__(self, writer: ChatWriter, known: KnownChats, fallback_date: float) -> None:
-        self._writer, self._known, self._fallback_date = writer, known, fallback_date
-        self.sources: list[str] = []
-        self.taken: list[tuple[int, str]] = []
+    def __init__(self, path: Path, known: KnownChats, send: Callable[[Frame], object]) -> None:
+        self._path, self._known, self._send = path, known, send
+        self.taken: list[tuple[str, bytes]] = []
+        self._sources: list[str] = []
         self._messages = 0
         self._without: list[Without] = []
         self._already_here: list[str] = []
         self._not_taken: list[NotTaken] = []
 
-    def take(self, title: str, make: Callable[[], PortableChat]) -> None:
-        """Write a chat, or note why not."""
+    def read(self, progress: TaskProgress) -> Iterator[float]:
+        """Send the chats; yield the share of the file before each."""
+        for kind, chats in self._found(progress):
+            self._sources.append(kind)
+            for before, title, make in chats:
+                yield before
+                self._take(title, make)
+
+    def _found(self, progress: TaskProgress) -> Iterator[tuple[str, Chats]]:
+        if is_database(self._path):
+            yield rdchat_json.NAME, stored_chats(self._path, progress)
+        else:
+            yield from map(recognised, open_source(self._path))
+
+    def _take(self, title: str, make: Callable[[], WholeChat]) -> None:
+        """Send a chat, or note why not."""
         try:
             chat = make()
         except DamagedChatError as error:
@@ -158,32 +110,38 @@ class _Taking:
         except (TypeError, ValueError, OverflowError, LookupError, RecursionError):  # a kind of damage not looked for
             self._leave(title, "It is damaged.")
             return
+        parts = counted_parts(chat.without)
         if not chat.messages:
-            parts = counted_parts(chat.without)
             reason = f"It has no messages that rdchat can show, only {parts}." if parts else "It has no messages."
             self._leave(title, reason)
-        elif self._known.have(chat):
+        elif self._known.have(key := key_of(chat)):
             self._already_here.append(title_of(chat))
         else:
-            self.taken.append((self._writer.add(chat, self._fallback_date), title_of(chat)))
+            for frame in chat_frames(chat, self._date()):
+                self._send(frame)
+            self.taken.append(key)
             self._messages += len(chat.messages)
-            if parts := counted_parts(chat.without):
-                self._without.append(Without(title_of(chat), parts))
+            self._without += [Without(title_of(chat), parts)] if parts else []
 
     def _leave(self, title: str, reason: str) -> None:
         self._not_taken.append(NotTaken(title, reason))
         if len(self._not_taken) > _MOST_NOT_TAKEN:
             raise UnreadableFileError(f"It is damaged: more than {_MOST_NOT_TAKEN:,} of its chats cannot be taken.")
 
-    def report(self, file: str) -> FileReport:
+    def _date(self) -> float:
+        try:
+            return self._path.stat().st_mtime
+        except OSError:  # reading it says what is wrong
+            return time.time()
+
+    def report(self) -> FileReport:
         return FileReport(
-            file,
-            " and ".join(dict.fromkeys(self.sources)),
-            tuple(conversation for conversation, _ in self.taken),
-            self._messages,
-            tuple(self._without),
-            tuple(self._already_here),
-            tuple(self._not_taken),
+            self._path.name,
+            " and ".join(dict.fromkeys(self._sources)),
+            messages=self._messages,
+            without=tuple(self._without),
+            already_here=tuple(self._already_here),
+            not_taken=tuple(self._not_taken),
         )
 
 
@@ -257,7 +215,7 @@ def _own(source: SourceFile, data: Any) -> Chats:
     )
 
 
-def _listed(source: SourceFile, place: int, end: bytes, read: Callable[[Any], PortableChat]) -> Chats:
+def _listed(source: SourceFile, place: int, end: bytes, read: Callable[[Any], WholeChat]) -> Chats:
     """Yield the chats of a list that begins at a place; one of them is in memory at a time."""
     for number, value in enumerate(source.values(place, end)):
         share = min((place + value.before) / max(source.size, 1), 1.0)
@@ -275,12 +233,12 @@ def _parsed(value: ListValue) -> Any:
     return parsed(value.data, "The chat")
 
 
-def _refuse(words: str) -> PortableChat:
+def _refuse(words: str) -> WholeChat:
     raise DamagedChatError(f"It {words}")
 
 
 def _jan(source: SourceFile, messages: bytes | None, thread: Any = None) -> Chats:
-    def make() -> PortableChat:
+    def make() -> WholeChat:
         if messages is None:
             raise DamagedChatError(f"There is no {jan.MESSAGES} beside it")
         check_marks(messages, source.name)
@@ -293,7 +251,7 @@ def _jan(source: SourceFile, messages: bytes | None, thread: Any = None) -> Chat
 def _old_lm_studio(source: SourceFile, data: Any) -> Chats:
     stem = source.base.removesuffix(".json").removesuffix(".chat")
 
-    def make() -> PortableChat:
+    def make() -> WholeChat:
         config, metadata = (_beside(source, f"{stem}.{kind}.chat.json") for kind in ("config", "metadata"))
         return lm_studio.read_old(data, mapping(config, "Its settings"), mapping(metadata, "Its metadata"))
 
@@ -309,5 +267,5 @@ def _beside(source: SourceFile, name: str) -> Any:
         raise DamagedChatError(error.message.rstrip(".")) from error
 
 
-def _later(read: Callable[[Any], PortableChat], data: Any) -> Callable[[], PortableChat]:
+def _later(read: Callable[[Any], WholeChat], data: Any) -> Callable[[], WholeChat]:
     return lambda: read(data)

@@ -1,11 +1,16 @@
-"""What came of an import: what was taken, what was not, and why. Plain data that crosses between processes as JSON."""
+"""Progress and results of imports and exports; plain data that crosses between processes as JSON."""
 
 import json
+import math
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rdchat.chat.plain_data import from_plain
+from rdchat.work.job import Job
+
+_TELL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ class Without:
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """What came of one file; all chats of it appeared at once, or none.
+    """The result of importing one file: all of its chats appear at once, or none.
 
     Attributes:
         file: Its name.
@@ -61,7 +66,7 @@ class FileReport:
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What came of an import.
+    """The result of an import.
 
     Attributes:
         files: In the order in which they were read.
@@ -114,15 +119,15 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What came of an export: `chats` were written to the file or folder `path`."""
+    """The result of an export: so many `chats` were written to the file or folder `path`."""
 
-    path: str
-    chats: int
+    path: str = ""
+    chats: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a long task stands.
+    """Progress of a long task.
 
     Attributes:
         words: What is being done: `Reading conversations.json`.
@@ -131,6 +136,24 @@ class Progress:
 
     words: str
     fraction: float | None = field(default=None)
+
+
+class TaskProgress:
+    """Reports the progress of a job as JSON (`Progress`), and ends the work of one that was cancelled."""
+
+    def __init__(self, job: Job[Any], *, silent: bool = False) -> None:
+        self.job, self._told = job, math.inf if silent else 0.0
+
+    def tell(self, words: str, fraction: float) -> None:
+        """Report progress, 20 times a second at most; raise StopWork if the job was cancelled."""
+        self.check()
+        if time.monotonic() - self._told >= _TELL_S:
+            self._told = time.monotonic()
+            self.job.tell({"words": words, "fraction": fraction})
+
+    def check(self) -> None:
+        """Raise StopWork if the job was cancelled."""
+        self.job.check()
 
 
 def counted_parts(parts: Mapping[str, int]) -> str:

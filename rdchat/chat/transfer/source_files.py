@@ -1,4 +1,4 @@
-"""Files that are to be imported: found in folders and zip archives, read within bounds, parsed as JSON.
+"""Finds files to import in folders and zip archives, reads them within bounds, and parses their JSON.
 
 A list of chats is read a chat at a time, so it may be of any size; all else is held in memory, within the bounds of
 one chat.
@@ -13,6 +13,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -283,17 +284,12 @@ def _is_zip(path: Path) -> bool:
         return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
 
 
-class _errors_in_words:  # noqa: N801  used as a word in `with`
-    """What reading a file or an archive runs into, in words for people."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        if isinstance(error, OSError):
-            raise UnreadableFileError(f"{self._path} cannot be read: {error.strerror or error}.") from error
-        if isinstance(error, zipfile.BadZipFile | zlib.error | EOFError | NotImplementedError | RuntimeError):
-            raise UnreadableFileError(f"{self._path.name} is a damaged archive.", "Download it again.") from error
+@contextmanager
+def _errors_in_words(path: Path) -> Iterator[None]:
+    """Turn errors of reading a file or an archive into errors for people."""
+    try:
+        yield
+    except OSError as error:
+        raise UnreadableFileError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise UnreadableFileError(f"{path.name} is a damaged archive.", "Download it again.") from error

@@ -1,22 +1,20 @@
-"""Chats in another database of rdchat's, such as one that an older version had put aside: found, and read."""
+"""Finds and reads chats in another database of rdchat, such as one that an older version moved aside."""
 
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from rdchat.chat.backup.backup_file import DATABASE
-from rdchat.chat.backup.restore import PREPARED, prepare
-from rdchat.chat.storage.database import COMPANIONS
-from rdchat.chat.storage.file_check import address_to_read, is_special, refuse_surprises
-from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, schema_version
+from rdchat.chat.storage.connections import COMPANIONS, reading
+from rdchat.chat.storage.file_check import is_special
 from rdchat.chat.storage.set_aside import put_aside, set_aside
-from rdchat.chat.transfer.chat_reader import read_chat, visible_ids
-from rdchat.chat.transfer.connections import reading
-from rdchat.chat.transfer.portable import DamagedChatError, PortableChat
+from rdchat.chat.transfer.backup_file import DATABASE
+from rdchat.chat.transfer.reports import TaskProgress
+from rdchat.chat.transfer.restore import PREPARED, prepare_in
 from rdchat.chat.transfer.source_files import UnreadableFileError
+from rdchat.chat.transfer.whole_chat import DamagedChatError, WholeChat, read_chat, visible_ids
 from rdchat.errors import StorageError, StorageFullError
 
 _TITLE = "SELECT substr(title, 1, 200) FROM conversations WHERE id = ?"
@@ -34,12 +32,12 @@ def is_database(path: Path) -> bool:
         return False
 
 
-def stored_chats(path: Path, check: Callable[[], object]) -> Iterator[tuple[float, str, Callable[[], PortableChat]]]:
+def stored_chats(path: Path, progress: TaskProgress) -> Iterator[tuple[float, str, Callable[[], WholeChat]]]:
     """Yield the chats of a database that are not in its bin, as `importing.Chats`; nothing is written to it.
 
     Args:
         path: The database, of this version or an older one.
-        check: Called often; an exception of it stops.
+        progress: Of the import; it stops where that is cancelled.
 
     Raises:
         UnreadableFileError: If it is damaged, none of ours, or of a newer version.
@@ -47,7 +45,7 @@ def stored_chats(path: Path, check: Callable[[], object]) -> Iterator[tuple[floa
     """
     with tempfile.TemporaryDirectory(prefix="rdchat-") as folder:
         try:
-            prepare(path, Path(folder), lambda _progress: None, check)  # a copy, brought to this version
+            prepare_in(path, Path(folder), TaskProgress(progress.job, silent=True))  # a copy, of this version
         except StorageFullError:
             raise
         except StorageError as error:
@@ -59,7 +57,7 @@ def stored_chats(path: Path, check: Callable[[], object]) -> Iterator[tuple[floa
                 yield place / len(ids), title, partial(_read, connection, conversation)
 
 
-def _read(connection: sqlite3.Connection, conversation: int) -> PortableChat:
+def _read(connection: sqlite3.Connection, conversation: int) -> WholeChat:
     try:
         return read_chat(connection, conversation)
     except (sqlite3.Error, StorageError) as error:
@@ -85,13 +83,6 @@ def leave_aside(database: Path, path: Path) -> None:
 
 
 def _is_readable(path: Path) -> bool:
-    if not is_database(path):
-        return False
-    with (
-        suppress(sqlite3.Error, UnicodeDecodeError),
-        closing(sqlite3.connect(address_to_read(path), uri=True)) as found,
-    ):
-        refuse_surprises(found)
-        is_ours = found.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
-        return is_ours and 0 < schema_version(found) <= len(MIGRATIONS)
+    with suppress(StorageError, UnicodeDecodeError), reading(path, older=True):
+        return True
     return False

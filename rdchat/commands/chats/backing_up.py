@@ -1,4 +1,4 @@
-"""`rdchat chats backup` and `restore`: the whole store in one file, and back."""
+"""`rdchat chats backup` and `restore`: write the whole store into one file, and read it back."""
 
 import argparse
 import json
@@ -10,20 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from rdchat import paths
-from rdchat.chat.backup.backup_file import BackupFacts
-from rdchat.chat.backup.restore import Restored, carry_out, decide, finish
 from rdchat.chat.plain_data import from_plain
-from rdchat.chat.transfer.child import result_of, submit
+from rdchat.chat.transfer.backup_file import BackupFacts, back_up
+from rdchat.chat.transfer.child import TransferProcess
 from rdchat.chat.transfer.reports import Progress
-from rdchat.chat.transfer.tasks import backup_task, prepare_task, run_task
-from rdchat.commands.chats.progress import counted, shown_progress
+from rdchat.chat.transfer.restore import Restored, carry_out, decide, finish
+from rdchat.commands.chats.progress import counted, shown_job, shown_progress
 from rdchat.commands.chats.targets import add_force, refuse_loss
 from rdchat.commands.chats.through_app import ask_app
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import InvalidSettingError, StorageLockedError, one_line
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
-from rdchat.work.child_process import ChildProcess
 
 
 def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -49,9 +47,9 @@ def _backup(args: argparse.Namespace) -> int:
     if path.is_dir():
         raise InvalidSettingError(f"{path} is a folder.", "Name a file.")
     refuse_loss(path, force=args.force)
-    task = backup_task(paths.database_path(), paths.settings_path(), path)
+    files = (str(each) for each in (paths.database_path(), paths.settings_path(), path.absolute()))
     with ProgressLine(sys.stderr) as line:
-        facts = from_plain(BackupFacts(), run_task(task, shown_progress(line), lambda: None))[0]
+        facts = from_plain(BackupFacts(), back_up(shown_job(line), *files))[0]
     if args.json:
         print(json.dumps(asdict(facts), ensure_ascii=False))
     else:
@@ -83,8 +81,10 @@ def _restored(source: Path, show: Callable[[Progress], object]) -> dict[str, Any
     except StorageLockedError:
         return ask_app({"do": "restore", "paths": [str(source)]}, show, Restored())
     try:
-        with closing(ChildProcess("transfer")) as child:
-            result_of(submit(child, prepare_task(source, data, _settings_beside(source)), show))
+        with closing(TransferProcess()) as process:
+            settings_too = _settings_beside(source)
+            job = process.run("prepare", BackupFacts(), show, source=source, data=data, settings=settings_too)
+            job.result(lambda: None)
         decide(data)
         return asdict(carry_out(data, database, settings) or Restored())
     finally:

@@ -1,13 +1,14 @@
-"""`rdchat chats export`: chats into files."""
+"""`rdchat chats export`: write chats into files."""
 
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from rdchat import paths
-from rdchat.chat.transfer.tasks import export_task, run_task
-from rdchat.commands.chats.progress import shown_progress
+from rdchat.chat.transfer.exporting import export_chats
+from rdchat.commands.chats.progress import shown_job
 from rdchat.commands.chats.stored_settings import stored_settings
 from rdchat.commands.chats.targets import add_force, refuse_loss
 from rdchat.commands.progress import ProgressLine
@@ -40,16 +41,16 @@ def _export(args: argparse.Namespace) -> int:
     if kind != "folder":  # one that is there is refused by the export
         refuse_loss(path, force=args.force)
     settings = stored_settings()
-    task = export_task(
-        paths.database_path(),
-        Path(path),
-        kind,
-        args.chat,
-        details=args.details,
-        system_prompt=settings.system_prompt,
-        sampling=settings.sampling,
-    )
     with ProgressLine(sys.stderr) as line:
-        report = run_task(task, shown_progress(line), lambda: None)
+        report = export_chats(
+            shown_job(line),
+            str(paths.database_path()),
+            str(Path(path).absolute()),
+            kind=kind,
+            chats=args.chat,
+            details=args.details,
+            system_prompt=settings.system_prompt,
+            sampling=asdict(settings.sampling),
+        )
     print(json.dumps(report["path"], ensure_ascii=False) if not report["path"].isprintable() else report["path"])
     return 0

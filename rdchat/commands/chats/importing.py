@@ -1,4 +1,4 @@
-"""`rdchat chats import`: files of chats into the store, through the open app where there is one."""
+"""`rdchat chats import`: import files of chats, through the open app where there is one."""
 
 import argparse
 import json
@@ -8,15 +8,14 @@ from contextlib import closing
 from typing import Any
 
 from rdchat import paths
-from rdchat.chat.transfer.child import result_of, submit
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.child import TransferProcess
 from rdchat.chat.transfer.reports import ImportReport
-from rdchat.chat.transfer.tasks import import_task
 from rdchat.commands.chats.progress import counted, shown_progress
 from rdchat.commands.chats.through_app import with_store_or_app
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import one_line
-from rdchat.work.child_process import ChildProcess
 
 
 def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -38,12 +37,11 @@ def _import(args: argparse.Namespace) -> int:
     with ProgressLine(sys.stderr) as line:
         show = shown_progress(line)
 
-        def here() -> dict[str, Any]:
-            task = import_task(paths.database_path(), files, considerate=False)
-            with closing(ChildProcess("transfer")) as child:
-                job = submit(child, task, show)
+        def here(store: ConversationStore) -> dict[str, Any]:
+            with closing(TransferProcess()) as process:
+                job = process.import_files(store.database, files, show)
                 with ctrl_c_calls(job.cancel):
-                    return result_of(job)
+                    return job.result(lambda: None).to_json()
 
         request = {"do": "import", "paths": [str(path) for path in files]}
         report = ImportReport.from_json(with_store_or_app(here, request, show, ImportReport()))

@@ -1,4 +1,4 @@
-"""`rdchat chats list`: the chats with their ids."""
+"""`rdchat chats list`: list the chats with their ids."""
 
 import argparse
 import json
@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from rdchat import paths
+from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
 from rdchat.chat.storage.search import search_condition
-from rdchat.chat.transfer.connections import reading
 from rdchat.commands.chats.progress import counted
 from rdchat.commands.models.table import print_table
 

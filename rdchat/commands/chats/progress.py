@@ -1,10 +1,12 @@
-"""Where a long task stands, and what came of it, in words for the terminal."""
+"""Shows the progress of imports, exports and backups in the terminal."""
 
 from collections.abc import Callable
+from typing import Any
 
 from rdchat.chat.transfer.reports import Progress
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import one_line
+from rdchat.work.job import Job
 
 
 def counted(number: int, name: str) -> str:
@@ -20,3 +22,9 @@ def shown_progress(line: ProgressLine) -> Callable[[Progress], None]:
         line.show_text(f"{one_line(progress.words)}…{percent}", progress.words)
 
     return show
+
+
+def shown_job(line: ProgressLine) -> Job[Any]:
+    """Return a job for work in this process that shows its progress in a line."""
+    show = shown_progress(line)
+    return Job(lambda told: show(Progress(told["words"], told["fraction"])))

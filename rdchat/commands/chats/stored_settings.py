@@ -1,4 +1,4 @@
-"""The app's settings as its chats need them; read only, whatever state the file is in."""
+"""Reads the app's settings without changing the file, whatever state it is in."""
 
 import json
 from contextlib import suppress

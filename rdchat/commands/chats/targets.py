@@ -1,10 +1,10 @@
-"""Where exports and backups are written."""
+"""Checks the file that an export or a backup is to write."""
 
 import argparse
 from pathlib import Path
 
 from rdchat import paths
-from rdchat.chat.storage.database import COMPANIONS
+from rdchat.chat.storage.connections import COMPANIONS
 from rdchat.errors import InvalidSettingError
 
 

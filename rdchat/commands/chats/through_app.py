@@ -1,14 +1,14 @@
-"""What changes the store: in this process where no other has it, else by the app that is open."""
+"""Changes the store in this process, or through the app that has it open."""
 
 from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from rdchat import paths
-from rdchat.chat.backup.restore import finish
 from rdchat.chat.plain_data import from_plain
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.reports import Progress
+from rdchat.chat.transfer.restore import finish
 from rdchat.errors import StorageError, StorageLockedError
 
 if TYPE_CHECKING:
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def with_store_or_app(
-    here: Callable[[], dict[str, Any]],
+    here: Callable[[ConversationStore], dict[str, Any]],
     request: dict[str, Any],
     show: Callable[[Progress], object],
     result: "DataclassInstance",
 ) -> dict[str, Any]:
-    """Call `here` while this process has the store, or have the open app carry out a request; return the result.
+    """Call `here` with the store, or have the app that has it open carry out a request; return the result.
 
     `result` is an example of what comes back.
 
@@ -34,7 +34,7 @@ def with_store_or_app(
     except StorageLockedError:
         return ask_app(request, show, result)
     try:
-        return here()
+        return here(store)
     finally:
         store.close()
 

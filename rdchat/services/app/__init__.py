@@ -1,1 +1,1 @@
-"""What the process itself needs: one instance, signals, the garbage collector."""
+"""The process itself: one instance, signals, the garbage collector."""

@@ -1,4 +1,4 @@
-"""Python's cycle collector, kept to the thread that Qt's objects belong to."""
+"""Keeps Python's cycle collector to the thread that Qt's objects belong to."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""What goes over the socket of the open app: lines of JSON, a request first, then its progress and its outcome.
+"""Messages over the socket of the open app: lines of JSON, first a request, then its progress and its outcome.
 
 Versions before this one sent nothing and waited until the app hung up; a request that does not come is taken as theirs.
 """
@@ -27,7 +27,7 @@ def request_line(message: dict[str, Any]) -> bytes:
 
 
 class InstanceRequest(QObject):
-    """One request of another process of this person, on the side of the open app; deletes itself when it is over.
+    """The open app's side of one request by another process of this person; it deletes itself at its end.
 
     Args:
         socket: Its connection.

@@ -1,4 +1,4 @@
-"""Where the open app listens, and who is at the other end: both are this user's alone."""
+"""The socket of the open app, which only this user's processes can use."""
 
 import hashlib
 import os

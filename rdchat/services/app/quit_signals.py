@@ -1,4 +1,4 @@
-"""Ctrl-C in the terminal and SIGTERM, brought into Qt's event loop."""
+"""Brings Ctrl-C in the terminal and SIGTERM into Qt's event loop."""
 
 import signal
 import socket

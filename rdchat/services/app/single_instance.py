@@ -1,4 +1,4 @@
-"""One process per data folder: a second start asks the first to show its window."""
+"""Allows one process per data folder: a second start asks the first to show its window."""
 
 import logging
 from pathlib import Path
@@ -17,7 +17,7 @@ _RETRY_MS = 50
 
 
 class SingleInstance(QObject):
-    """Settles who is first by a file lock, which the system takes from the dead; the socket only carries requests.
+    """The first process holds a file lock, which the system releases if it dies; the socket only carries requests.
 
     A second start asks the first process to show itself. Commands of the terminal ask it for more: those are told by
     `request_received`, and who takes one answers it.

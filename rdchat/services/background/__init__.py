@@ -1,1 +1,1 @@
-"""Work beside the window: on threads, or in slices between its events."""
+"""Work on threads beside the window."""

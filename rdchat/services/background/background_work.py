@@ -1,4 +1,4 @@
-"""Work beside the main thread: `rdchat.work` told of by calls on the main thread."""
+"""Runs jobs of `rdchat.work` on threads, with callbacks on the main thread."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What lies on this machine, looked for beside the main thread: a disk may be slow, and a network's home folder is."""
+"""Searches for files on this machine beside the main thread: disks and network folders may be slow."""
 
 import logging
 from collections.abc import Callable
@@ -7,13 +7,14 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.background.background_work import BackgroundWork
 
 _LOG = logging.getLogger(__name__)
 
 
 class FolderSearch(QObject):
-    """What was found last, and looking again. Lives on the main thread.
+    """Runs a search again when asked, and keeps the last result. Lives on the main thread.
 
     Args:
         find: Looks; called on a thread of its own. None where it cannot tell yet.
@@ -58,3 +59,12 @@ class FolderSearch(QObject):
             self.changed.emit()
         if self._next is not None:
             self.look(*self._next)
+
+
+class InstalledModels(FolderSearch):
+    """Searches for models."""
+
+    @property
+    def models(self) -> tuple[ModelCard, ...]:
+        """What was found last."""
+        return self.found

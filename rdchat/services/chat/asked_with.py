@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from rdchat.chat.attachments.file_texts import FileTexts
-from rdchat.chat.context_cuts import from_cut, uncut
 from rdchat.chat.conversation import MadeWith, Message, Notice
-from rdchat.chat.message_path import MessagePath
+from rdchat.chat.message_path import MessagePath, from_cut, uncut
 from rdchat.inference.api.requests import ChatMessage, Role, SamplingParams
 from rdchat.services.chat.chat_history import told
 from rdchat.services.chat.open_chat import OpenChat

@@ -166,7 +166,6 @@ class ChatController(QObject):
             if notice:
                 self.notice_raised.emit(notice)
         self.desk.start()
-        self.text.start()
         if notice := left_behind(self._store.path.parent):
             self.notice_raised.emit(notice)
         self.model_slot.retry()
@@ -179,7 +178,6 @@ class ChatController(QObject):
         """
         self.titles.close()
         self.context.close()
-        self.text.close()
         self.files.close()
         self.desk.close()
         self._writer.close()

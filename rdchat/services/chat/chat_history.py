@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from rdchat.chat.context_cuts import cut_of, uncut
 from rdchat.chat.conversation import Message
+from rdchat.chat.message_path import cut_of, uncut
 from rdchat.inference.api.requests import ChatMessage, Role
 
 _SUMMARY_WORDS = "This is a summary of the conversation so far; what follows goes on from it."

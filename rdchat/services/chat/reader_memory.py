@@ -2,7 +2,7 @@
 
 from PySide6.QtCore import QObject
 
-from rdchat.chat.reading_places import ReadingPlace
+from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 

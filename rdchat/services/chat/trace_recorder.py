@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from rdchat.chat.reply_trace import ReplyTrace
+from rdchat.chat.reply_trace import ReplyTrace, decode, encode
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.trace_format import decode, encode
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import TokenEvent
 

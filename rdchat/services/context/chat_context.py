@@ -9,8 +9,8 @@ from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.attachments.file_texts import FileTexts
-from rdchat.chat.context_cuts import uncut
 from rdchat.chat.conversation import ContextCut, Notice
+from rdchat.chat.message_path import uncut
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Role, ThinkingChoice

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.chat.attachments.file_texts import FileTexts
-from rdchat.chat.context_cuts import from_cut
 from rdchat.chat.conversation import Message
+from rdchat.chat.message_path import from_cut
 from rdchat.errors import PromptTooLongError, RdchatError
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import SamplingParams

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rdchat.chat.context_cuts import cut_of, uncut
 from rdchat.chat.conversation import ContextCut, Message
+from rdchat.chat.message_path import cut_of, uncut
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.services.chat.chat_history import told

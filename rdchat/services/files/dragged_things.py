@@ -9,7 +9,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.attachments.attached_file import shown_name
-from rdchat.chat.attachments.glance import looks_readable
+from rdchat.chat.attachments.decoding import looks_readable
 from rdchat.services.background.background_work import BackgroundWork
 
 

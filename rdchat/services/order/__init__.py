@@ -1,1 +1,1 @@
-"""Conversations kept in order: what the sidebar lists, searching, undoing, titles by the model."""
+"""The order of conversations: commands of the sidebar, searching, undoing, titles by the model."""

@@ -1,4 +1,4 @@
-"""Order among the conversations as the window commands it: pins, folders, the archive, copies, the bin."""
+"""The window's commands for pins, folders, the archive, copies and the bin, each of which can be undone."""
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
@@ -9,7 +9,8 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.store import ConversationStore
-from rdchat.services.background.sliced_work import SlicedWork
+from rdchat.errors import RdchatError, StorageError
+from rdchat.services.background.background_work import MainThread
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.order.undo_history import UndoHistory
 
@@ -26,7 +27,7 @@ class Place(StrEnum):
 
 
 class ChatOrder(QObject):
-    """Every command but expanding a folder, and deleting for good, is a step that `history` takes back.
+    """Changes the order of conversations. `history` undoes all commands but expanding a folder and deleting for good.
 
     Args:
         store: The conversations.
@@ -47,27 +48,24 @@ class ChatOrder(QObject):
         self._store, self._storage, self._organiser = store, storage, store.organiser
         self.history = UndoHistory()
         self.folders: tuple[Folder, ...] = ()
-        self._work = SlicedWork(storage.report, self)
-        self._copies: frozenset[int] = frozenset()  # under way
+        self._main = MainThread(self)
         self._expiry = QTimer(self, interval=_EXPIRY_MS)
         self._expiry.timeout.connect(self.tidy_bin)
 
     def start(self) -> None:
         """Delete for good what has been in the bin for too long, now and each hour."""
-        with self._storage.writing():
-            self._organiser.drop_half_imports()
         self.tidy_bin()
         self._expiry.start()
 
     def close(self) -> None:
         """Leave what is half done to the next start."""
         self._expiry.stop()
-        self._work.close()
+        self._main.close()
+        self._store.database.drop_bulk_work()
 
     def begin_anew(self) -> None:
-        """Leave what is half done and cannot be taken back any more: the store is another one now."""
-        self._work.close()
-        self._copies = frozenset()
+        """Forget what can be undone: the store is another one now."""
+        self._main.forget()
         self.history = UndoHistory()
 
     def refresh(self) -> None:
@@ -82,42 +80,25 @@ class ChatOrder(QObject):
 
     def set_pinned(self, chat: Conversation, pinned: bool) -> None:
         words = f"{'Pin' if pinned else 'Unpin'} {named(chat.title)}"
-        act = partial(self._organiser.set_pinned, chat.id)
-
-        def undo() -> None:
-            act(not pinned, chat.pinned_at)
-            if chat.archived:
-                self._organiser.set_archived(chat.id, archived=True)
-
-        self._do(words, lambda: act(pinned), undo)
+        self._do(words, partial(self._organiser.set_pinned, chat.id, pinned), partial(self._put_back, chat))
 
     def set_archived(self, chat: Conversation, archived: bool) -> None:
         """Put a conversation into the archive, or back into the list."""
-        act = partial(self._organiser.set_archived, chat.id)
         words = f"{'Archive' if archived else 'Unarchive'} {named(chat.title)}"
-        if self._do(words, lambda: act(archived), lambda: act(not archived)) and archived:
+        act = partial(self._organiser.set_archived, chat.id, archived)
+        if self._do(words, act, partial(self._put_back, chat)) and archived:
             self.offered_undo.emit(f"Archived {named(chat.title)}")
 
     def move(self, chat: Conversation, folder_id: int | None) -> None:
-        """Put a conversation into a folder, or out of any; out of Pinned and of the archive it comes in either case."""
-        if chat.folder_id == folder_id and chat.pinned_at is None and not chat.archived:
-            return
+        """Put a conversation into a folder, or out of any; either way out of Pinned and of the archive."""
+        if chat.folder_id != folder_id or chat.pinned_at is not None or chat.archived:
+            act = partial(self._organiser.move, chat.id, folder_id)
+            self._do(f"Move {named(chat.title)}", act, partial(self._put_back, chat))
 
-        def act() -> None:
-            self._organiser.move(chat.id, folder_id)
-            if chat.pinned_at is not None:
-                self._organiser.set_pinned(chat.id, pinned=False)
-            if chat.archived:
-                self._organiser.set_archived(chat.id, archived=False)
-
-        def undo() -> None:
-            self._organiser.move(chat.id, chat.folder_id if self.folder(chat.folder_id) else None)
-            if chat.pinned_at is not None:
-                self._organiser.set_pinned(chat.id, True, chat.pinned_at)
-            if chat.archived:
-                self._organiser.set_archived(chat.id, archived=True)
-
-        self._do(f"Move {named(chat.title)}", act, undo)
+    def _put_back(self, chat: Conversation) -> None:
+        """Undo a change of the place of a conversation."""
+        folder_id = chat.folder_id if self.folder(chat.folder_id) else None
+        self._organiser.move(chat.id, folder_id, chat.pinned_at, archived=chat.archived)
 
     def duplicate(self, chat: Conversation) -> None:
         """Copy a conversation; `copied` tells when the copy is in the list."""
@@ -128,23 +109,20 @@ class ChatOrder(QObject):
         self._copy(chat, "Branch", _copy_names(chat.title, "Branch{1} of {0}"), message_id)
 
     def _copy(self, chat: Conversation, what: str, names: Iterator[str], last_id: int | None = None) -> None:
+        def end(copy_id: int | RdchatError) -> None:
+            if isinstance(copy_id, RdchatError):
+                self._report(copy_id)
+                return
+            self.history.add(f"{what} {named(chat.title)}", lambda: self._store.delete_conversation(copy_id))
+            self.changed.emit()
+            self.copied.emit(copy_id)
+
         title = next(name for name in names if not self._store.has_title(name))
-        copies: list[int] = []
+        self._organiser.copy(chat.id, title, last_id, self._main.bring(end, once=True))
 
-        def ended() -> None:
-            self._copies -= set(copies)
-            if copies:
-                self.history.add(f"{what} {named(chat.title)}", lambda: self._store.delete_conversation(copies[-1]))
-                self.changed.emit()
-                self.copied.emit(copies[-1])
-
-        def copying() -> Iterator[None]:
-            for copy_id in self._organiser.copying(chat.id, title, last_id):
-                copies[:] = [copy_id]
-                self._copies |= {copy_id}
-                yield
-
-        self._work.run(copying(), ended)
+    def _report(self, outcome: object) -> None:
+        if isinstance(outcome, StorageError):
+            self._storage.report(outcome)
 
     # Folders
 
@@ -155,15 +133,11 @@ class ChatOrder(QObject):
         def act() -> None:
             made.append(self._organiser.create_folder(name, parent_id))
             if chat is not None:
-                self._organiser.move(chat.id, made[0].id)
-                self._organiser.set_pinned(chat.id, pinned=False)
+                self._organiser.move(chat.id, made[0].id, archived=chat.archived)
 
         def undo() -> None:
             if chat is not None:
-                self._organiser.move(chat.id, chat.folder_id if self.folder(chat.folder_id) else None)
-                self._organiser.set_pinned(chat.id, chat.pinned_at is not None, chat.pinned_at)
-                if chat.archived:
-                    self._organiser.set_archived(chat.id, archived=True)
+                self._put_back(chat)
             self._organiser.delete_folder(made[0].id)
 
         self._do("New folder", act, undo)
@@ -240,7 +214,8 @@ class ChatOrder(QObject):
             self._make_room()
 
     def _make_room(self) -> None:
-        self._work.run(self._organiser.erasing(self._copies))
+        self._organiser.erase(self._main.bring(self._report, once=True))
+        self._store.message_bin.erase(self._main.bring(self._report, once=True))
 
     def _do(self, words: str, act: Callable[[], object], undo: Callable[[], object]) -> bool:
         """Do a step that can be taken back; whether it was done."""

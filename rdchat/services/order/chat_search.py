@@ -1,4 +1,4 @@
-"""Searching the conversations on a thread of its own: the newest search is answered, older ones are given up."""
+"""Searches the conversations on a thread of its own; a new search cancels the one before."""
 
 import sqlite3
 from collections.abc import Callable

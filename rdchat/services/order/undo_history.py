@@ -1,4 +1,4 @@
-"""What was done to the list of conversations, and how each is taken back."""
+"""The undo history of the list of conversations."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _MOST = 100
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that was done.
+    """A step that can be undone.
 
     Attributes:
         words: What, such as `Delete “Soup”`.

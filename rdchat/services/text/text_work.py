@@ -8,7 +8,6 @@ from rdchat.chat.conversation import Message, Notice
 from rdchat.chat.storage.message_bin import DeletedMessage
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
-from rdchat.services.background.sliced_work import SlicedWork
 from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.reply_recorder import ReplyRecorder
@@ -44,15 +43,6 @@ class TextWork(QObject):
     ) -> None:
         super().__init__(parent)
         self._store, self._chat, self._storage, self._desk, self._recorder = store, chat, storage, desk, recorder
-        self._work = SlicedWork(storage.report, self)
-
-    def start(self) -> None:
-        """Erase messages that have been deleted for too long."""
-        self._work.run(self._store.message_bin.erasing())
-
-    def close(self) -> None:
-        """Leave what is half done to the next start."""
-        self._work.close()
 
     # Editing
 

@@ -2,7 +2,7 @@
 
 from PySide6.QtCore import QObject, QTimer
 
-from rdchat.chat.storage.unsent_texts import UnsentTexts
+from rdchat.chat.storage.reader_notes import UnsentTexts
 from rdchat.errors import StorageError
 
 _WAIT_MS = 500  # after which what is typed is stored, also while the person types on

@@ -1,1 +1,1 @@
-"""Chats in and out, as the window and the command line ask for it."""
+"""Imports, exports, backups and restores for the window and the command line."""

@@ -1,4 +1,4 @@
-"""Does in the open app what `rdchat chats` asks it for from a terminal."""
+"""Carries out requests of `rdchat chats` from a terminal in the open app."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -6,16 +6,16 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.backup.backup_file import BackupFacts
-from rdchat.chat.backup.restore import Restored
 from rdchat.chat.conversation import Notice
+from rdchat.chat.transfer.backup_file import BackupFacts
 from rdchat.chat.transfer.reports import ImportReport, Progress
+from rdchat.chat.transfer.restore import Restored
 from rdchat.services.app.instance_channel import InstanceRequest
 from rdchat.services.transfer.transfer_desk import TransferDesk
 
 
 class RemoteRequests(QObject):
-    """Takes requests to import and to restore, one at a time; what follows is told to the window as well.
+    """Takes requests to import and to restore, one at a time, and tells the window the results too.
 
     Args:
         desk: Does it.

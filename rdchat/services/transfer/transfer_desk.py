@@ -1,36 +1,31 @@
-"""Exports, imports and backups as the window commands them, one at a time."""
+"""Runs the exports, imports, backups and restores of the window, one at a time."""
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.chat.backup.backup_file import BackupFacts
-from rdchat.chat.backup.restore import Restored, carry_out, decide, discard, withdraw
 from rdchat.chat.conversation import Notice
-from rdchat.chat.plain_data import from_plain
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.child import TAKE_BACK_S, failure, submit
+from rdchat.chat.transfer.backup_file import BackupFacts
+from rdchat.chat.transfer.child import TransferProcess
 from rdchat.chat.transfer.reports import ExportReport, ImportReport, Progress
+from rdchat.chat.transfer.restore import Restored, carry_out, decide, discard, withdraw
 from rdchat.chat.transfer.stored_chats import leave_aside, readable_again
-from rdchat.chat.transfer.tasks import Task, backup_task, export_task, hide_task, import_task, prepare_task
 from rdchat.errors import RdchatError, StorageError
-from rdchat.services.background.background_work import MainThread
+from rdchat.services.background.background_work import Callback, MainThread
 from rdchat.services.chat.chat_controller import ChatController
-from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import CancelledError, Job
 
 _IDLE_S = 10.0
-_LOG = logging.getLogger(__name__)
-_UNREADABLE = Notice("What the process did cannot be told", "Look at the chats.")
 _BUSY = Notice("rdchat is busy with another import, export or backup", "Wait for its end, or cancel it.")
 
 
 class TransferDesk(QObject):
-    """Has long work done by a child process and tells what came of it; the store stays usable meanwhile.
+    """Has a child process do the long work, and tells the results; the store stays usable meanwhile.
 
     A restore is prepared first, which changes nothing, and then carried out at once, with no reply under way.
 
@@ -56,10 +51,9 @@ class TransferDesk(QObject):
     ) -> None:
         super().__init__(parent)
         self._controller, self._store, self._settings = controller, store, settings
-        self._child, self._main = ChildProcess("transfer", idle_s=_IDLE_S), MainThread(self)
+        self._process, self._main = TransferProcess(_IDLE_S), MainThread(self)
         self._job: Job[Any] | None = None
-        self._prepared = False  # a backup waits for the person's word
-        self._then: Callable[[dict[str, Any]], None] = lambda _result: None
+        self._prepared = False  # a backup waits for the person to confirm it
 
     @property
     def busy(self) -> bool:
@@ -80,15 +74,21 @@ class TransferDesk(QObject):
 
     def _export(self, path: Path, kind: str, chats: list[int] | None, *, details: bool) -> None:
         settings = self._controller.preferences.settings
-        task = export_task(
-            self.database, path, kind, chats,
-            details=details, system_prompt=settings.system_prompt, sampling=settings.sampling,
+        self._run(
+            "export_chats", ExportReport(), self.exported.emit, database=self.database, path=path, kind=kind,
+            chats=chats, details=details, system_prompt=settings.system_prompt, sampling=asdict(settings.sampling),
         )  # fmt: skip
-        self._begin(task, lambda result: self.exported.emit(from_plain(ExportReport("", 0), result)[0]))
 
-    def import_files(self, paths: Sequence[Path]) -> None:
-        """Import files, and those of chats in folders; `imported` follows."""
-        self._begin(import_task(self.database, list(paths), considerate=True), self._on_imported)
+    def import_files(self, paths: Sequence[Path], then: Callable[[ImportReport], object] | None = None) -> None:
+        """Import files, and those of chats in folders; `then` is called, and `imported` follows."""
+
+        def take(report: ImportReport) -> None:
+            if then is not None:
+                then(report)
+            self._controller.desk.refresh()
+            self.imported.emit(report)
+
+        self._begin(lambda told, end: self._process.import_files(self._store.database, paths, told, end), take)
 
     def set_aside(self) -> list[Path]:
         """Return files of chats that an older version has put aside and this one can read."""
@@ -97,12 +97,10 @@ class TransferDesk(QObject):
     def bring_back(self, paths: Sequence[Path]) -> None:
         """Import files of `set_aside`, those that could be read are no more among them; `imported` follows."""
 
-        def tell(result: dict[str, Any]) -> None:
-            report = ImportReport.from_json(result)
+        def leave_aside(report: ImportReport) -> None:
             self.leave_aside([path for path, file in zip(paths, report.files, strict=False) if not file.problem])
-            self._on_imported(result)
 
-        self._begin(import_task(self.database, list(paths), considerate=True), tell)
+        self.import_files(paths, leave_aside)
 
     def leave_aside(self, paths: Sequence[Path]) -> None:
         """Keep files of `set_aside` where they are, and name them no more."""
@@ -114,16 +112,16 @@ class TransferDesk(QObject):
         """Delete the chats that an import has brought; `import_undone` follows."""
         chats = list(report.chats)
 
-        def tell(_result: dict[str, Any]) -> None:
+        def take(_done: object) -> None:
             self._controller.desk.drop(chats, self._controller.unsaved.chats_being_written)
             self.import_undone.emit(len(chats))
 
-        self._begin(hide_task(self.database, chats), tell)
+        self._begin(lambda _told, end: self._store.delete_conversations(chats, end), take)
 
     def back_up(self, path: Path) -> None:
         """Write the whole store into a file; `backed_up` follows."""
-        task = backup_task(self.database, self._settings, path)
-        self._begin(task, lambda result: self.backed_up.emit(from_plain(BackupFacts(), result)[0]))
+        emit = self.backed_up.emit
+        self._run("back_up", BackupFacts(), emit, database=self.database, settings=self._settings, path=path)
 
     def prepare_restore(self, source: Path, settings: Path | None = None) -> None:
         """Check a backup and make it ready; `restore_prepared` follows, and nothing of the store is changed yet.
@@ -132,13 +130,12 @@ class TransferDesk(QObject):
             source: A backup, or a database that a restore has kept.
             settings: The settings that go with such a database.
         """
-        task = prepare_task(source, self.database.parent, settings)
 
-        def tell(result: dict[str, Any]) -> None:
+        def take(facts: BackupFacts) -> None:
             self._prepared = True
-            self.restore_prepared.emit(from_plain(BackupFacts(), result)[0])
+            self.restore_prepared.emit(facts)
 
-        self._begin(task, tell)
+        self._run("prepare", BackupFacts(), take, source=source, data=self.database.parent, settings=settings)
 
     def restore(self) -> None:
         """Put what is prepared in the place of the store; `restored` follows, or `failed`."""
@@ -160,12 +157,11 @@ class TransferDesk(QObject):
         self._controller.traces.settle()
         self._prepared = False
         try:
-            self._store.replace(replace)
+            self._store.database.replace(replace)
         except StorageError as error:
             self.failed.emit(Notice(error.message, error.hint))
             return
         self._controller.preferences.read_again()
-        self._controller.text.close()  # what it goes on to erase has ids of the store that was
         self._controller.files.begin_anew()
         self._controller.desk.begin_anew()
         self.restored.emit(kept or Restored())
@@ -197,37 +193,26 @@ class TransferDesk(QObject):
     def close(self) -> None:
         """Stop what is under way, for the app ends."""
         self._main.close()
-        self._child.close(TAKE_BACK_S)  # what it wrote is hidden, and thrown away at the next start
+        self._process.close()  # what it brought is hidden, and erased after the next start
         self._job = None
 
-    def _begin(self, task: Task, then: Callable[[dict[str, Any]], None]) -> None:
+    def _run(self, do: str, result: Any, then: Callback, **arguments: Any) -> None:
+        self._begin(lambda told, end: self._process.run(do, result, told, end, **arguments), then)
+
+    def _begin(self, start: Callable[[Callback, Callback], Job[Any]], then: Callback) -> None:
+        """Start a task by its callbacks for progress and end; `then` gets its result."""
         if self.busy:
             self.failed.emit(_BUSY)
             return
-        self._then = then
-        self._store.share(True)
-        ended = self._main.bring(self._on_ended, once=True)
-        self._job = submit(self._child, task, self._main.bring(self.progressed.emit), ended)
 
-    def _on_ended(self, outcome: dict[str, Any] | RdchatError) -> None:
-        self._job = None
-        self._store.share(False)
-        match outcome:
-            case CancelledError():
-                self.cancelled.emit()
-            case RdchatError():
-                error = failure(outcome)
-                self.failed.emit(Notice(error.message, error.hint))
-            case _:
-                self._take(outcome)
+        def end(outcome: Any) -> None:
+            self._job = None
+            match outcome:
+                case CancelledError():
+                    self.cancelled.emit()
+                case RdchatError():
+                    self.failed.emit(Notice(outcome.message, outcome.hint))
+                case _:
+                    then(outcome)
 
-    def _take(self, result: dict[str, Any]) -> None:
-        try:
-            self._then(result)
-        except (LookupError, TypeError, ValueError):
-            _LOG.exception("The process gave a result that makes no sense")
-            self.failed.emit(_UNREADABLE)
-
-    def _on_imported(self, result: dict[str, Any]) -> None:
-        self._controller.desk.refresh()
-        self.imported.emit(ImportReport.from_json(result))
+        self._job = start(self._main.bring(self.progressed.emit), self._main.bring(end, once=True))

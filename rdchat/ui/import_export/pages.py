@@ -7,7 +7,7 @@ from html import escape
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QCheckBox, QGridLayout, QRadioButton, QWidget
 
-from rdchat.chat.backup.backup_file import BackupFacts
+from rdchat.chat.transfer.backup_file import BackupFacts
 from rdchat.chat.transfer.reports import ImportReport
 from rdchat.ui.import_export.sheet import Page
 from rdchat.ui.look.formatting import counted, file_size

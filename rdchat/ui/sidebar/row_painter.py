@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOpti
 
 from rdchat.chat.listing import ChatRow, FolderRow, SectionRow
 from rdchat.chat.search_words import WordMatcher
-from rdchat.chat.storage.bin_dates import KEPT_DAYS
+from rdchat.chat.storage.message_bin import KEPT_DAYS
 from rdchat.ui.look.formatting import counted, day_words
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.row_ground import RADIUS, paint_row_ground

@@ -6,11 +6,10 @@ from PySide6.QtCore import QPoint, QRect, Qt, Signal
 from PySide6.QtGui import QPalette, QResizeEvent
 from PySide6.QtWidgets import QFrame, QWidget
 
-from rdchat.chat.context_cuts import cut_of
 from rdchat.chat.conversation import Message
-from rdchat.chat.message_path import MessagePath
-from rdchat.chat.reading_places import ReadingPlace
+from rdchat.chat.message_path import MessagePath, cut_of
 from rdchat.chat.search_words import WordMatcher
+from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
 from rdchat.services.text.unsent_memory import UnsentMemory

@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.conversation import Message
 from rdchat.chat.message_path import MessagePath
-from rdchat.chat.reading_places import ReadingPlace
 from rdchat.chat.search_words import WordMatcher
+from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.inference.api.requests import Role
 from rdchat.services.text.unsent_memory import UnsentMemory
 from rdchat.ui.look.buttons import JumpButton

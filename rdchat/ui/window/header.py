@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QToolBar, QWidget
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import Dtype
-from rdchat.services.app.installed_models import InstalledModels
+from rdchat.services.background.folder_search import InstalledModels
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look import formatting

@@ -10,15 +10,14 @@ import pytest
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached
 from rdchat.chat.attachments.file_texts import FileTexts
-from rdchat.chat.backup.restore import carry_out, decide, prepare
 from rdchat.chat.conversation import Message
 from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.importing import Import
 from rdchat.chat.transfer.reports import FileReport
-from rdchat.chat.transfer.tasks import backup_task, export_task, run_task
-from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.chat.transfer.restore import carry_out, decide
+from rdchat.inference.api.requests import Role
 from tests.chat.conftest import OpenStore, StartProcess
+from tests.chat.transfer import tasks
 
 TEXT = "[page 1]\nThe price of apples is 3."
 ADD = """
@@ -57,8 +56,7 @@ def erase_all(store: ConversationStore, chats: Sequence[int]) -> None:
     for chat in chats:
         store.delete_conversation(chat)
     store.organiser.erase_later(chats)
-    for _ in store.organiser.erasing():
-        pass
+    store.organiser.erase().result()
 
 
 def test_a_message_has_its_files_in_their_order(open_store: OpenStore) -> None:
@@ -107,7 +105,7 @@ def test_a_chat_in_the_bin_keeps_its_files(store: ConversationStore) -> None:
 
 def test_a_copy_of_a_chat_has_its_files(store: ConversationStore) -> None:
     asked = ask(store, some_file(), some_file("b.txt", "other"))
-    *_, copy = store.organiser.copying(asked.conversation_id, "Copy")
+    copy = store.organiser.copy(asked.conversation_id, "Copy").result()
     assert store.messages(copy)[0].files == asked.files
     erase_all(store, [asked.conversation_id])
     assert FileTexts(store.path).text(store.messages(copy)[0].files[0]) == TEXT
@@ -182,10 +180,10 @@ def test_a_row_that_was_tampered_with_is_read_as_far_as_it_goes(open_store: Open
 def test_a_backup_brings_files_back(open_store: OpenStore, database: Path, tmp_path: Path) -> None:
     store = open_store()
     asked = ask(store, some_file())
-    run_task(backup_task(database, tmp_path / "none.json", tmp_path / "all.backup"), lambda _told: None, lambda: None)
+    tasks.back_up(database, tmp_path / "none.json", tmp_path / "all.backup")
     erase_all(store, [asked.conversation_id])
     store.close()
-    prepare(tmp_path / "all.backup", database.parent, lambda _told: None, lambda: None)
+    tasks.prepare(tmp_path / "all.backup", database.parent)
     decide(database.parent)
     carry_out(database.parent, database, tmp_path / "none.json")
     store = open_store()
@@ -215,19 +213,17 @@ def test_a_killed_app_keeps_every_file_that_was_sent_and_no_half_one(
 
 
 def export(store: ConversationStore, path: Path, kind: str, chats: list[int], *, details: bool = False) -> None:
-    task = export_task(store.path, path, kind, chats, details=details, system_prompt="", sampling=SamplingParams())
-    run_task(task, lambda _told: None, lambda: None)
+    tasks.export(store.path, path, kind, chats, details=details)
 
 
 def imported(store: ConversationStore, path: Path) -> FileReport:
-    (report,) = Import(store.path, lambda _told: None, considerate=False).run([path]).files
+    (report,) = tasks.import_into(store, [path]).files
     return report
 
 
 def test_a_branch_has_the_files_of_its_messages(store: ConversationStore) -> None:
     asked = ask(store, some_file())
-    for _ in store.organiser.copying(asked.conversation_id, "Branch", asked.id):
-        pass
+    store.organiser.copy(asked.conversation_id, "Branch", asked.id).result()
     (branch,) = (chat for chat in store.conversations() if chat.title == "Branch")
     assert [message.files for message in store.messages(branch.id)] == [asked.files]
 

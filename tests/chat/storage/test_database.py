@@ -196,9 +196,10 @@ def test_another_program_that_writes_delays_ours_but_harms_nothing(
 def test_a_database_that_breaks_while_it_is_open_is_reported(database: Path) -> None:
     with closing(ConversationStore.open(database)) as store:
         store.create_conversation()
-        store._database.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        with closing(sqlite3.connect(database)) as other:
+            other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         database.write_bytes(b"\xff" * 40_000)
-        store._database.rows("PRAGMA shrink_memory")
+        store.database.rows("PRAGMA shrink_memory")
         with pytest.raises(StorageError, match="is damaged") as caught:
             store.conversations("word")
         assert "start it again" in caught.value.hint

@@ -1,4 +1,3 @@
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -6,7 +5,6 @@ import pytest
 from rdchat.chat.asked_questions import asked_questions
 from rdchat.chat.conversation import ContextCut, MadeWith
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.message_bin import MessageBin
 from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
@@ -113,7 +111,7 @@ def test_deleted_messages_are_not_found_copied_or_asked_again(tree: Tree) -> Non
     assert tree.store.conversations("simmering") == []
     assert reader.search(SearchQuery("simmering")).hits == ()
     assert reader.messages_with(tree.chat.id, "simmering").ids == ()
-    *_, copy_id = tree.store.organiser.copying(tree.chat.id, "Copy")
+    copy_id = tree.store.organiser.copy(tree.chat.id, "Copy").result()
     assert tree.store.message_bin.last(copy_id) is None
     assert [each.siblings for each in tree.store.messages(copy_id)] == [1, 2]
     tree.store.message_bin.delete(tree.question.id)
@@ -122,20 +120,19 @@ def test_deleted_messages_are_not_found_copied_or_asked_again(tree: Tree) -> Non
         asked_questions(tree.store.path)
 
 
-def test_after_30_days_they_are_erased_in_slices(database: Path) -> None:
+def test_after_30_days_they_are_erased_step_by_step(database: Path) -> None:
     clock = ManualClock()
     timed = ConversationStore(Database(database), clock)
     tree = Tree(timed)
     timed.message_bin.delete(tree.replies[1].id)
     clock.now += 29 * 86_400
-    assert list(timed.message_bin.erasing()) == []
+    timed.message_bin.erase().result()
+    assert timed.message_bin.last(tree.chat.id) is not None
     clock.now += 2 * 86_400
-    ticks = count()
-    slow = MessageBin(timed.message_bin._database, clock, timer=lambda: float(next(ticks)))
-    steps = slow.erasing()
-    next(steps)  # the youngest is gone; a crash here leaves the others hidden
+    steps = timed.message_bin._erasing()
+    timed.database.write(lambda _connection: next(steps))  # the youngest is gone; a crash here leaves the others hidden
     assert tree.texts == ["How do I cook soup?", "Boil no."]
-    assert len(list(steps)) == 2
+    assert timed.database.write(lambda _connection: len(list(steps))) == 2
     assert timed.message_bin.last(tree.chat.id) is None
     with pytest.raises(StorageError):
         timed.message(tree.replies[1].id)
@@ -148,7 +145,7 @@ def test_messages_that_a_wrong_clock_deleted_are_kept_another_day(database: Path
     tree = Tree(timed)
     timed.message_bin.delete(tree.replies[1].id)
     clock.now += 20 * 365 * 86_400
-    assert list(timed.message_bin.erasing()) == []
+    timed.message_bin.erase().result()
     assert timed.message_bin.restore_last(tree.chat.id) == tree.replies[1].id
     timed.close()
 
@@ -165,7 +162,7 @@ def test_a_branch_has_the_path_and_the_cuts_that_leave_something_to_be_told(tree
     store.set_chat_options(tree.chat.id, "Be brief.", SamplingParams(temperature=0.1))
     store.set_context_cut(tree.question.id, ContextCut("soup", "tiny"))
     store.set_context_cut(tree.more.id, ContextCut())
-    *_, branch = store.organiser.copying(tree.chat.id, "Branch", tree.more.id)
+    branch = store.organiser.copy(tree.chat.id, "Branch", tree.more.id).result()
     path = store.messages(branch)
     assert [message.text for message in path] == ["How do I cook soup?", "Boil onions.", "How long?"]
     assert [message.context_cut for message in path] == [ContextCut("soup", "tiny"), None, None]
@@ -178,10 +175,10 @@ def test_a_branch_has_the_path_and_the_cuts_that_leave_something_to_be_told(tree
 def test_a_branch_ends_with_its_message_whatever_was_shown_last(tree: Tree) -> None:
     deleted = tree.store.message_bin.delete(tree.end.id)  # the prompt before it is shown last by that
     tree.store.message_bin.restore(deleted)
-    *_, branch = tree.store.organiser.copying(tree.chat.id, "Branch", tree.more.id)
+    branch = tree.store.organiser.copy(tree.chat.id, "Branch", tree.more.id).result()
     assert tree.store.messages(branch)[-1].text == "How long?"
     tree.store.message_bin.delete(tree.more.id)
-    *_, branch = tree.store.organiser.copying(tree.chat.id, "Branch 2", tree.replies[0].id)
+    branch = tree.store.organiser.copy(tree.chat.id, "Branch 2", tree.replies[0].id).result()
     assert tree.store.messages(branch)[-1].text == "Boil it."
 
 

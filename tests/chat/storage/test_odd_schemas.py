@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.asked_questions import asked_questions
+from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, migrate
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.connections import reading
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
 

@@ -8,6 +8,7 @@ from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, migrate, schema_version
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
+from tests.stores import written_by_hand
 
 NEXT = (*MIGRATIONS, "ALTER TABLE conversations ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0")
 BROKEN = (*MIGRATIONS, "ALTER TABLE conversations ADD COLUMN pinned INTEGER; SELECT no_such_function()")
@@ -45,7 +46,10 @@ def test_a_step_that_fails_leaves_the_version_before(database: Path) -> None:
 def test_settings_of_the_connection_hold(database: Path) -> None:
     with closing(Database(database)) as opened:
         pragmas = ("journal_mode", "synchronous", "foreign_keys", "checkpoint_fullfsync")
-        assert [opened.rows(f"PRAGMA {name}")[0][0] for name in pragmas] == ["wal", 1, 1, 1]
+        read = [
+            opened.write(lambda writer, name=name: writer.execute(f"PRAGMA {name}").fetchone()[0]) for name in pragmas
+        ]  # type: ignore[misc]
+    assert read == ["wal", 1, 1, 1]
 
 
 def test_a_mistake_of_ours_is_no_storage_error(database: Path) -> None:
@@ -54,7 +58,7 @@ def test_a_mistake_of_ours_is_no_storage_error(database: Path) -> None:
 
 
 def test_messages_of_the_version_before_control_offsets_have_none(database: Path) -> None:
-    with closing(Database(database, MIGRATIONS[:2])) as old, old.writing() as connection:
+    with closing(Database(database, MIGRATIONS[:2])) as old, written_by_hand(old) as connection:
         connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('a', 0, 0)")
         connection.execute(
             "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"

@@ -8,9 +8,11 @@ import pytest
 from rdchat.chat.conversation import ContextCut, MessageStatus
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.schema import MIGRATIONS
+from rdchat.chat.storage.search import rebuild_search
 from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
+from tests.stores import written_by_hand
 
 
 @pytest.fixture
@@ -112,7 +114,7 @@ def test_a_renamed_conversation_is_found_by_its_new_title(store: ConversationSto
 def test_the_index_agrees_with_the_text_it_indexes(library: ConversationStore) -> None:
     chat = library.conversations("cook")[0]
     library.delete_conversation(chat.id)
-    with library._database.writing() as connection:
+    with written_by_hand(library) as connection:
         connection.execute("DELETE FROM conversations WHERE deleted_at IS NOT NULL")
         # raises where index and text differ
         connection.execute("INSERT INTO messages_index (messages_index, rank) VALUES ('integrity-check', 1)")
@@ -133,7 +135,7 @@ def test_all_of_a_very_long_text_is_searched(store: ConversationStore) -> None:
 
 def test_long_texts_of_the_version_that_searched_their_beginning_are_found_whole(database: Path) -> None:
     database.parent.mkdir()
-    with closing(Database(database, MIGRATIONS[:13])) as old, old.writing() as connection:
+    with closing(Database(database, MIGRATIONS[:13])) as old, written_by_hand(old) as connection:
         connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('chat', 0, 0)")
         texts = (
             ("complete", "short"),
@@ -152,7 +154,7 @@ def test_long_texts_of_the_version_that_searched_their_beginning_are_found_whole
         store.finish_message(2, "other", MessageStatus.COMPLETE)
         store.finish_message(4, "other", MessageStatus.COMPLETE)
         assert found(store, "last") == set()
-        with store._database.writing() as connection:
+        with written_by_hand(store) as connection:
             connection.execute("INSERT INTO messages_index (messages_index, rank) VALUES ('integrity-check', 1)")
 
 
@@ -167,7 +169,7 @@ def test_long_texts_of_the_version_that_searched_their_beginning_are_found_whole
 )
 def test_a_store_whose_index_or_text_is_odd_is_brought_to_this_version(database: Path, damage: str) -> None:
     database.parent.mkdir()
-    with closing(Database(database, MIGRATIONS[:13])) as old, old.writing() as connection:
+    with closing(Database(database, MIGRATIONS[:13])) as old, written_by_hand(old) as connection:
         connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('chat', 0, 0)")
         for text in ("short", "word " * 60_000, "last"):
             connection.execute(
@@ -190,11 +192,11 @@ def test_the_index_made_anew_leaves_out_replies_that_are_being_written(store: Co
     chat = store.create_conversation("chat")
     message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
     store.save_text(message.id, "alpha")
-    store._database.rebuild_search()
+    store.database.write(rebuild_search)
     store.finish_message(message.id, "beta", MessageStatus.COMPLETE)
     assert found(store, "alpha") == set()
     assert found(store, "beta") == {"chat"}
-    with store._database.writing() as connection:
+    with written_by_hand(store) as connection:
         connection.execute("INSERT INTO messages_index (messages_index, rank) VALUES ('integrity-check', 1)")
 
 
@@ -219,17 +221,16 @@ def test_the_index_of_summaries_agrees_with_them_in_copies_and_where_they_are_da
     chat = store.create_conversation("chat")
     message = store.add_message(chat.id, None, Role.USER, "Hello")
     store.set_context_cut(message.id, ContextCut("Rain fell."))
-    for _ in store.organiser.copying(chat.id, "copy"):
-        pass
+    store.organiser.copy(chat.id, "copy").result()
     assert found(store, "rain") == {"chat", "copy"}
-    with store._database.writing() as connection:
+    with written_by_hand(store) as connection:
         for wrong in ("no JSON", "[1]", '{"summary": 7}', '{"summary": null}'):
             connection.execute("UPDATE messages SET context_cut = ? WHERE id = ?", (wrong, message.id))
             connection.execute("INSERT INTO summaries_index (summaries_index, rank) VALUES ('integrity-check', 1)")
     assert found(store, "rain") == {"copy"}
     store.delete_conversation(chat.id)
-    with store._database.writing() as connection:
+    with written_by_hand(store) as connection:
         connection.execute("DELETE FROM conversations WHERE deleted_at IS NOT NULL")
         connection.execute("INSERT INTO summaries_index (summaries_index, rank) VALUES ('integrity-check', 1)")
-    store._database.rebuild_search()
+    store.database.write(rebuild_search)
     assert found(store, "rain") == {"copy"}

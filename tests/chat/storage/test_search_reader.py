@@ -113,7 +113,8 @@ def test_the_bin_and_what_is_being_copied_are_not_found_and_the_archive_is(
 ) -> None:
     store.delete_conversation(1)
     store.organiser.set_archived(2, archived=True)
-    next(store.organiser.copying(3, "copy"))
+    copying = store.organiser._copying(3, "copy", None)
+    store.database.write(lambda _connection: next(copying))
     found = reader.search(SearchQuery("certainly")).hits
     assert sorted(hit.conversation.title for hit in found) == ["C++ templates", "Party", "Straße", "Travel"]
 

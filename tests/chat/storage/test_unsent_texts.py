@@ -24,8 +24,7 @@ def test_what_was_typed_is_kept_over_a_restart_and_goes_with_its_place(tmp_path:
     assert store.unsent.of_chat(None) == {}
     store.delete_conversation(chat.id)
     store.organiser.erase_later([chat.id])
-    for _ in store.organiser.erasing(frozenset()):
-        pass
+    store.organiser.erase().result()
     assert store.unsent.of_chat(chat.id) == {}
     assert store.unsent.of_chat(other.id) == {None: "for the other"}
     store.close()

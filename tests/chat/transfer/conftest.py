@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.importing import Import
 from rdchat.chat.transfer.reports import ImportReport
+from tests.chat.transfer.tasks import import_into
 
 type ImportFiles = Callable[..., ImportReport]
 type WriteJson = Callable[[str, Any], Path]
@@ -15,8 +15,8 @@ type WriteJson = Callable[[str, Any], Path]
 
 @pytest.fixture
 def import_files(store: ConversationStore) -> ImportFiles:
-    """Imports files into the store, beside the process that has it."""
-    return lambda *paths: Import(store.path, lambda _progress: None, considerate=False).run(list(paths))
+    """Imports files into the store."""
+    return lambda *paths: import_into(store, paths)
 
 
 @pytest.fixture

@@ -11,10 +11,12 @@ import pytest
 
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import source_files
+from rdchat.chat.transfer.chat_import import ImportWriter
 from rdchat.chat.transfer.formats import chatgpt
-from rdchat.chat.transfer.importing import CancelledError, Import
-from rdchat.chat.transfer.portable import PortableChat
-from rdchat.chat.transfer.reports import NotTaken
+from rdchat.chat.transfer.importing import read_files
+from rdchat.chat.transfer.reports import ImportReport, NotTaken, TaskProgress
+from rdchat.chat.transfer.whole_chat import WholeChat
+from rdchat.work.job import CancelledError, Job, StopWork
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, lm_studio_chat, write_jan, write_old_lm_studio
 
@@ -124,7 +126,7 @@ def test_damage_that_no_reader_foresaw_leaves_one_chat_out(
 ):
     read = chatgpt.read
 
-    def fail(chat: dict[str, Any]) -> PortableChat:
+    def fail(chat: dict[str, Any]) -> WholeChat:
         if chat["title"] == "Odd":
             raise error
         return read(chat)
@@ -236,19 +238,25 @@ def test_a_damaged_part_of_an_archive_takes_nothing_of_it(
     report = import_files(tmp_path / "export.zip")
     assert "conversations-001.json is damaged" in report.files[0].problem
     assert not store.conversations()
-    assert store._database.rows("SELECT count(*) FROM messages")[0][0] == 0
+    assert store.database.rows("SELECT count(*) FROM messages")[0][0] == 0
 
 
 def test_an_import_that_is_stopped_takes_back_what_it_wrote(store: ConversationStore, write_json: WriteJson):
     path = write_json("conversations.json", [GOOD, GOOD | {"title": "Other"}, GOOD | {"title": "Third"}])
-    calls = []
+    job, writer, sent = Job[ImportReport](), ImportWriter(store.database), list[object]()
 
-    def stop_at_the_third() -> None:
-        calls.append(None)
-        if len(calls) == 3:
-            raise CancelledError
+    def send(frame: dict[str, Any]) -> None:
+        writer.take(frame)
+        sent.append(frame)
+        if len(sent) == 3:
+            job.cancel()
 
-    report = Import(store.path, lambda _progress: None, stop_at_the_third).run([path])
+    with pytest.raises(StopWork):
+        read_files(store.path, [path], send, TaskProgress(job))
+    assert store.database.rows("SELECT count(*) FROM conversations")[0][0] == 2
+    assert not store.conversations()
+    writer.end(CancelledError(), job.end)
+    report = job.result()
     assert report.cancelled
     assert not report.chats
-    assert store._database.rows("SELECT count(*) FROM conversations")[0][0] == 0
+    assert store.database.rows("SELECT count(*) FROM conversations")[0][0] == 0

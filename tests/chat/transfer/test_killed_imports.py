@@ -16,10 +16,12 @@ from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node
 IMPORT = """
 import sys
 from pathlib import Path
-from rdchat.chat.transfer.importing import Import
+from rdchat.chat.store import ConversationStore
+from tests.chat.transfer.tasks import import_into
 
+store = ConversationStore.open(Path(sys.argv[1]))
 print("begun", flush=True)
-Import(Path(sys.argv[1]), lambda progress: None, considerate=True).run([Path(sys.argv[2])])
+import_into(store, [Path(sys.argv[2])])
 print("done", flush=True)
 """
 CHATS, MESSAGES = 12, 40
@@ -49,10 +51,8 @@ def kill_at(moment_s: float, database: Path, file: Path, start_process: StartPro
         assert store.notice is None
         shown = store.conversations()
         assert not store.organiser.bin()
-        store.organiser.drop_half_imports()  # as the app does at its start
-        for _ in store.organiser.erasing():
-            pass
-        stored = store._database.rows("SELECT count(*) FROM messages")[0][0]
+        store.organiser.erase().result()
+        stored = store.database.rows("SELECT count(*) FROM messages")[0][0]
         assert stored == MESSAGES * len(shown), "nothing is left of what is not shown"
         for chat in shown:
             store.delete_conversation(chat.id)

@@ -8,20 +8,18 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import ContextCut, Drafting, MadeWith, MessageStatus, Thinking
+from rdchat.chat.reply_trace import encode
+from rdchat.chat.storage.connections import reading
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.trace_format import encode
 from rdchat.chat.transfer import importing, source_files
-from rdchat.chat.transfer.chat_reader import read_chat
-from rdchat.chat.transfer.chat_writer import hide_chats
-from rdchat.chat.transfer.connections import reading, writing
-from rdchat.chat.transfer.portable import PortableChat
-from rdchat.chat.transfer.tasks import export_task, run_task
+from rdchat.chat.transfer.whole_chat import WholeChat, read_chat
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode, Role, SamplingParams, ThinkingChoice
 from tests.chat.conftest import StartProcess
 from tests.chat.traces import drafted_trace
+from tests.chat.transfer import tasks
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
 
 STATISTICS = Statistics(
@@ -66,7 +64,7 @@ def full_chat(store: ConversationStore) -> int:
     return chat.id
 
 
-def stored(path: Path, conversation: int) -> PortableChat:
+def stored(path: Path, conversation: int) -> WholeChat:
     with reading(path) as connection:
         return read_chat(connection, conversation)
 
@@ -74,16 +72,18 @@ def stored(path: Path, conversation: int) -> PortableChat:
 def export(
     store: ConversationStore, path: Path, kind: str = "json", *chats: int, details: bool = True
 ) -> dict[str, object]:
-    task = export_task(
-        store.path, path, kind, list(chats) or None, details=details, system_prompt="", sampling=SamplingParams()
-    )
-    return run_task(task, lambda _progress: None, lambda: None)
+    return tasks.export(store.path, path, kind, chats or None, details=details)
 
 
-def without_numbers(chat: PortableChat) -> PortableChat:
+def without_numbers(chat: WholeChat) -> WholeChat:
     """Return a chat with its counters of what was shown when as places in their order."""
     order = sorted(message.activated for message in chat.messages)
     return replace(chat, messages=tuple(replace(each, activated=order.index(each.activated)) for each in chat.messages))
+
+
+def without_dates(chat: WholeChat) -> WholeChat:
+    """Return a chat without the moment in which it was pinned: an import pins it anew."""
+    return replace(chat, about=replace(chat.about, pinned_at=0.0 if chat.about.pinned_at is not None else None))
 
 
 def test_a_chat_comes_back_whole(store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path):
@@ -93,8 +93,10 @@ def test_a_chat_comes_back_whole(store: ConversationStore, full_chat: int, impor
     report = import_files(tmp_path / "chats.json")
     assert report.complete
     assert not report.without
-    assert without_numbers(stored(store.path, report.chats[0])) == without_numbers(before)
-    assert before.pinned
+    after = without_numbers(stored(store.path, report.chats[0]))
+    assert without_dates(after) == without_dates(without_numbers(before))
+    assert [each.activated for each in after.messages] == [each.activated for each in without_numbers(before).messages]
+    assert before.about.pinned_at is not None
     assert before.folder == ("Work", "Mail")
     assert len(store.organiser.folders()) == 2, "those of these names are taken"
     shown = [each.text for each in store.messages(report.chats[0])]
@@ -169,8 +171,7 @@ def test_an_import_is_taken_back_as_a_chat_is_deleted(
     export(store, tmp_path / "chats.json")
     store.rename_conversation(full_chat, "Mine")
     report = import_files(tmp_path / "chats.json")
-    with writing(store.path) as connection:
-        hide_chats(connection, report.chats)
+    store.delete_conversations(report.chats, lambda _done: None).result()
     assert [each.title for each in store.conversations()] == ["Mine"]
     assert store.restore_conversation(report.chats[0]).title == "All: <there> is"
 
@@ -331,7 +332,7 @@ def test_a_large_file_that_is_cut_off_brings_nothing(
     (report,) = import_files(many_chats).files
     assert "damaged or cut off" in report.problem
     assert not store.conversations()
-    assert not store._database.rows("SELECT id FROM conversations WHERE unlisted > 0")
+    assert not store.database.rows("SELECT id FROM conversations WHERE unlisted > 0")
 
 
 def test_what_is_packed_is_held_against_its_checksum(

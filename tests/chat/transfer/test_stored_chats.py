@@ -15,6 +15,7 @@ from rdchat.chat.transfer.stored_chats import leave_aside, readable_again
 from rdchat.inference.api.requests import Role
 from tests.chat.conftest import StartProcess
 from tests.chat.transfer.conftest import ImportFiles
+from tests.stores import written_by_hand
 
 OF_SCHEMA_7 = Path(__file__).parents[2] / "fixtures" / "schema_7" / "conversations.db"
 WRITE_AND_DIE = """
@@ -41,7 +42,7 @@ def put_aside(database: Path, start_process: StartProcess) -> Path:
         store.delete_conversation(store.create_conversation("In the bin").id)
     start_process(WRITE_AND_DIE, database).wait()
     older = MIGRATIONS[:-1]
-    with closing(Database(database, older)) as old, old.writing() as connection:
+    with closing(Database(database, older)) as old, written_by_hand(old) as connection:
         assert old.notice is not None
         connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('Meanwhile', 0, 0)")
         connection.execute(

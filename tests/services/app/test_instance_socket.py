@@ -14,8 +14,8 @@ from PySide6.QtNetwork import QLocalSocket
 from pytestqt.qtbot import QtBot
 
 from rdchat import host, paths
-from rdchat.chat.backup.restore import Restored
 from rdchat.chat.transfer.reports import ImportReport
+from rdchat.chat.transfer.restore import Restored
 from rdchat.cli import main
 from rdchat.commands.chats.through_app import ask_app
 from rdchat.errors import StorageError, StorageLockedError

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.context_cuts import cut_of
 from rdchat.chat.conversation import ContextCut, MessageStatus
+from rdchat.chat.message_path import cut_of
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
@@ -118,7 +118,7 @@ def test_a_copy_keeps_the_cut(window: Window, engine: ScriptedEngine) -> None:
     leave_out(window)
     chat = window.controller.desk.conversation
     assert chat is not None
-    (*_, copy_id) = window.store.organiser.copying(chat.id, "Copy")
+    copy_id = window.store.organiser.copy(chat.id, "Copy").result()
     copy = cut_of(window.store.messages(copy_id))
     assert copy is not None
     assert copy.context_cut == cut_of(window.controller.messages).context_cut  # type: ignore[union-attr]

@@ -16,13 +16,13 @@ from PySide6.QtCore import QCoreApplication, QEventLoop
 from rdchat.chat.conversation import ContextCut, Message
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.tasks import backup_task, prepare_task, run_task
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.context.chat_context import Doing
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.transfer.transfer_desk import TransferDesk
+from tests.chat.transfer.tasks import back_up, prepare
 from tests.services.fakes import Reply, ScriptedEngine
 
 DATABASE, SETTINGS, BACKUP = "conversations.db", "settings.json", "backup.zip"
@@ -94,7 +94,7 @@ class Work:
             if next(left, None) is None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        self._store._database._connection.set_progress_handler(step, 1)
+        self._store.database.write(lambda connection: connection.set_progress_handler(step, 1))
 
     def wait(self, is_so: Callable[[], bool]) -> None:
         while not is_so():
@@ -171,24 +171,20 @@ class Work:
         """Back the store up, write on, and restore."""
         backup = self._folder / BACKUP
         if not self._backed_up or self._draw.random() < 0.3:
-            run_task(backup_task(self._folder / DATABASE, self._folder / SETTINGS, backup), _nothing, _nothing)
+            back_up(self._folder / DATABASE, self._folder / SETTINGS, backup)
             self._backed_up = True
             self._pipe.send(("done", ("backup", self._state())))
         self.ask()
         before = self._state()
         self._pipe.send(("done", ("before", before)))
-        run_task(prepare_task(backup, self._folder), _nothing, _nothing)
+        prepare(backup, self._folder)
         self._pipe.send(("wanted", ("restore", before)))
         self._transfer.restore()
         self._pipe.send(("done", ("restore", before)))
 
     def _state(self) -> frozenset[tuple[int, str]]:
-        rows = self._store._database.rows("SELECT id, text FROM messages")
+        rows = self._store.database.rows("SELECT id, text FROM messages")
         return frozenset((row[0], row[1]) for row in rows)
-
-
-def _nothing(*_arguments: object) -> None:
-    """Do nothing."""
 
 
 KINDS: dict[str, Callable[[Work], None]] = {

@@ -1,5 +1,11 @@
 """Order among the chats as the window commands it."""
 
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.storage import database
 from rdchat.errors import StorageFullError
 from rdchat.inference.api.requests import Role
 from rdchat.services.order.chat_order import Place
@@ -144,16 +150,22 @@ def test_a_long_chat_is_copied_while_the_window_lives(window: Window) -> None:
     desk.show(Place.CHATS)
 
 
-def test_closing_midway_leaves_the_rest_to_the_next_start(window: Window) -> None:
+def test_closing_midway_leaves_the_rest_to_the_next_start(
+    window: Window, window_on: Callable[[Path], Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_LONGEST_TURN_S", 0.0)  # so that it takes long
     desk, store = window.controller.desk, window.store
     chat = store.create_conversation("Long")
     last = None
     for number in range(300):
         last = store.add_message(chat.id, last, Role.USER, f"word{number} " * 200).id
     desk.order.duplicate(chat)
+    window.qtbot.waitUntil(lambda: len(store.database.rows("SELECT id FROM conversations")) == 2)
     desk.close()
     assert [each.title for each in store.conversations()] == ["Long"]
-    assert len(store._database.rows("SELECT id FROM conversations")) == 2
-    for _ in store.organiser.erasing():
-        pass
-    assert len(store._database.rows("SELECT id FROM conversations")) == 1
+    assert len(store.database.rows("SELECT id FROM conversations")) == 2
+    store.close()
+    again = window_on(store.path.parent).store
+    assert [each.title for each in again.conversations()] == ["Long"]
+    again.organiser.erase().result()
+    assert len(again.database.rows("SELECT id FROM conversations")) == 1

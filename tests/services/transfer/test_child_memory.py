@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.reports import ImportReport
-from rdchat.chat.transfer.tasks import import_task
-from rdchat.work.child_limits import ChildLimitError, Limits
-from rdchat.work.child_process import ChildProcess
+from rdchat.chat.transfer import child
+from rdchat.chat.transfer.child import TransferProcess
+from rdchat.errors import StorageError
 from tests.chat.transfer.huge_chats import HUGE, within, write, write_zip
 
 SIZE = 512 << 20
@@ -23,33 +22,33 @@ def store(tmp_path: Path) -> Iterator[ConversationStore]:
 
 
 @pytest.fixture
-def child() -> Iterator[ChildProcess]:
-    child = ChildProcess("transfer")
-    yield child
-    child.close()
-
-
-def imported(child: ChildProcess, store: ConversationStore, path: Path, memory_bytes: int) -> ImportReport:
-    task = import_task(store.path, [path], considerate=False)
-    return ImportReport.from_json(child.submit("run", {"task": task}, Limits(memory_bytes=memory_bytes)).result())
+def process() -> Iterator[TransferProcess]:
+    process = TransferProcess()
+    yield process
+    process.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("archived", [True, False])
 def test_an_archive_of_500_kb_stays_within_a_gigabyte(
-    child: ChildProcess, store: ConversationStore, tmp_path: Path, archived: bool
+    process: TransferProcess, store: ConversationStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archived: bool
 ):
     """Parsed as a whole, its dictionaries without content took 9.6 GB."""
+    monkeypatch.setattr(child, "_MEMORY_BYTES", 10**9)
     parts = within(*HUGE["dictionaries without content"], SIZE)
     path = write_zip(tmp_path / "a.zip", parts) if archived else write(tmp_path / "conversations.json", parts)
     assert not archived or path.stat().st_size < 600_000
-    report = imported(child, store, path, 10**9)
+    report = process.import_files(store.database, [path], lambda _progress: None).result()
     assert {each.title for each in store.conversations()} == {"First", "Last"}
     assert [each.title for each in report.not_taken] == ["Huge"]
 
 
-def test_an_import_past_its_limit_is_ended_and_says_so(child: ChildProcess, store: ConversationStore, tmp_path: Path):
+def test_an_import_past_its_limit_is_ended_and_says_so(
+    process: TransferProcess, store: ConversationStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(child, "_MEMORY_BYTES", 100 << 20)
     path = write(tmp_path / "conversations.json", within(*HUGE["one string"], 60 << 20))
-    with pytest.raises(ChildLimitError, match=r"took more than 0\.1 GB of memory, so it was ended"):
-        imported(child, store, path, 100 << 20)
+    with pytest.raises(StorageError, match=r"took more than 0\.1 GB of memory, so it was ended"):
+        process.import_files(store.database, [path], lambda _progress: None).result()
     assert not store.conversations()
+    assert not store.database.rows("SELECT id FROM conversations")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import Notice
-from rdchat.chat.reading_places import ReadingPlace
+from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 from rdchat.services.app.instance_channel import InstanceRequest
@@ -21,6 +21,7 @@ from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with
 from tests.garbage_children import KINDS, put_in_place
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window, pause_midway
+from tests.stores import written_by_hand
 
 WAIT_MS = 20_000
 
@@ -100,7 +101,7 @@ def test_an_import_that_is_cancelled_leaves_nothing(desk: TransferDesk, window: 
     (report,) = imported.args
     assert report.cancelled
     assert not report.chats
-    assert window.store._database.rows("SELECT count(*) FROM conversations")[0][0] == 0
+    assert window.store.database.rows("SELECT count(*) FROM conversations")[0][0] == 0
 
 
 def test_an_export_comes_back_as_it_was(desk: TransferDesk, window: Window, tmp_path: Path):
@@ -142,7 +143,7 @@ def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: TransferDe
 def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
     desk: TransferDesk, window: Window, tmp_path: Path
 ):
-    store, order, text = window.store, window.controller.desk.order, window.controller.text
+    store, order = window.store, window.controller.desk.order
     chats = [store.create_conversation(title) for title in ("Erased", "Copied", "Cut")]
     for chat in chats:
         last = None
@@ -152,17 +153,15 @@ def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
         desk.back_up(tmp_path / "backup.zip")
     store.delete_conversation(chats[0].id)
     store.message_bin.delete(store.messages(chats[2].id)[1].id)
-    with store._database.writing() as connection:
+    with written_by_hand(store) as connection:
         connection.execute("UPDATE deleted_messages SET deleted_at = deleted_at - 31 * 86400")
     with window.qtbot.waitSignal(desk.restore_prepared, timeout=WAIT_MS):
         desk.prepare_restore(tmp_path / "backup.zip")
     order.erase(order.deleted())
     order.duplicate(chats[1])
-    text.start()
-    assert order._work.busy
-    assert text._work.busy
+    assert len(store.database._bulk) == 3
     desk.restore()
-    window.qtbot.waitUntil(lambda: not order._work.busy and not text._work.busy, timeout=WAIT_MS)
+    window.qtbot.waitUntil(lambda: not store.database._bulk, timeout=WAIT_MS)
     assert [len(store.messages(chat.id)) for chat in chats] == [300, 300, 300]
     assert sorted(window.titles) == ["Copied", "Cut", "Erased"]
     assert not window.seen.storage_failures
@@ -225,7 +224,7 @@ def test_a_second_task_is_refused_while_one_is_under_way(desk: TransferDesk, win
 def test_a_child_that_dies_is_told_of(desk: TransferDesk, window: Window, tmp_path: Path):
     with window.qtbot.waitSignal(desk.failed, timeout=WAIT_MS) as failed:
         desk.back_up(tmp_path / "backup.zip")
-        os.kill(desk._child.pid or 0, signal.SIGKILL)  # before it is ready, so the task is not given to another
+        os.kill(desk._process.pid or 0, signal.SIGKILL)  # before it is ready, so the task is not given to another
     assert "ended unexpectedly" in failed.args[0].title
     assert not desk.busy
 
@@ -267,7 +266,9 @@ def test_an_app_that_ends_in_the_midst_of_an_import_shows_none_of_it(
     desk.close()
     assert not desk.busy
     assert window.store.conversations() == []
-    assert window.store._database.rows("SELECT count(*) FROM conversations WHERE deleted_at IS NULL")[0][0] == 0
+    # what is hidden is erased now, or after the next start
+    count = "SELECT count(*) FROM conversations WHERE deleted_at IS NULL"
+    window.qtbot.waitUntil(lambda: window.store.database.rows(count)[0][0] == 0, timeout=WAIT_MS)
 
 
 @pytest.mark.parametrize(("kind", "said"), [(kind, "") for kind in KINDS] + [("garbage", "[1]"), ("garbage", "{}")])

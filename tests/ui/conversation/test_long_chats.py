@@ -7,11 +7,12 @@ import pytest
 from PySide6.QtCore import Qt
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.chat.storage.message_reader import MessageReader
+from rdchat.chat.storage.messages import MessageReader
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role
 from rdchat.ui.window.main_window import MainWindow
+from tests.stores import written_by_hand
 from tests.ui.conftest import Chat
 
 COUNT = 1200
@@ -20,7 +21,7 @@ COUNT = 1200
 @pytest.fixture
 def long_chat(chat: Chat) -> int:
     made = chat.store.create_conversation("Long")
-    with chat.store._database.writing() as connection:
+    with written_by_hand(chat.store) as connection:
         for number in range(1, COUNT + 1):
             connection.execute(
                 "INSERT INTO messages (id, conversation_id, parent_id, activated, role, status, created_at, text)"

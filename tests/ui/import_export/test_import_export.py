@@ -11,11 +11,11 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog, QPushButton, QTextBrowser, QToolButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.backup.restore import Restored
 from rdchat.chat.conversation import Notice
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.restore import Restored
 from rdchat.chat.transfer.stored_chats import readable_again
 from rdchat.inference.api.requests import Role
 from rdchat.services.transfer.remote_requests import RemoteRequests

@@ -15,8 +15,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, TargetMatch
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode, Role, SamplingParams
-from rdchat.services.app.installed_models import InstalledModels
-from rdchat.services.background.folder_search import FolderSearch
+from rdchat.services.background.folder_search import FolderSearch, InstalledModels
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.alternatives import AlternativesWindow

@@ -240,8 +240,8 @@ def test_deleting_for_good_asks_first(qtbot: QtBot, chat: Chat, sidebar: Sidebar
     sidebar.bin_bar.findChildren(QPushButton)[2].click()
     assert _answer(sidebar, "Delete") == "Delete 2 items for good?"
     assert sidebar.empty.text().startswith("The bin is empty")
-    qtbot.waitUntil(lambda: len(chat.store._database.rows("SELECT id FROM conversations")) == 1)
-    assert len(chat.store._database.rows("SELECT id FROM messages")) == 1
+    qtbot.waitUntil(lambda: len(chat.store.database.rows("SELECT id FROM conversations")) == 1)
+    assert len(chat.store.database.rows("SELECT id FROM messages")) == 1
 
 
 def test_a_duplicate_is_opened_and_undone(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:

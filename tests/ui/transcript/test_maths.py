@@ -7,7 +7,7 @@ from PySide6.QtGui import QFontMetrics, QGuiApplication
 from PySide6.QtWidgets import QScrollArea
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.formulas.formula import UNITS, Formula
+from rdchat.chat.formulas.formula_drawer import UNITS, Formula
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
@@ -21,7 +21,7 @@ OBJECT = "\ufffc"
 
 
 def drawn_formula(tex: str) -> Formula | None:
-    from rdchat.chat.formulas.drawing import draw_formula  # here, as few of those that collect these tests run them
+    from rdchat.chat.formulas.child import draw_formula  # here, as few of those that collect these tests run them
 
     return draw_formula(tex, True)
 

@@ -8,7 +8,7 @@ from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.model_files import display_name
-from rdchat.services.app.installed_models import InstalledModels
+from rdchat.services.background.folder_search import InstalledModels
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look.formatting import DEFAULT_MODEL
 from rdchat.ui.window.header import ModelButton

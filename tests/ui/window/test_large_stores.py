@@ -1,5 +1,6 @@
 """With 100,000 chats, or 100,000 messages in one, a command costs what it changes and shows, not what is stored."""
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 
@@ -7,11 +8,14 @@ import pytest
 
 from rdchat.chat.conversation import Message
 from rdchat.chat.listing import ChatRow
+from rdchat.chat.storage import message_bin
+from rdchat.chat.storage.connections import Rows, rows_of
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.search_reader import SearchQuery
 from rdchat.inference.api.requests import Role
 from rdchat.services.order.chat_order import Place
 from rdchat.ui.window.main_window import MainWindow
+from tests.stores import written_by_hand
 from tests.ui.conftest import Chat
 
 pytestmark = pytest.mark.slow
@@ -27,15 +31,20 @@ type Do = Callable[[str, Callable[[], object]], None]
 
 @pytest.fixture
 def do(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> Iterator[Do]:
-    """Run a command on the main thread and count its work on the store."""
+    """Run a command on the main thread and count its work on the store, that of the writer's thread too."""
     read = steps = 0
-    rows = Database.rows
+    rows, database = Database.rows, chat.store.database
 
-    def count_rows(database: Database, sql: str, *parameters: object) -> list[tuple[object, ...]]:
+    def count[T](found: list[T]) -> list[T]:
         nonlocal read
-        found = rows(database, sql, *parameters)
         read += len(found)
         return found
+
+    def count_rows(database: Database, sql: str, *parameters: object) -> list[tuple[object, ...]]:
+        return count(rows(database, sql, *parameters))
+
+    def count_rows_of(connection: sqlite3.Connection) -> Rows:
+        return lambda *statement: count(rows_of(connection)(*statement))
 
     def count_steps() -> int:
         nonlocal steps
@@ -53,16 +62,22 @@ def do(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> Iterator[Do]:
         assert taken <= _MOST_S, f"{name} takes {taken:.2f} s"
 
     monkeypatch.setattr(Database, "rows", count_rows)
-    chat.store._database._connection.set_progress_handler(count_steps, _PER_CALL)
+    monkeypatch.setattr(message_bin, "rows_of", count_rows_of)
+    database.rows("SELECT 1")
+    assert database._reader is not None
+    database._reader.set_progress_handler(count_steps, _PER_CALL)
+    database.write(lambda connection: connection.set_progress_handler(count_steps, _PER_CALL))
     yield run
-    chat.store._database._connection.set_progress_handler(None, 0)
+    if not database._closed:
+        database._reader.set_progress_handler(None, 0)
+        database.write(lambda connection: connection.set_progress_handler(None, 0))
 
 
 def add_chats(chat: Chat) -> None:
     """Store chats of a message each: half of them in folders, some pinned, in the archive and in the bin."""
     folders = [chat.store.organiser.create_folder(f"Folder {number}").id for number in range(20)]
     now = time.time()
-    with chat.store._database.writing() as connection:
+    with written_by_hand(chat.store) as connection:
         connection.executemany(
             "INSERT INTO conversations (id, title, created_at, updated_at, folder_id, pinned_at, archived_at,"
             " deleted_at) VALUES (?, ?, 0, ?, ?, ?, ?, ?)",
@@ -83,7 +98,7 @@ def add_chats(chat: Chat) -> None:
 def add_messages(chat: Chat) -> int:
     """Store one chat, with an alternative of its second message, of one in the middle, and of the last."""
     conversation = chat.store.create_conversation("Long").id
-    with chat.store._database.writing() as connection:
+    with written_by_hand(chat.store) as connection:
         connection.executemany(
             "INSERT INTO messages (id, conversation_id, parent_id, activated, role, status, created_at, text)"
             " VALUES (?, ?, ?, ?, ?, 'complete', 0, ?)",

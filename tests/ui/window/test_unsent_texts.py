@@ -133,7 +133,7 @@ def test_an_edit_that_is_refused_stays_in_its_editor(
         widget_of(window, messages[0]).edit()
         editor_of(window, messages[0]).setPlainText("An hour's work")
         with monkeypatch.context() as full:
-            full.setattr(Database, "writing", _no_room)
+            full.setattr(Database, "write", _no_room)
             editor_of(window, messages[0]).setFocus()
             qtbot.keyClick(editor_of(window, messages[0]), Qt.Key.Key_Return)
         assert [message.text for message in controller.messages] == ["One?", "One."]

@@ -1,1 +1,1 @@
-"""The formats of chats in files: our own JSON, Markdown, and those that other apps write."""
+"""File formats of chats: our own JSON, Markdown, and those of other apps."""

@@ -10,9 +10,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from rdchat.chat.conversation import Conversation, Message
 from rdchat.chat.transfer.formats.fields import Json, date, items, joined, mapping, name, thinking, words
-from rdchat.chat.transfer.portable import DamagedChatError, PortableChat, PortableMessage, parents_first
 from rdchat.chat.transfer.reports import counted_parts
+from rdchat.chat.transfer.whole_chat import DamagedChatError, WholeChat, parents_first
 from rdchat.inference.api.requests import Role
 
 NAME = "ChatGPT"
@@ -54,7 +55,7 @@ def may_be_ours(beginning: bytes | bytearray) -> bool:
     return b'"mapping"' in beginning
 
 
-def read(data: Any) -> PortableChat:
+def read(data: Any) -> WholeChat:
     """Return one chat.
 
     Raises:
@@ -90,30 +91,27 @@ def read(data: Any) -> PortableChat:
 
 def _chat(
     chat: Json, turns: dict[str, _Turn], turn_of: dict[str, str | None], prompt: str | None, without: Counter[str]
-) -> PortableChat:
+) -> WholeChat:
     places = {each: place for place, each in enumerate(turns)}
     current = chat.get("current_node")
     shown = turn_of.get(current) if isinstance(current, str) else None
     messages = tuple(
-        PortableMessage(
-            parent=places[turn.parent] if turn.parent else None,
-            role=turn.role,
-            text=joined(text.strip("\n") for text in turn.texts),
+        Message(
+            places[each],
+            0,
+            places[turn.parent] if turn.parent else None,
+            turn.role,
+            joined(text.strip("\n") for text in turn.texts),
             activated=len(turns) if each == shown else places[each],
             created_at=turn.created_at,
             model=turn.model if turn.role is Role.ASSISTANT else None,
         )
         for each, turn in turns.items()
     )
-    return PortableChat(
-        title=name(chat.get("title")) or "",
-        created_at=date(chat.get("create_time")),
-        updated_at=date(chat.get("update_time")),
-        system_prompt=prompt,
-        sampling=None,
-        messages=messages,
-        without=without,
+    about = Conversation(
+        0, name(chat.get("title")) or "", date(chat.get("create_time")), date(chat.get("update_time")), prompt
     )
+    return WholeChat(about, messages, without=without)
 
 
 def _parent_of(node: Json) -> str | None:

@@ -1,4 +1,4 @@
-"""Fields of JSON that strangers wrote: of the right kind, or the chat is damaged. Missing ones are None or empty."""
+"""Reads fields of strangers' JSON: one of a wrong type makes the chat a damaged one, a missing one is None or empty."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from typing import Any
 from rdchat.chat.plain_data import from_plain
 from rdchat.chat.storage.file_check import LONGEST_VALUE
 from rdchat.chat.storage.rows import text_column
-from rdchat.chat.transfer.portable import DamagedChatError
+from rdchat.chat.transfer.whole_chat import DamagedChatError
 from rdchat.inference.api.requests import SamplingParams
 
 _LONGEST_TEXT = LONGEST_VALUE // 4  # characters: in UTF-8, one has up to four bytes

@@ -8,9 +8,9 @@ import json
 from collections import Counter
 from typing import Any
 
-from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.conversation import Conversation, Message, MessageStatus
 from rdchat.chat.transfer.formats.fields import Json, date, items, joined, mapping, name, sampling, thinking, words
-from rdchat.chat.transfer.portable import DamagedChatError, PortableChat, PortableMessage
+from rdchat.chat.transfer.whole_chat import DamagedChatError, WholeChat
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role
 
@@ -22,11 +22,6 @@ _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM,
 def is_ours(data: Any) -> bool:
     """Tell whether this is a `thread.json`."""
     return isinstance(data, dict) and (data.get("object") == "thread" or "assistants" in data)
-
-
-def is_message(data: Any) -> bool:
-    """Tell whether this is a line of `messages.jsonl`."""
-    return isinstance(data, dict) and (data.get("object") == "thread.message" or "thread_id" in data)
 
 
 def lines_of(data: bytes) -> list[Any]:
@@ -45,7 +40,7 @@ def lines_of(data: bytes) -> list[Any]:
     return found
 
 
-def read(thread: Json, lines: list[Any]) -> PortableChat:
+def read(thread: Json, lines: list[Any]) -> WholeChat:
     """Return a chat of its two files; `thread` is empty where that is not there.
 
     Raises:
@@ -58,7 +53,7 @@ def read(thread: Json, lines: list[Any]) -> PortableChat:
     wrote = name(model.get("id")) or name(thread.get("model_id"))
     own = words(assistant.get("instructions"), "Its instructions")
     without: Counter[str] = Counter()
-    messages: list[PortableMessage] = []
+    messages: list[Message] = []
     for line in lines:
         about = mapping(line, "A message")
         if words(about.get("role"), "A message's role") not in _ROLES:
@@ -72,24 +67,26 @@ def read(thread: Json, lines: list[Any]) -> PortableChat:
             messages.append(_message(about, role, text, wrote, len(messages)))
     created = date(thread.get("created")) or next((each.created_at for each in messages), None)
     dates = [each.created_at for each in messages if each.created_at]
-    return PortableChat(
-        title=name(thread.get("title")) or name(thread.get("summary")) or "",
-        created_at=created,
-        updated_at=date(thread.get("updated")) or max(dates, default=created),
-        system_prompt=own if own.strip() else None,
-        sampling=_sampling(mapping(model.get("parameters"), "Its parameters")),
-        messages=tuple(messages),
-        without=without,
+    chat = Conversation(
+        0,
+        name(thread.get("title")) or name(thread.get("summary")) or "",
+        created,
+        date(thread.get("updated")) or max(dates, default=created),
+        own if own.strip() else None,
+        _sampling(mapping(model.get("parameters"), "Its parameters")),
     )
+    return WholeChat(chat, tuple(messages), without=without)
 
 
-def _message(about: Json, role: Role, text: str, wrote: str | None, place: int) -> PortableMessage:
+def _message(about: Json, role: Role, text: str, wrote: str | None, place: int) -> Message:
     stopped, failed = about.get("status") == "stopped", about.get("status") == "error"
     own = name(mapping(about.get("metadata"), "A message's metadata").get("modelId"))
-    return PortableMessage(
-        parent=place - 1 if place else None,
-        role=role,
-        text=text,
+    return Message(
+        place,
+        0,
+        place - 1 if place else None,
+        role,
+        text,
         activated=place,
         status=MessageStatus.FAILED if failed and role is Role.ASSISTANT else MessageStatus.COMPLETE,
         created_at=date(about.get("created_at")),

@@ -6,10 +6,12 @@ steps. In 0.2 a chat is a list of roles and texts; `*.config.chat.json` and `*.m
 """
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
+from rdchat.chat.conversation import Conversation, Message
 from rdchat.chat.transfer.formats.fields import Json, date, items, joined, mapping, name, sampling, thinking, words
-from rdchat.chat.transfer.portable import DamagedChatError, PortableChat, PortableMessage
+from rdchat.chat.transfer.whole_chat import DamagedChatError, WholeChat
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role
 
@@ -55,14 +57,14 @@ def is_old(data: Any) -> bool:
     return isinstance(first, dict) and isinstance(first.get("role"), str) and "content" in first
 
 
-def read(data: Json) -> PortableChat:
+def read(data: Json) -> WholeChat:
     """Return a chat of version 0.3 or later.
 
     Raises:
         DamagedChatError: If something of it is of the wrong kind.
     """
     without: Counter[str] = Counter()
-    messages: list[PortableMessage] = []
+    messages: list[Message] = []
     follows: int | None = None
     for entry in items(data.get("messages"), "Its list of messages"):
         about = mapping(entry, "A message")
@@ -75,30 +77,31 @@ def read(data: Json) -> PortableChat:
         places = []
         for number, version in enumerate(versions):
             places.append(len(messages))
-            activated = len(messages) + (_LATE if number == chosen else 0)
-            messages.append(_message(version, follows, activated, without))
+            message = _message(len(messages), version, follows, without)
+            late = _LATE if number == chosen else 0
+            messages.append(replace(message, activated=len(messages) + late))
         follows = places[chosen]
     fields = _fields(data.get("perChatPredictionConfig"))
     own = words(fields.get("llm.prediction.systemPrompt") or data.get("systemPrompt"), "Its system prompt")
     created = date(data.get("createdAt"))
     last = [date(data.get(each)) for each in ("userLastMessagedAt", "assistantLastMessagedAt")]
-    return PortableChat(
-        title=name(data.get("name")) or "",
-        created_at=created,
-        updated_at=max((each for each in last if each), default=created),
-        system_prompt=own if own.strip() else None,
-        sampling=sampling(_values(fields)),
-        messages=tuple(messages),
-        without=without,
+    chat = Conversation(
+        0,
+        name(data.get("name")) or "",
+        created,
+        max((each for each in last if each), default=created),
+        own if own.strip() else None,
+        sampling(_values(fields)),
     )
+    return WholeChat(chat, tuple(messages), without=without)
 
 
-def _message(version: Json, follows: int | None, activated: int, without: Counter[str]) -> PortableMessage:
+def _message(place: int, version: Json, follows: int | None, without: Counter[str]) -> Message:
     role = _ROLES.get(str(version.get("role")))
     if role is None:
         raise DamagedChatError("A message has a role that rdchat does not know")
     if version.get("type") != "multiStep":
-        return PortableMessage(follows, role, _text(version.get("content"), without), activated)
+        return Message(place, 0, follows, role, _text(version.get("content"), without))
     texts, model, reason = [], None, None
     for each in items(version.get("steps"), "A reply's steps"):
         step = mapping(each, "A step of a reply")
@@ -115,7 +118,7 @@ def _message(version: Json, follows: int | None, activated: int, without: Counte
         reason = _FINISH_REASONS.get(stopped, reason) if isinstance(stopped, str) else reason
     sender = name(mapping(version.get("senderInfo"), "A reply's sender").get("senderName"))
     text = joined(text for text in texts if text.strip())
-    return PortableMessage(follows, role, text, activated, model=sender or model, finish_reason=reason)
+    return Message(place, 0, follows, role, text, model=sender or model, finish_reason=reason)
 
 
 def _text(content: Any, without: Counter[str]) -> str:
@@ -156,7 +159,7 @@ def _values(fields: Json) -> Json:
     return values
 
 
-def read_old(data: Json, config: Json, metadata: Json) -> PortableChat:
+def read_old(data: Json, config: Json, metadata: Json) -> WholeChat:
     """Return a chat of version 0.2, of its three files; those that are not there are empty.
 
     Raises:
@@ -165,7 +168,7 @@ def read_old(data: Json, config: Json, metadata: Json) -> PortableChat:
     model = _stem(mapping(metadata.get("lastUsedModel"), "Its model").get("filePath"))
     used = mapping(config.get("inference_params"), "Its settings")
     own = words(used.get("pre_prompt"), "Its system prompt")
-    messages: list[PortableMessage] = []
+    messages: list[Message] = []
     without: Counter[str] = Counter()
     for each in items(data.get("messages"), "Its list of messages"):
         entry = mapping(each, "A message")
@@ -175,9 +178,11 @@ def read_old(data: Json, config: Json, metadata: Json) -> PortableChat:
             continue
         if role not in _ROLES:
             raise DamagedChatError("A message has a role that rdchat does not know")
-        follows = len(messages) - 1 if messages else None
+        place = len(messages)
         wrote = model if role == "assistant" else None
-        messages.append(PortableMessage(follows, _ROLES[role], text, len(messages), model=wrote))
+        messages.append(
+            Message(place, 0, place - 1 if place else None, _ROLES[role], text, model=wrote, activated=place)
+        )
     identifier = metadata.get("identifier")
     digits = identifier if isinstance(identifier, str) and len(identifier) <= 16 else ""
     created = date(int(digits)) if digits.isdecimal() else None
@@ -185,9 +190,8 @@ def read_old(data: Json, config: Json, metadata: Json) -> PortableChat:
     if isinstance(values["max_tokens"], int) and values["max_tokens"] < 1:
         values["max_tokens"] = None  # -1 is without end
     title = name(metadata.get("name")) or name(data.get("title")) or ""
-    return PortableChat(
-        title, created, created, own if own.strip() else None, sampling(values), tuple(messages), without
-    )
+    about = Conversation(0, title, created, created, own if own.strip() else None, sampling(values))
+    return WholeChat(about, tuple(messages), without=without)
 
 
 def _stem(path: Any) -> str | None:

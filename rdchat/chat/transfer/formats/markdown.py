@@ -1,16 +1,16 @@
-"""A chat as Markdown, to read: the path that is shown, with settings and statistics where they are wanted."""
+"""Writes the shown path of a chat as Markdown, with settings and statistics if wanted."""
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from html import escape
 
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import ContextCut, MadeWith, MessageStatus
-from rdchat.chat.transfer.portable import PortableChat, PortableMessage, alternatives, shown_path
+from rdchat.chat.conversation import ContextCut, MadeWith, Message, MessageStatus
+from rdchat.chat.transfer.whole_chat import WholeChat, alternatives, shown_path
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role, SamplingParams
-from rdchat.thoughts import split_thoughts
 
 _ENDS = {
     FinishReason.LENGTH: "ended at the token limit",
@@ -22,7 +22,7 @@ _ENDS = {
 _FENCE = re.compile(r"^( {0,3})(`{3,}(?=[^`]*$)|~{3,})(.*)$")
 
 
-def as_markdown(chat: PortableChat, system_prompt: str, sampling: SamplingParams, *, details: bool) -> str:
+def as_markdown(chat: WholeChat, system_prompt: str, sampling: SamplingParams, *, details: bool) -> str:
     """Return a chat as Markdown.
 
     Args:
@@ -31,10 +31,10 @@ def as_markdown(chat: PortableChat, system_prompt: str, sampling: SamplingParams
         sampling: Likewise.
         details: Whether to add dates, settings and statistics.
     """
-    prompt = system_prompt if chat.system_prompt is None else chat.system_prompt
-    parts = [f"# {' '.join(chat.title.split()) or 'Chat'}"]
+    prompt = system_prompt if chat.about.system_prompt is None else chat.about.system_prompt
+    parts = [f"# {' '.join(chat.about.title.split()) or 'Chat'}"]
     if details:
-        parts.append("\n".join(_settings(chat, chat.sampling or sampling)))
+        parts.append("\n".join(_settings(chat, chat.about.sampling or sampling)))
         if prompt.strip():
             parts.append(f"## System prompt\n\n{prompt.strip()}")
     path = shown_path(chat.messages)
@@ -46,11 +46,11 @@ def as_markdown(chat: PortableChat, system_prompt: str, sampling: SamplingParams
     return "\n\n".join(parts) + "\n"
 
 
-def _settings(chat: PortableChat, sampling: SamplingParams) -> Iterator[str]:
-    if chat.created_at is not None:
-        yield f"- Begun: {_date(chat.created_at)}"
-    if chat.updated_at is not None:
-        yield f"- Last changed: {_date(chat.updated_at)}"
+def _settings(chat: WholeChat, sampling: SamplingParams) -> Iterator[str]:
+    if chat.about.created_at is not None:
+        yield f"- Begun: {_date(chat.about.created_at)}"
+    if chat.about.updated_at is not None:
+        yield f"- Last changed: {_date(chat.about.updated_at)}"
     models = dict.fromkeys(message.model for message in chat.messages if message.model)
     if models:
         yield f"- {'Models' if len(models) > 1 else 'Model'}: {', '.join(models)}"
@@ -67,14 +67,17 @@ def _sampling(sampling: SamplingParams) -> str:
     return ", ".join(parts)
 
 
-def _message(chat: PortableChat, message: PortableMessage, *, details: bool) -> Iterator[str]:
+def _message(chat: WholeChat, message: Message, *, details: bool) -> Iterator[str]:
     who = "You" if message.role is Role.USER else message.model or "Reply"
     yield f"## {who}{' (edited)' if message.edited else ''}"
-    for file, text in message.files:
-        yield from _file(file, text, details=details)
-    thoughts, text = _thoughts(message) if message.role is Role.ASSISTANT else ("", message.text)
-    if thoughts:
-        yield "\n".join(f"> {line}".rstrip() for line in ["**Thinking**", "", *thoughts.splitlines()])
+    for file in message.files:
+        yield from _file(file, chat.texts[file.digest], details=details)
+    text = message.text
+    if message.role is Role.ASSISTANT:
+        parts = replace(message, status=MessageStatus.COMPLETE).parts  # one that is still written as it is now
+        text = parts.answer
+        if parts.thought:
+            yield "\n".join(f"> {line}".rstrip() for line in ["**Thinking**", "", *parts.thought.splitlines()])
     if text.strip():
         yield _closed(text.strip("\n"))
     if message.status is MessageStatus.FAILED:
@@ -125,14 +128,7 @@ def _file(file: AttachedFile, text: str, *, details: bool) -> Iterator[str]:
     yield "</details>"
 
 
-def _thoughts(message: PortableMessage) -> tuple[str, str]:
-    """Return what the model thought, and what it says."""
-    ended = message.edited or message.finish_reason in {FinishReason.EOS, FinishReason.STOP_STRING}
-    parts = split_thoughts(message.text, begun=message.thinking.begun, ended=ended)
-    return parts.thought, parts.answer
-
-
-def _figures(chat: PortableChat, message: PortableMessage) -> Iterator[str]:
+def _figures(chat: WholeChat, message: Message) -> Iterator[str]:
     others = alternatives(chat.messages, message)
     if len(others) > 1:
         place = next(place for place, each in enumerate(others, start=1) if each is message)

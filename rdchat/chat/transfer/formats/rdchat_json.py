@@ -21,8 +21,9 @@ older rdchat would misread a file.
 import json
 import math
 import re
+from collections import Counter
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields, is_dataclass, replace
 from typing import IO, Any
 
 from rdchat import __version__
@@ -34,11 +35,11 @@ from rdchat.chat.attachments.attached_file import (
     attached,
     shown_name,
 )
-from rdchat.chat.conversation import NO_THINKING, MessageStatus
-from rdchat.chat.storage.rows import conversation_from, message_from, seed_column
+from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.chat.reply_trace import packed_trace, plain_trace
+from rdchat.chat.storage.rows import JSON_FIELDS, MESSAGE_FIELDS, conversation_from, message_from
 from rdchat.chat.transfer.formats.fields import Json, items, mapping, name, words
-from rdchat.chat.transfer.formats.trace_json import packed_trace, plain_trace
-from rdchat.chat.transfer.portable import DamagedChatError, PortableChat, PortableMessage
+from rdchat.chat.transfer.whole_chat import DamagedChatError, WholeChat
 from rdchat.inference.api.requests import Role, SamplingParams
 
 NAME = "rdchat"
@@ -48,6 +49,8 @@ _ROLES = {each.value for each in (Role.USER, Role.ASSISTANT)}
 _SEEDS = 1 << 64
 _HEAD = re.compile(rb'[^\S]*\{.*?"chats"\s*:\s*\[', re.DOTALL)
 _NESTED = 2  # folders in one another, at most
+_OPTIONAL = set(MESSAGE_FIELDS[MESSAGE_FIELDS.index("model") :]) - {"activated"}
+_LOST = {"statistics": "reply's statistics", "drafting": "reply's drafting", "trace": "trace"}
 
 
 def is_ours(data: Any) -> bool:
@@ -76,7 +79,7 @@ class ChatsFile:
         head = {"format": FORMAT, "version": VERSION, "rdchat": __version__, "exported_at": exported_at}
         file.write(_dumped(head | {"preferences": preferences})[:-1] + ', "chats": [')
 
-    def add(self, chat: PortableChat) -> None:
+    def add(self, chat: WholeChat) -> None:
         """Write a chat, a line of its own."""
         self._file.write(self._between + _dumped(_plain_chat(chat)))
         self._between = ",\n"
@@ -111,16 +114,15 @@ def chats(data: Json) -> list[Any]:
     return items(data.get("chats"), "Its list of chats")
 
 
-def read(data: Any) -> PortableChat:
+def read(data: Any) -> WholeChat:
     """Return one chat.
 
     Raises:
         DamagedChatError: If something of it is of the wrong kind.
     """
     chat = mapping(data, "The chat")
-    prompt, without = chat.get("system_prompt"), dict[str, int]()
-    sampling = chat.get("sampling")
-    options = conversation_from(
+    prompt, sampling, thinking = (chat.get(each) for each in ("system_prompt", "sampling", "thinking"))
+    about = conversation_from(
         (
             0,
             words(chat.get("title"), "Its title"),
@@ -128,144 +130,131 @@ def read(data: Any) -> PortableChat:
             _number(chat.get("updated_at")),
             None if prompt is None else words(prompt, "Its system prompt"),
             None if sampling is None else json.dumps(sampling),
-            *(None, None, None, None),
-            thinking if isinstance(thinking := chat.get("thinking"), str) else None,
+            None,
+            0.0 if chat.get("pinned") is True else None,
+            chat.get("archived") is True,
+            None,
+            thinking if isinstance(thinking, str) else None,
         )
     )
-    messages = tuple(
-        _message(mapping(each, "A message"), place, without)
-        for place, each in enumerate(items(chat.get("messages"), "Its list of messages"))
-    )
-    return PortableChat(
-        options.title,
-        options.created_at,
-        options.updated_at,
-        options.system_prompt,
-        options.sampling,
-        messages,
-        without,
-        pinned=chat.get("pinned") is True,
-        archived=chat.get("archived") is True,
-        folder=tuple(words(each, "Its folder") for each in items(chat.get("folder") or [], "Its folder"))[:_NESTED],
-        thinking_choice=options.thinking_choice,
+    read = _MessageReader()
+    folder = items(chat.get("folder") or [], "Its folder")
+    return WholeChat(
+        about,
+        tuple(read.message(mapping(each, "A message")) for each in items(chat.get("messages"), "Its list of messages")),
+        traces=read.traces,
+        texts=read.texts,
+        folder=tuple(words(each, "Its folder") for each in folder)[:_NESTED],
+        without=read.without,
     )
 
 
-def _plain_chat(chat: PortableChat) -> Json:
+class _MessageReader:
+    """Reads the messages of a chat, one after another.
+
+    Attributes:
+        traces, texts, without: As of `WholeChat`.
+    """
+
+    def __init__(self) -> None:
+        self._place = -1
+        self.traces: dict[int, bytes] = {}
+        self.texts: dict[str, str] = {}
+        self.without: Counter[str] = Counter()
+
+    def message(self, data: Json) -> Message:
+        """Return the next message."""
+        self._place += 1
+        parent, seed, activated = (data.get(each) for each in ("parent", "seed", "activated"))
+        if words(data.get("role"), "A message's role") not in _ROLES:
+            raise DamagedChatError("A message has a role that rdchat does not know")
+        if parent is not None and (type(parent) is not int or not 0 <= parent < self._place):
+            raise DamagedChatError("A message says wrongly what it follows")
+        columns = {each: data.get(each) for each in MESSAGE_FIELDS}
+        columns |= {each: json.dumps(data[each]) for each in JSON_FIELDS if data.get(each) is not None}
+        columns |= {
+            "id": self._place,
+            "conversation_id": 0,
+            "parent_id": parent,
+            "text": words(data.get("text"), "A message"),
+            "created_at": _number(data.get("created_at")),
+            "model": name(data.get("model")),
+            "seed": seed if type(seed) is int and 0 <= seed < _SEEDS else None,
+            "error": words(data.get("error"), "What a message failed of"),
+            "edited": data.get("edited") is True,
+            "activated": activated if type(activated) is int else self._place,
+        }
+        read = message_from([columns[each] for each in MESSAGE_FIELDS])
+        self._take_trace(data)
+        self._count_lost(data, read)
+        return replace(
+            read,
+            status=MessageStatus.INTERRUPTED if read.status is MessageStatus.STREAMING else read.status,
+            control_offsets=tuple(each for each in read.control_offsets if 0 <= each < len(read.text)),
+            files=tuple(self._file(each) for each in items(data.get("files") or [], "Its list of files")),
+        )
+
+    def _take_trace(self, data: Json) -> None:
+        if (trace := packed_trace(data.get("trace"))) is not None:
+            self.traces[self._place] = trace
+
+    def _count_lost(self, data: Json, read: Message) -> None:
+        kept = {"statistics": read.statistics, "drafting": read.drafting, "trace": self.traces.get(self._place)}
+        self.without.update(_LOST[each] for each, value in kept.items() if data.get(each) is not None and value is None)
+
+    def _file(self, data: Any) -> AttachedFile:
+        file = mapping(data, "A file")
+        text = words(file.get("text"), "A file's text")
+        if len(text) > MOST_CHARACTERS:
+            raise DamagedChatError("The text of a file is too long")
+        kind = FileKind(file["kind"]) if words(file.get("kind"), "A file's kind") in _KINDS else FileKind.TEXT
+        said = (words(file.get(each), "What is said of a file")[:1000] for each in ("name", "taken", "note"))
+        called, taken, note = said
+        read = attached(ReadFile(shown_name(called), kind, (), note), text, taken)
+        self.texts[read.digest] = text
+        return read
+
+
+def _plain_chat(chat: WholeChat) -> Json:
+    about = chat.about
     return {
-        "title": chat.title,
-        "created_at": chat.created_at,
-        "updated_at": chat.updated_at,
-        "system_prompt": chat.system_prompt,
-        "sampling": asdict(chat.sampling) if chat.sampling else None,
-        **({"thinking": chat.thinking_choice.value} if chat.thinking_choice else {}),
-        **({"pinned": True} if chat.pinned else {}),
-        **({"archived": True} if chat.archived else {}),
+        "title": about.title,
+        "created_at": about.created_at,
+        "updated_at": about.updated_at,
+        "system_prompt": about.system_prompt,
+        "sampling": asdict(about.sampling) if about.sampling else None,
+        **({"thinking": about.thinking_choice.value} if about.thinking_choice else {}),
+        **({"pinned": True} if about.pinned_at is not None else {}),
+        **({"archived": True} if about.archived else {}),
         **({"folder": list(chat.folder)} if chat.folder else {}),
-        "messages": [_plain_message(message) for message in chat.messages],
+        "messages": [_plain_message(message, chat) for message in chat.messages],
     }
 
 
-def _plain_message(message: PortableMessage) -> Json:
-    """Return a message's fields; those that say nothing are left out."""
+def _plain_message(message: Message, chat: WholeChat) -> Json:
+    """Return a message's fields; from its model on, those with their default are left out."""
     plain: Json = {
-        "parent": message.parent,
+        "parent": message.parent_id,
         "role": message.role,
         "text": message.text,
         "activated": message.activated,
         "status": message.status,
         "created_at": message.created_at,
     }
-    more = {
-        "model": message.model,
-        "seed": message.seed,
-        "finish_reason": message.finish_reason,
-        "error": message.error or None,
-        "statistics": asdict(message.statistics) if message.statistics else None,
-        "drafting": asdict(message.drafting) if message.drafting else None,
-        "control_offsets": message.control_offsets or None,
-        "thinking": asdict(message.thinking) if message.thinking != NO_THINKING else None,
-        "context_cut": asdict(message.context_cut) if message.context_cut else None,
-        "edited": True if message.edited else None,
-        "made_with": asdict(message.made_with) if message.made_with else None,
-        "trace": plain_trace(message.trace) if message.trace else None,
-        "files": [_plain_file(file, text) for file, text in message.files] or None,
-    }
-    return plain | {field: value for field, value in more.items() if value is not None}
+    for each in fields(Message):
+        value = getattr(message, each.name)
+        if each.name in _OPTIONAL and value != each.default:
+            plain[each.name] = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    if (trace := chat.traces.get(message.id)) and (streams := plain_trace(trace)) is not None:
+        plain["trace"] = streams
+    if message.files:
+        plain["files"] = [_plain_file(file, chat.texts[file.digest]) for file in message.files]
+    return plain
 
 
 def _plain_file(file: AttachedFile, text: str) -> Json:
     plain = {"name": file.name, "kind": file.kind.value, "taken": file.taken, "note": file.note}
     return {field: value for field, value in plain.items() if value} | {"text": text}
-
-
-def _file(data: Any) -> tuple[AttachedFile, str]:
-    file = mapping(data, "A file")
-    text = words(file.get("text"), "A file's text")
-    if len(text) > MOST_CHARACTERS:
-        raise DamagedChatError("The text of a file is too long")
-    kind = FileKind(file["kind"]) if words(file.get("kind"), "A file's kind") in _KINDS else FileKind.TEXT
-    name_, taken, note = (words(file.get(each), "What is said of a file")[:1000] for each in ("name", "taken", "note"))
-    return attached(ReadFile(shown_name(name_), kind, (), note), text, taken), text
-
-
-def _message(data: Json, place: int, without: dict[str, int]) -> PortableMessage:
-    parent, text, seed, activated = (data.get(each) for each in ("parent", "text", "seed", "activated"))
-    if words(data.get("role"), "A message's role") not in _ROLES:
-        raise DamagedChatError("A message has a role that rdchat does not know")
-    if parent is not None and (type(parent) is not int or not 0 <= parent < place):
-        raise DamagedChatError("A message says wrongly what it follows")
-    row = message_from(
-        (
-            0,
-            0,
-            parent,
-            data["role"],
-            words(text, "A message"),
-            data.get("status") if isinstance(data.get("status"), str) else "",
-            _number(data.get("created_at")),
-            name(data.get("model")),
-            seed_column(seed if type(seed) is int and 0 <= seed < _SEEDS else None),
-            data.get("finish_reason") if isinstance(data.get("finish_reason"), str) else None,
-            words(data.get("error"), "What a message failed of"),
-            *(json.dumps(data[each]) if data.get(each) is not None else None for each in ("statistics", "drafting")),
-            json.dumps(data.get("control_offsets")),
-            json.dumps(data["thinking"]) if data.get("thinking") is not None else None,
-            None if data.get("context_cut") is None else json.dumps(data["context_cut"]),
-            data.get("edited") is True,
-            None if data.get("made_with") is None else json.dumps(data["made_with"]),
-            0,
-            1,
-        )
-    )
-    trace = packed_trace(data.get("trace"))
-    for field, value in (("statistics", row.statistics), ("drafting", row.drafting), ("trace", trace)):
-        if data.get(field) is not None and value is None:
-            without[_FIELDS[field]] = without.get(_FIELDS[field], 0) + 1
-    return PortableMessage(
-        parent=parent,
-        role=row.role,
-        text=row.text,
-        activated=activated if type(activated) is int else place,
-        status=MessageStatus.INTERRUPTED if row.status is MessageStatus.STREAMING else row.status,
-        created_at=row.created_at,
-        model=row.model,
-        seed=row.seed,
-        finish_reason=row.finish_reason,
-        error=row.error,
-        statistics=row.statistics,
-        drafting=row.drafting,
-        control_offsets=tuple(each for each in row.control_offsets if 0 <= each < len(row.text)),
-        thinking=row.thinking,
-        context_cut=row.context_cut,
-        edited=row.edited,
-        made_with=row.made_with,
-        trace=trace,
-        files=tuple(_file(each) for each in items(data.get("files") or [], "Its list of files")),
-    )
-
-
-_FIELDS = {"statistics": "reply's statistics", "drafting": "reply's drafting", "trace": "trace"}
 
 
 def _number(value: Any) -> float | None:

@@ -22,8 +22,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtSvg import QSvgRenderer
 
-from rdchat.chat.formulas.formula import INK, UNITS, Formula
-from rdchat.chat.formulas.formula_drawer import FormulaDrawer
+from rdchat.chat.formulas.formula_drawer import INK, UNITS, Formula, FormulaDrawer
 from rdchat.ui.transcript.markdown.blocks import Run
 from rdchat.work.job import Job, StopWork
 from rdchat.work.serial_thread import SerialThread

@@ -18,17 +18,19 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rdchat import __version__
 from rdchat.chat.plain_data import from_plain
+from rdchat.chat.storage.connections import reading
 from rdchat.chat.transfer.formats.fields import date
-from rdchat.chat.transfer.reports import Progress
+from rdchat.chat.transfer.reports import TaskProgress
 from rdchat.errors import StorageError, StorageFullError
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.file_errors import file_error
+from rdchat.work.job import Job
 
 FORMAT, VERSION = "rdchat backup", 1
 ABOUT, DATABASE, SETTINGS = "backup.json", "conversations.db", "settings.json"
@@ -45,7 +47,7 @@ COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class BackupFacts:
-    """What a backup says of itself.
+    """Facts about a backup.
 
     Attributes:
         path: Where it is.
@@ -63,60 +65,54 @@ class BackupFacts:
     bytes: int = 0
 
 
-def back_up(
-    connection: sqlite3.Connection,
-    settings: Path,
-    path: Path,
-    tell: Callable[[Progress], object],
-    check: Callable[[], object],
-) -> BackupFacts:
+def back_up(job: Job[Any], database: str, settings: str, path: str) -> dict[str, Any]:
     """Write the whole store into one file, which takes the place of `path` when it is whole.
 
     Args:
-        connection: To the database; nothing is written to it.
+        job: Takes the progress; where it is cancelled, nothing is left.
+        database: The store's file, which the app may use meanwhile.
         settings: The settings' file; it need not be there.
         path: The backup.
-        tell: Called with where it stands.
-        check: Called often; an exception of it stops the backup and leaves nothing behind.
+
+    Returns:
+        The `BackupFacts` as JSON.
 
     Raises:
         StorageFullError: If the disk is full.
         StorageError: If the database cannot be read, or the file not written.
     """
-    kept = _settings_bytes(settings)
-    with atomic_file(path) as temporary, tempfile.TemporaryDirectory(prefix="part-", dir=path.parent) as folder:
+    target, progress, kept = Path(path), TaskProgress(job), _settings_bytes(Path(settings))
+    with (
+        reading(Path(database)) as connection,
+        atomic_file(target) as temporary,
+        tempfile.TemporaryDirectory(prefix="part-", dir=target.parent) as folder,
+    ):
         copy = Path(folder) / DATABASE
         try:
-            copy_database(
-                connection, copy, lambda share: tell(Progress("Copying the chats", share * _COPY_SHARE)), check
-            )
+            copy_database(connection, copy, lambda share: progress.tell("Copying the chats", share * _COPY_SHARE))
         except sqlite3.Error as error:
             raise StorageError(f"The chats cannot be copied: {error}.", "Check the disk, then try again.") from error
         with closing(sqlite3.connect(copy)) as counted:
             chats, messages = counted.execute(COUNTS).fetchone()
-        facts = BackupFacts(str(path), time.time(), chats, messages, settings=kept is not None)
+        facts = BackupFacts(path, time.time(), chats, messages, settings=kept is not None)
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
             about = {"format": FORMAT, "version": VERSION, "rdchat": __version__} | asdict(facts)
             del about["path"], about["bytes"]
             archive.writestr(ABOUT, json.dumps(about, indent=2) + "\n")
             if kept is not None:
                 archive.writestr(SETTINGS, kept)
-            with copy.open("rb") as source, archive.open(DATABASE, "w", force_zip64=True) as target:
+            with copy.open("rb") as source, archive.open(DATABASE, "w", force_zip64=True) as packed:
                 size = copy.stat().st_size
                 while chunk := source.read(_CHUNK):
-                    check()
-                    target.write(chunk)
-                    tell(Progress("Writing the backup", _COPY_SHARE + (1 - _COPY_SHARE) * source.tell() / size))
-    return BackupFacts(facts.path, facts.made_at, chats, messages, facts.settings, path.stat().st_size)
+                    packed.write(chunk)
+                    progress.tell("Writing the backup", _COPY_SHARE + (1 - _COPY_SHARE) * source.tell() / size)
+    return asdict(replace(facts, bytes=target.stat().st_size))
 
 
-def copy_database(
-    connection: sqlite3.Connection, path: Path, tell: Callable[[float], object], check: Callable[[], object]
-) -> None:
-    """Copy a database as it is at one moment, by SQLite's backup; `tell` gets the share that is copied."""
+def copy_database(connection: sqlite3.Connection, path: Path, tell: Callable[[float], object]) -> None:
+    """Copy a database as it is at one moment; `tell` gets the share that is copied, and ends it where it raises."""
 
     def step(_status: int, remaining: int, total: int) -> None:
-        check()
         tell(1 - remaining / max(total, 1))
 
     with closing(sqlite3.connect(path, autocommit=True)) as target:
@@ -129,9 +125,7 @@ def copy_database(
         target.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
 
 
-def unpack(
-    path: Path, folder: Path, tell: Callable[[Progress], object], check: Callable[[], object]
-) -> BackupFacts | None:
+def unpack(path: Path, folder: Path, progress: TaskProgress) -> BackupFacts | None:
     """Unpack a backup into a folder, checking what can be checked of an archive; None where `path` is no archive.
 
     Raises:
@@ -142,7 +136,7 @@ def unpack(
             return None
         with zipfile.ZipFile(path) as archive:
             about = _about(archive, path)
-            _extract(archive, folder, tell, check)
+            _extract(archive, folder, progress)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise damaged(path) from error
     except OSError as error:
@@ -150,7 +144,7 @@ def unpack(
             raise damaged(path) from error
         raise file_error(error, f"{path} cannot be unpacked", "Check the disk, then try again.") from error
     facts = from_plain(BackupFacts(), about)[0]
-    return BackupFacts(str(path), date(facts.made_at), facts.chats, facts.messages, facts.settings, path.stat().st_size)
+    return replace(facts, path=str(path), made_at=date(facts.made_at), bytes=path.stat().st_size)
 
 
 def damaged(path: Path) -> StorageError:
@@ -170,9 +164,7 @@ def _about(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     return about
 
 
-def _extract(
-    archive: zipfile.ZipFile, folder: Path, tell: Callable[[Progress], object], check: Callable[[], object]
-) -> None:
+def _extract(archive: zipfile.ZipFile, folder: Path, progress: TaskProgress) -> None:
     """Write out database and settings; reading to the end compares their checksums."""
     wanted = [name for name in (SETTINGS, DATABASE) if name in archive.namelist()]
     for name in wanted:
@@ -184,12 +176,11 @@ def _extract(
         with archive.open(member) as source, (folder / name).open("xb") as target:
             os.fchmod(target.fileno(), 0o600)
             while chunk := source.read(_CHUNK):
-                check()
                 written += len(chunk)
                 if written > most:
                     raise zipfile.BadZipFile("more than it says")
                 target.write(chunk)
-                tell(Progress("Reading the backup", 0.5 * written / max(member.file_size, 1)))
+                progress.tell("Reading the backup", 0.5 * written / max(member.file_size, 1))
 
 
 def _settings_bytes(path: Path) -> bytes | None:

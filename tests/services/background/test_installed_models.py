@@ -4,7 +4,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.model_card import ModelCard
-from rdchat.services.app.installed_models import InstalledModels
+from rdchat.services.background.folder_search import InstalledModels
 
 MODEL = ModelCard("small", "/models/small", "LM Studio")
 

@@ -10,20 +10,22 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from rdchat.chat.backup.backup_file import COUNTS, DATABASE, SETTINGS, BackupFacts, copy_database, damaged, unpack
-from rdchat.chat.storage.database import COMPANIONS
+from rdchat.chat.storage.connections import COMPANIONS
 from rdchat.chat.storage.file_check import address_to_read, is_special, refuse_surprises, why_unusable
 from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.storage.set_aside import set_aside
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.reports import Progress
+from rdchat.chat.transfer.backup_file import COUNTS, DATABASE, SETTINGS, BackupFacts, copy_database, damaged, unpack
+from rdchat.chat.transfer.reports import TaskProgress
 from rdchat.errors import StorageError
 from rdchat.files.file_errors import file_error
 from rdchat.files.file_lock import FileLock
 from rdchat.host import flush_to_disk
+from rdchat.work.job import Job
 
 PREPARED, _DECIDED = "part-restore", "restore"
 _LABEL = "before-restore"
@@ -36,7 +38,7 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore has put aside.
+    """Files that a restore moved aside.
 
     Attributes:
         database: The database that was there before; empty where there was none.
@@ -47,26 +49,28 @@ class Restored:
     settings: str = ""
 
 
-def prepare(
-    source: Path,
-    data: Path,
-    tell: Callable[[Progress], object],
-    check: Callable[[], object],
-    settings: Path | None = None,
-) -> BackupFacts:
+def prepare(job: Job[Any], source: str, data: str, settings: str | None = None) -> dict[str, Any]:
     """Unpack, check and convert a backup, beside the store; nothing of the store is touched.
 
     Args:
+        job: Takes the progress; where it is cancelled, nothing is left.
         source: A backup, or a database of rdchat such as one that a restore has kept.
         data: The folder of the store.
-        tell: Called with where it stands.
-        check: Called often; an exception of it stops, and nothing is left.
         settings: Settings that go with a database; a backup has its own.
+
+    Returns:
+        The `BackupFacts` as JSON.
 
     Raises:
         StorageFullError: If the disk is full.
         StorageError: If it is damaged, none of ours, or of a newer version.
     """
+    beside = None if settings is None else Path(settings)
+    return asdict(prepare_in(Path(source), Path(data), TaskProgress(job), beside))
+
+
+def prepare_in(source: Path, data: Path, progress: TaskProgress, settings: Path | None = None) -> BackupFacts:
+    """Prepare a restore as `prepare`."""
     folder = data / PREPARED
     if is_special(source):
         raise StorageError(f"{source.name} is not a backup of rdchat.", "Choose a file that “Back up” has made.")
@@ -75,14 +79,14 @@ def prepare(
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
-        facts = unpack(source, folder, tell, check) or _from_database(source, folder, settings, check)
-        tell(Progress("Checking the backup", 0.6))
+        facts = unpack(source, folder, progress) or _from_database(source, folder, settings, progress)
+        progress.tell("Checking the backup", 0.6)
         facts = _checked(folder, source, facts)
         for name in (DATABASE, SETTINGS):
             if (folder / name).exists():
                 flush_to_disk(folder / name)
         flush_to_disk(folder)
-        tell(Progress("Checking the backup", 1.0))
+        progress.check()
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise file_error(error, f"{source.name} cannot be unpacked into {data}", "Check the disk.") from error
@@ -92,14 +96,14 @@ def prepare(
     return facts
 
 
-def _from_database(source: Path, folder: Path, settings: Path | None, check: Callable[[], object]) -> BackupFacts:
+def _from_database(source: Path, folder: Path, settings: Path | None, progress: TaskProgress) -> BackupFacts:
     try:
         with closing(sqlite3.connect(address_to_read(source), uri=True, autocommit=True)) as connection:
             refuse_surprises(connection)
             reason = why_unusable(connection, source, MIGRATIONS)
             if reason is not None:
                 raise _unusable(reason, source)
-            copy_database(connection, folder / DATABASE, lambda _share: None, check)
+            copy_database(connection, folder / DATABASE, lambda _share: progress.check())
     except sqlite3.Error as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_CANTOPEN:  # it has a log, in a folder that may not be written
             raise StorageError(
@@ -135,7 +139,7 @@ def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
         raise damaged(source)
     with closing(sqlite3.connect(path)) as connection:
         chats, messages = connection.execute(COUNTS).fetchone()
-    return BackupFacts(facts.path, facts.made_at, chats, messages, (folder / SETTINGS).exists(), facts.bytes)
+    return replace(facts, chats=chats, messages=messages, settings=(folder / SETTINGS).exists())
 
 
 def _is_json_object(path: Path) -> bool:

@@ -9,18 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.backup.backup_file import BackupFacts
-from rdchat.chat.backup.restore import Restored, carry_out, decide, finish, prepare, withdraw
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.tasks import backup_task, run_task
+from rdchat.chat.transfer.backup_file import BackupFacts
+from rdchat.chat.transfer.restore import Restored, carry_out, decide, finish, withdraw
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.inference.api.requests import Role
 from tests.chat.conftest import StartProcess
+from tests.chat.transfer import tasks
+from tests.chat.transfer.tasks import prepare
 
 CARRY_OUT = """
 import os, signal, sys
 from pathlib import Path
-from rdchat.chat.backup import restore
+from rdchat.chat.transfer import restore
 from rdchat.chat.storage import set_aside
 
 data, left = Path(sys.argv[1]), int(sys.argv[2])
@@ -42,10 +43,6 @@ restore.carry_out(data, data / "conversations.db", data / "settings.json")
 """
 
 
-def nothing(*_arguments: object) -> None:
-    """Do nothing."""
-
-
 def fill(path: Path, title: str) -> None:
     """Make a store with one chat, and settings of that name."""
     with closing(ConversationStore.open(path / "conversations.db")) as store:
@@ -61,8 +58,7 @@ def titles(path: Path) -> list[str]:
 
 
 def back_up(folder: Path, path: Path) -> BackupFacts:
-    task = backup_task(folder / "conversations.db", folder / "settings.json", path)
-    return BackupFacts(**run_task(task, nothing, nothing))
+    return tasks.back_up(folder / "conversations.db", folder / "settings.json", path)
 
 
 @pytest.fixture
@@ -83,7 +79,7 @@ def backup(tmp_path: Path) -> Path:
 
 
 def restore(backup: Path, data: Path) -> Restored:
-    prepare(backup, data, nothing, nothing)
+    prepare(backup, data)
     decide(data)
     kept = carry_out(data, data / "conversations.db", data / "settings.json")
     assert kept is not None
@@ -111,12 +107,12 @@ def test_what_is_in_the_bin_is_counted_neither_in_a_backup_nor_before_a_restore(
         store.delete_conversation(binned.id)
         store.message_bin.delete(store.add_message(cut.id, None, Role.USER, "Hi").id)
     made = back_up(data, tmp_path / "backup.zip")
-    asked = prepare(tmp_path / "backup.zip", data, nothing, nothing)
+    asked = prepare(tmp_path / "backup.zip", data)
     assert (made.chats, made.messages) == (asked.chats, asked.messages) == (2, 1)
 
 
 def test_a_restore_puts_chats_and_settings_back_and_keeps_those_that_were_there(data: Path, backup: Path):
-    facts = prepare(backup, data, nothing, nothing)
+    facts = prepare(backup, data)
     assert (facts.chats, facts.messages, facts.settings) == (1, 1, True)
     assert facts.made_at is not None
     assert titles(data / "conversations.db") == ["Now"], "nothing is touched before it is decided"
@@ -129,7 +125,7 @@ def test_a_restore_puts_chats_and_settings_back_and_keeps_those_that_were_there(
 
 def test_a_restore_is_undone_with_what_it_kept_and_that_too(data: Path, backup: Path):
     kept = restore(backup, data)
-    prepare(Path(kept.database), data, nothing, nothing, Path(kept.settings))
+    prepare(Path(kept.database), data, Path(kept.settings))
     decide(data)
     again = carry_out(data, data / "conversations.db", data / "settings.json")
     assert again is not None
@@ -145,7 +141,7 @@ def test_a_restore_that_is_killed_leaves_the_old_or_the_new_chats_and_is_finishe
 ):
     with closing(ConversationStore.open(data / "conversations.db")) as store:
         store.create_conversation("In the log")
-        prepare(backup, data, nothing, nothing)
+        prepare(backup, data)
     process = start_process(CARRY_OUT, data, steps)
     process.wait()
     finish(data, data / "conversations.db", data / "settings.json")
@@ -213,7 +209,7 @@ def test_a_backup_is_checked_before_anything_is_touched(
         spoil_database(archive, backup, change)
     before = sorted(path.name for path in data.iterdir())
     with pytest.raises(StorageError, match=words):
-        prepare(tmp_path / "bad.zip", data, nothing, nothing)
+        prepare(tmp_path / "bad.zip", data)
     assert sorted(path.name for path in data.iterdir()) == before
     assert titles(data / "conversations.db") == ["Now"]
 
@@ -230,7 +226,7 @@ def test_a_backup_is_checked_before_anything_is_touched(
 def test_a_damaged_archive_is_refused(data: Path, backup: Path, spoil: Callable[[bytes], bytes], words: str):
     backup.write_bytes(spoil(backup.read_bytes()))
     with pytest.raises(StorageError, match=words):
-        prepare(backup, data, nothing, nothing)
+        prepare(backup, data)
     assert titles(data / "conversations.db") == ["Now"]
     assert not (data / "part-restore").exists()
 
@@ -240,7 +236,7 @@ def test_a_date_that_no_calendar_has_is_unknown(data: Path, backup: Path, tmp_pa
         about = json.loads(source.read("backup.json")) | {"made_at": 1e300, "chats": "many", "path": 7}
         archive.writestr("backup.json", json.dumps(about))
         archive.writestr("conversations.db", source.read("conversations.db"))
-    facts = prepare(tmp_path / "odd.zip", data, nothing, nothing)
+    facts = prepare(tmp_path / "odd.zip", data)
     assert (facts.made_at, facts.chats, facts.settings) == (None, 1, False)
 
 
@@ -248,7 +244,7 @@ def test_an_archive_of_something_else_is_refused(data: Path, tmp_path: Path):
     with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
         archive.writestr("a.jpg", b"")
     with pytest.raises(StorageError, match="is not a backup"):
-        prepare(tmp_path / "photos.zip", data, nothing, nothing)
+        prepare(tmp_path / "photos.zip", data)
 
 
 def test_a_backup_of_an_earlier_version_is_brought_to_this_one(data: Path, tmp_path: Path):
@@ -264,7 +260,7 @@ def test_a_backup_of_an_earlier_version_is_brought_to_this_one(data: Path, tmp_p
 def test_a_restore_that_cannot_move_the_chats_gives_up_and_leaves_them(
     data: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    prepare(backup, data, nothing, nothing)
+    prepare(backup, data)
     decide(data)
     rename = Path.rename
 
@@ -283,7 +279,7 @@ def test_a_restore_that_cannot_move_the_chats_gives_up_and_leaves_them(
 
 
 def test_a_decided_restore_waits_for_the_process_that_has_the_store(data: Path, backup: Path):
-    prepare(backup, data, nothing, nothing)
+    prepare(backup, data)
     decide(data)
     with closing(ConversationStore.open(data / "conversations.db")), pytest.raises(StorageLockedError):
         finish(data, data / "conversations.db", data / "settings.json")

@@ -1,1 +1,0 @@
-"""The whole store in one file, and back."""

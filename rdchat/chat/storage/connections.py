@@ -1,0 +1,222 @@
+"""SQLite connections to a store's file: the writer's, and those that only read."""
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from rdchat.chat.conversation import Notice
+from rdchat.chat.storage.file_check import (
+    LONGEST_VALUE,
+    has_schema,
+    is_special,
+    primary_code,
+    refuse_surprises,
+    trust,
+    why_unusable,
+)
+from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, migrate, schema_version
+from rdchat.chat.storage.set_aside import set_aside
+from rdchat.errors import StorageError, StorageFullError, StorageLockedError
+from rdchat.files.file_errors import file_error
+
+type Rows = Callable[..., list[tuple[Any, ...]]]
+"""Runs a statement with its parameters and returns all rows."""
+
+COMPANIONS = ("-wal", "-shm", "-journal")
+"""Endings of files that belong to a database."""
+_SQLITES_OWN = 2**31 - 1  # SQLite takes less where it was built for that
+_BUSY_S = 0.25  # another program, such as a backup, may lock the file for a moment
+_APP_BUSY_S = 5.0  # the same, for a command in a terminal
+_ROOM_BYTES = 1 << 20  # a disk with less is full: SQLite's error about its shared memory file does not say so
+_CHECK_FOLDER = "Check the permissions of its folder."
+_OPEN_ONCE = "Open the app once, then try again."
+_DAMAGED = "{path} is damaged.", "Quit rdchat and start it again: it keeps the damaged file and begins a new one."
+_CLOSED = "rdchat cannot open {path} for writing.", "Check the permissions of the file and of its folder."
+_WORDS = {
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_READONLY: _CLOSED,
+    sqlite3.SQLITE_CANTOPEN: _CLOSED,
+    sqlite3.SQLITE_PERM: _CLOSED,
+    # the only constraint that data can break: a message of a chat that is gone
+    sqlite3.SQLITE_CONSTRAINT: ("This chat no longer exists.", "Choose another one, or start a new chat."),
+    sqlite3.SQLITE_TOOBIG: (
+        f"{{path}} has a text longer than the {LONGEST_VALUE >> 20} MB that rdchat reads.",
+        "Open another chat.",
+    ),
+}  # message and hint by SQLite's codes
+
+
+def open_to_write(path: Path, migrations: Sequence[str]) -> tuple[sqlite3.Connection, Notice | None]:
+    """Open a store for the thread that writes, and bring it to the newest version.
+
+    A file that cannot be used is moved aside with what belongs to it; then a new one is begun, and the notice says so.
+    """
+    notice = _move_aside(path, "foreign") if is_special(path) else None
+    connection = connect(path)
+    try:
+        if (reason := why_unusable(connection, path, migrations)) is not None:
+            connection.close()
+            notice = _move_aside(path, reason)
+            connection = connect(path)
+        make_writable(connection)
+        longest = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITES_OWN)
+        migrate(connection, migrations)  # also where a text is too long for all that reads it
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
+    except BaseException:
+        connection.close()
+        raise
+    return connection, notice
+
+
+def _move_aside(path: Path, reason: str) -> Notice:
+    titles = {
+        "damaged": "Your chats could not be read",
+        "newer": "Your chats are from a newer version of rdchat",
+        "foreign": "A file of another program was in the place of your chats",
+    }
+    causes = {
+        "damaged": "The file they are stored in is damaged.",
+        "newer": "This version cannot read them; the newer one offers to bring them back.",
+        "foreign": "rdchat did not write it and does not change it.",
+    }
+    kept = set_aside(path, reason, COMPANIONS)
+    return Notice(titles[reason], f"{causes[reason]} It is kept as {kept}, and rdchat started with an empty list.")
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open a file without writing: until `make_writable`, closing leaves the file and its log as they are."""
+    connection = sqlite3.connect(path, timeout=_BUSY_S, autocommit=True)
+    connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
+    _decode_leniently(connection)
+    refuse_surprises(connection)
+    return connection
+
+
+def make_writable(connection: sqlite3.Connection) -> None:
+    """Prepare the connection of a file that was checked for the one thread that writes."""
+    trust(connection)
+    connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    # A crash of the app loses nothing that was committed. A power loss may lose what was committed since the last
+    # checkpoint (a few MB of writing), but never damages the file. Syncing at every commit would cost a disk flush
+    # each half second while a reply is written.
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA checkpoint_fullfsync = ON")  # on macOS a plain fsync does not reach the disk
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def open_reader(path: Path) -> sqlite3.Connection:
+    """Open a store that is open in this process, and so was checked, for reading; takes under a millisecond."""
+    connection = sqlite3.connect(_read_only(path), uri=True, timeout=_BUSY_S, autocommit=True, check_same_thread=False)
+    _decode_leniently(connection)
+    refuse_surprises(connection)
+    trust(connection)
+    return connection
+
+
+@contextmanager
+def reading(path: Path, *, older: bool = False) -> Iterator[sqlite3.Connection]:
+    """Give a connection that only reads a store, whether the app is open or not; the schema is checked first.
+
+    Args:
+        path: The store's file.
+        older: Whether a store of an older version is read too.
+
+    Raises:
+        StorageError: If there are no chats of such a version, or they cannot be read.
+    """
+    if not path.exists():
+        raise StorageError(f"There are no chats in {path.parent} yet.", "Open the app to begin one.")
+    if is_special(path):
+        raise _no_chats(path)
+    try:
+        with (
+            _readable_address(path) as address,
+            closing(sqlite3.connect(address, uri=True, timeout=_APP_BUSY_S, autocommit=True)) as connection,
+        ):
+            _decode_leniently(connection)
+            refuse_surprises(connection)
+            _check_schema(connection, path, older=older)
+            yield connection
+    except sqlite3.Error as error:
+        raise StorageError(f"The chats in {path} cannot be read: {error}.", "Close the app and try again.") from error
+
+
+def rows_of(connection: sqlite3.Connection) -> Rows:
+    """Return what runs statements on a connection."""
+    return lambda sql, *parameters: connection.execute(sql, parameters).fetchall()
+
+
+@contextmanager
+def errors_in_words(path: Path) -> Iterator[None]:
+    """Turn SQLite's and the system's errors about a store's file into StorageErrors."""
+    try:
+        yield
+    except sqlite3.ProgrammingError:  # our own mistake, not a condition of the machine
+        raise
+    except sqlite3.Error as error:
+        raise _storage_error(error, path) from error
+    except OSError as error:
+        raise file_error(error, f"{path} is gone and cannot be written again", _CHECK_FOLDER) from error
+
+
+def _storage_error(error: sqlite3.Error, path: Path) -> StorageError:
+    code = primary_code(error)
+    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _has_no_room(path.parent)):
+        return StorageFullError(
+            f"{path} cannot grow: the disk is full.", "Free some space. What was saved before is safe."
+        )
+    if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+        return StorageLockedError(f"Another program is using {path}.", "Close that program, then try again.")
+    other = "{path} could not be read or written: {error}.", "Check the disk, then try again."
+    message, hint = _WORDS.get(code, other)
+    return StorageError(message.format(path=path, error=error), hint)
+
+
+def _has_no_room(folder: Path) -> bool:
+    return folder.exists() and shutil.disk_usage(folder).free < _ROOM_BYTES
+
+
+def _decode_leniently(connection: sqlite3.Connection) -> None:
+    # a flipped bit in a text must not make a whole chat unreadable
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+
+
+def _read_only(path: Path) -> str:
+    return f"{path.absolute().as_uri()}?mode=ro"
+
+
+@contextmanager
+def _readable_address(path: Path) -> Iterator[str]:
+    """Give the address by which SQLite reads a store, also in a folder where it cannot make files."""
+    log, index = (path.with_name(path.name + ending) for ending in ("-wal", "-shm"))
+    if os.access(path.parent, os.W_OK) or index.exists():
+        yield _read_only(path)
+    elif not log.exists() or not log.stat().st_size:
+        yield f"{_read_only(path)}&immutable=1"
+    else:  # the newest chats are in the log, which SQLite does not read without its index
+        with tempfile.TemporaryDirectory(prefix="rdchat-") as folder:
+            for each in (path, log):
+                shutil.copyfile(each, Path(folder) / each.name)
+            yield _read_only(Path(folder) / path.name)
+
+
+def _check_schema(connection: sqlite3.Connection, path: Path, *, older: bool) -> None:
+    """Refuse tables that rdchat has not made: reading them could run anything."""
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise _no_chats(path)
+    version, newest = schema_version(connection), len(MIGRATIONS)
+    known = 0 < version <= newest if older else version == newest
+    if not known or not has_schema(connection, MIGRATIONS[:version]):
+        which = "a newer" if older else "another"
+        raise StorageError(f"The stored chats in {path} are damaged, or of {which} version.", _OPEN_ONCE)
+
+
+def _no_chats(path: Path) -> StorageError:
+    return StorageError(f"{path} holds no chats of rdchat.", _OPEN_ONCE)

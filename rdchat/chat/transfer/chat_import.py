@@ -1,0 +1,232 @@
+"""The two ends of an import: the frames that the reading process sends of a chat, and the writer that stores them."""
+
+import base64
+import hashlib
+import sqlite3
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
+from rdchat.chat.organiser import erasing_messages
+from rdchat.chat.plain_data import from_plain
+from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.message_tree import KEPT
+from rdchat.chat.storage.messages import add_files, insert_message
+from rdchat.chat.storage.rows import MESSAGE_FIELDS, json_column, message_row, text_column
+from rdchat.chat.titles import NEW_CHAT, NEW_FOLDER, tidy_title, title_from_prompt
+from rdchat.chat.transfer.reports import FileReport, ImportReport
+from rdchat.chat.transfer.whole_chat import WholeChat
+from rdchat.errors import RdchatError
+from rdchat.inference.api.requests import Role
+from rdchat.work.job import CancelledError
+
+type Frame = dict[str, Any]
+
+_FRAME_CHARACTERS, _FRAME_MESSAGES = 500_000, 200  # parsing longer frames would hold the window's interpreter
+_PARENT = MESSAGE_FIELDS.index("parent_id")
+_CONVERSATION = MESSAGE_FIELDS.index("conversation_id")
+_CHAT = """
+    INSERT INTO conversations (title, created_at, updated_at, unlisted, system_prompt, sampling, thinking, pinned_at,
+        archived_at)
+    VALUES (?, ?, ?, 2, ?, ?, ?, ?, ?)
+"""
+_TRACE = "INSERT INTO message_traces (message_id, trace) VALUES (?, ?)"
+# The search index merges its parts now and then, in the midst of a transaction: 85 ms each on a slow core. Merged a
+# few pages at a time, as steps of their own, none takes more than 20 ms.
+_MERGE, _MOST_MERGES = "INSERT INTO messages_index (messages_index, rank) VALUES ('merge', 32)", 12
+_DIGESTS = """coalesce((SELECT group_concat(digest, ' ') FROM
+    (SELECT digest FROM message_files WHERE message_id = messages.id ORDER BY place)), '')"""
+
+
+def chat_frames(chat: WholeChat, fallback_date: float) -> Iterator[Frame]:
+    """Yield what the process sends of a chat: first about it, then its messages, a few at a time.
+
+    Args:
+        chat: The chat.
+        fallback_date: When it was made, where it does not say.
+    """
+    about, dates = chat.about, [each.created_at for each in chat.messages if each.created_at]
+    created = about.created_at or min(dates, default=fallback_date)
+    updated = about.updated_at or max(dates, default=created)
+    prompt = None if about.system_prompt is None else text_column(about.system_prompt)
+    pinned = updated if about.pinned_at is not None and not about.archived else None
+    archived = updated if about.archived else None
+    yield {
+        "chat": [title_of(chat), created, updated, prompt, json_column(about.sampling), about.thinking_choice,
+                 pinned, archived],
+        "folder": chat.folder,
+    }  # fmt: skip
+    order = sorted(chat.messages, key=lambda message: message.activated)
+    activated = {message.id: number for number, message in enumerate(order, start=1)}
+    some: list[Frame] = []
+    size = 0
+    for message in chat.messages:
+        trace = chat.traces.get(message.id)
+        files = [[each.name, each.kind, each.digest, each.characters, each.taken, each.note, chat.texts[each.digest]]
+                 for each in message.files]  # fmt: skip
+        packed = None if trace is None else base64.b64encode(trace).decode()
+        row = message_row(replace(message, activated=activated[message.id]))
+        some.append({"row": row, "trace": packed, "files": files})
+        size += len(message.text) + len(packed or "") + sum(len(chat.texts[each.digest]) for each in message.files)
+        if size > _FRAME_CHARACTERS or len(some) >= _FRAME_MESSAGES:
+            yield {"messages": some}
+            some, size = [], 0
+    if some:
+        yield {"messages": some}
+
+
+class ImportWriter:
+    """Stores the chats that the process sends. Those of a file are shown nowhere until the file's last one is there.
+
+    `take` and `end` are called on the thread that follows the process; `take` returns when what it got is stored, so
+    that the process reads no faster.
+
+    Args:
+        database: The store's.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._chats: list[int] = []  # of the file that is being read
+        self._folders: dict[int, list[str]] = {}
+        self._ids: list[int] = []  # of the messages of the last chat, by place
+        self._reports: list[FileReport] = []
+        self._error: RdchatError | None = None
+
+    def take(self, frame: Frame) -> None:
+        """Store what the process has sent."""
+        try:
+            if "chat" in frame:
+                self._database.work_off(self._adding_chat(frame["chat"], frame["folder"])).result()
+            elif "messages" in frame:
+                self._database.work_off(self._adding_messages(frame["messages"])).result()
+            else:
+                self._end_file(from_plain(FileReport(""), frame["file"])[0])
+        except RdchatError as error:
+            self._error = error
+            raise ValueError from error  # ends the process
+
+    def end(self, outcome: Any, on_end: Callable[[ImportReport | RdchatError], object]) -> None:
+        """Erase what is not shown, and give `on_end` the report, or the error that ended the import."""
+
+        def ending() -> Generator[None, None, ImportReport]:
+            yield from self._discarding()
+            if self._error is not None:
+                raise self._error
+            if isinstance(outcome, RdchatError) and not isinstance(outcome, CancelledError):
+                raise outcome
+            return ImportReport(tuple(self._reports), cancelled=isinstance(outcome, CancelledError))
+
+        self._database.work_off(ending(), on_end)
+
+    def _end_file(self, report: FileReport) -> None:
+        if report.problem:
+            self._database.work_off(self._discarding()).result()
+        else:
+            self._database.submit(self._show).result()
+        self._reports.append(replace(report, chats=tuple(self._chats)))
+        self._chats, self._folders = [], {}
+
+    # On the writer's thread
+
+    def _adding_chat(self, values: list[Any], folder: list[str]) -> Generator[None]:
+        cursor = self._database.connection.execute(_CHAT, values)
+        assert cursor.lastrowid is not None
+        self._chats.append(cursor.lastrowid)
+        self._ids = []
+        if folder:
+            self._folders[cursor.lastrowid] = folder
+        yield
+
+    def _adding_messages(self, messages: list[Frame]) -> Generator[None]:
+        database, ids = self._database, self._ids
+        for message in messages:
+            row, trace = message["row"], message["trace"]
+            row[_CONVERSATION] = self._chats[-1]
+            row[_PARENT] = None if row[_PARENT] is None else ids[row[_PARENT]]
+            ids.append(insert_message(database.connection, row))
+            files = ((AttachedFile(name, FileKind(kind), *rest), text) for name, kind, *rest, text in message["files"])
+            add_files(database.connection, ids[-1], files)
+            if trace is not None:
+                database.connection.execute(_TRACE, (ids[-1], base64.b64decode(trace)))
+            yield
+        for _ in range(_MOST_MERGES):
+            before = database.connection.total_changes
+            database.connection.execute(_MERGE)
+            yield
+            if database.connection.total_changes - before < 2:  # SQLite's sign that nothing is left to merge
+                return
+
+    def _show(self, connection: sqlite3.Connection) -> None:
+        """Show all chats of the file, at once, in folders of the names that theirs had."""
+        for conversation, names in self._folders.items():
+            parent: int | None = None
+            for name in names:
+                parent = _folder(connection, name, parent)
+            connection.execute("UPDATE conversations SET folder_id = ? WHERE id = ?", (parent, conversation))
+        shown = [(each,) for each in self._chats]
+        connection.executemany("UPDATE conversations SET unlisted = 0 WHERE id = ?", shown)
+
+    def _discarding(self) -> Generator[None]:
+        while self._chats:
+            yield from erasing_messages(self._database, self._chats[-1])
+            self._database.connection.execute("DELETE FROM conversations WHERE id = ?", (self._chats.pop(),))
+            yield
+
+
+def _folder(connection: sqlite3.Connection, name: str, parent: int | None) -> int:
+    """Return the folder of a name in another one, or at the top; a new one where there is none."""
+    tidy = text_column(tidy_title(name)) or NEW_FOLDER
+    sql = "SELECT id FROM folders WHERE name = ? AND parent_id IS ? AND deleted_at IS NULL"
+    if (found := connection.execute(sql, (tidy, parent)).fetchone()) is None:
+        sql = "INSERT INTO folders (parent_id, name, created_at) VALUES (?, ?, ?) RETURNING id"
+        found = connection.execute(sql, (parent, tidy, time.time())).fetchone()
+    return int(found[0])
+
+
+class KnownChats:
+    """Finds out whether a chat is in the store already: the same title, and the same messages and files.
+
+    Args:
+        connection: Reads the store.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._ids: dict[str, list[int]] = {}
+        self._imported: set[tuple[str, bytes]] = set()
+        sql = "SELECT id, title FROM conversations WHERE deleted_at IS NULL AND unlisted = 0"
+        for conversation, title in connection.execute(sql):
+            self._ids.setdefault(title, []).append(conversation)
+
+    def have(self, key: tuple[str, bytes]) -> bool:
+        """Tell whether the store has the chat of a key."""
+        title, contents = key
+        return key in self._imported or any(self._contents(each) == contents for each in self._ids.get(title, []))
+
+    def add(self, keys: Iterable[tuple[str, bytes]]) -> None:
+        """Know the chats of a file that was imported since."""
+        self._imported.update(keys)
+
+    def _contents(self, conversation: int) -> bytes:
+        sql = f"SELECT role, text, {_DIGESTS} FROM messages WHERE conversation_id = ? AND {KEPT}"
+        return _hash_of(self._connection.execute(sql, (conversation,)).fetchall())
+
+
+def key_of(chat: WholeChat) -> tuple[str, bytes]:
+    """Return what `KnownChats` knows a chat by."""
+    contents = [(each.role.value, text_column(each.text), " ".join(file.digest for file in each.files))
+                for each in chat.messages]  # fmt: skip
+    return title_of(chat), _hash_of(contents)
+
+
+def _hash_of(contents: list[tuple[str, str, str]]) -> bytes:
+    return hashlib.sha256(repr(sorted(contents)).encode()).digest()
+
+
+def title_of(chat: WholeChat) -> str:
+    """Return a chat's title as the store has it: its own, or one made of its first prompt."""
+    first = next((message.text for message in chat.messages if message.role is Role.USER), "")
+    return text_column(tidy_title(chat.about.title)) or (text_column(title_from_prompt(first)) if first else NEW_CHAT)

@@ -1,0 +1,45 @@
+"""Imports, exports and backups as the app does them, in this process."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rdchat.chat.plain_data import from_plain
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer import backup_file, restore
+from rdchat.chat.transfer.backup_file import BackupFacts
+from rdchat.chat.transfer.chat_import import ImportWriter
+from rdchat.chat.transfer.exporting import export_chats
+from rdchat.chat.transfer.importing import read_files
+from rdchat.chat.transfer.reports import ImportReport, TaskProgress
+from rdchat.inference.api.requests import SamplingParams
+from rdchat.work.job import Job
+
+
+def import_into(store: ConversationStore, paths: Sequence[Path]) -> ImportReport:
+    """Read files and store their chats; what crosses between the processes crosses as JSON here, too."""
+    writer, job = ImportWriter(store.database), Job[ImportReport]()
+    read_files(store.path, paths, lambda frame: writer.take(json.loads(json.dumps(frame))), TaskProgress(job))
+    writer.end({"ended": True}, job.end)
+    return job.result()
+
+
+def export(
+    database: Path, path: Path, kind: str = "json", chats: Sequence[int] | None = None, *, details: bool = True
+) -> dict[str, Any]:
+    sampling = asdict(SamplingParams())
+    return export_chats(
+        Job(), str(database), str(path), kind=kind, chats=None if chats is None else list(chats), details=details,
+        system_prompt="", sampling=sampling,
+    )  # fmt: skip
+
+
+def back_up(database: Path, settings: Path, path: Path, job: Job[Any] | None = None) -> BackupFacts:
+    return from_plain(BackupFacts(), backup_file.back_up(job or Job(), str(database), str(settings), str(path)))[0]
+
+
+def prepare(source: Path, data: Path, settings: Path | None = None, job: Job[Any] | None = None) -> BackupFacts:
+    beside = None if settings is None else str(settings)
+    return from_plain(BackupFacts(), restore.prepare(job or Job(), str(source), str(data), beside))[0]
