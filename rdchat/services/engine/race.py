@@ -134,7 +134,7 @@ class Race(Benchmark):
         cell = len(plan.baselines)
         drafted, plain = runs.get(cell), runs.get(0)
         if drafted is not None and drafted.mode_reason:
-            self.failed.emit(Failure(None, drafted.mode_reason, "Choose another way of drafting."))
+            self.failed.emit(Failure(drafted.mode_reason, "Choose another way of drafting."))
         elif stopped or plain is None or drafted is None:
             self.stopped.emit()
         else:

@@ -6,7 +6,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.chat.conversation import Message
 from rdchat.inference.api.requests import Dtype, SamplingParams
-from rdchat.services.chat.reply_writer import ReplyWriter
+from rdchat.services.chat.replies import Replies
 from rdchat.services.engine.model_slot import ModelSlot
 
 
@@ -42,7 +42,7 @@ class BorrowedModel(QObject):
 
     Args:
         slot: Loads models.
-        writer: Tells when the reply has ended.
+        replies: Tell when the reply has ended.
         parent: The Qt parent.
 
     Attributes:
@@ -53,7 +53,7 @@ class BorrowedModel(QObject):
     changed = Signal()
     stayed = Signal()  # the borrowed model is the chat's own from now on
 
-    def __init__(self, slot: ModelSlot, writer: ReplyWriter, parent: QObject | None = None) -> None:
+    def __init__(self, slot: ModelSlot, replies: Replies, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._slot = slot
         self._own: tuple[str | None, Dtype] | None = None
@@ -62,7 +62,7 @@ class BorrowedModel(QObject):
         self.name = self.own_name = ""
         slot.load_started.connect(self._on_load)
         slot.unload_started.connect(self._forget)
-        writer.reply_ended.connect(self._on_reply_ended)
+        replies.ended.connect(self._on_reply_ended)
 
     @property
     def holds(self) -> bool:
