@@ -18,7 +18,7 @@ from rdchat.chat.storage.message_tree import MessageRuns
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
-from rdchat.services.chat.chat_history import told
+from rdchat.services.chat.chat_prompt import told
 from tests.chat.conftest import OpenStore
 from tests.chat.statistics_samples import STATISTICS
 

@@ -74,9 +74,7 @@ class ChatController(QObject):
             store, engine, model, self.replies, preferences, titled=self.chats.refresh, parent=self
         )
         notify = self.notice_raised.emit
-        self.context = ChatContext(
-            self.chat, self.storage, engine, model, texts=self.texts, notify=notify, parent=self
-        )
+        self.context = ChatContext(self.chat, self.storage, engine, model, texts=self.texts, notify=notify, parent=self)
         self.editor = MessageEditor(store, self.chats, self.storage, self.recorder, notify, self)
         self._closed = False
         self._connect()

@@ -28,7 +28,6 @@ class ChatList(QObject):
 
     conversations_changed = Signal()
     conversation_removed = Signal(int)  # its id, before another one is opened in its place
-    conversation_deleted = Signal(Conversation)
     store_replaced = Signal()  # an id is another chat's from now on
 
     def __init__(
@@ -88,7 +87,6 @@ class ChatList(QObject):
             self.refresh()
             if self.chat.is_open(conversation_id):
                 self._open_or_new(neighbour)
-            self.conversation_deleted.emit(deleted)
             self.order.offered_undo.emit(f"Deleted {named(deleted.title)}")
 
     def archive_conversation(self, conversation_id: int) -> None:

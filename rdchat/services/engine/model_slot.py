@@ -60,10 +60,12 @@ class ModelSlot(QObject):
         self.unload_started.emit()
         self._engine.submit(UnloadModel(), self._on_event)
 
+    @Slot()
     def retry(self) -> None:
         """Load the model that was chosen last."""
         self.load(self.chosen)
 
+    @Slot()
     def load_anyway(self) -> None:
         """Load the model that was chosen last, although it seems too large for the memory."""
         self.load(self.chosen, anyway=True)

@@ -115,7 +115,7 @@ class TransferDesk(QObject):
         chats = list(report.chats)
 
         def tell(_result: dict[str, Any]) -> None:
-            self._controller.desk.drop(chats, self._controller.unsaved.chats_being_written)
+            self._controller.chats.drop(chats, self._controller.unsaved.chats_being_written)
             self.import_undone.emit(len(chats))
 
         self._begin(hide_task(self.database, chats), tell)
@@ -165,9 +165,8 @@ class TransferDesk(QObject):
             self.failed.emit(Notice(error.message, error.hint))
             return
         self._controller.preferences.read_again()
-        self._controller.text.close()  # what it goes on to erase has ids of the store that was
-        self._controller.files.begin_anew()
-        self._controller.desk.begin_anew()
+        self._controller.editor.close()  # what it goes on to erase has ids of the store that was
+        self._controller.chats.begin_anew()
         self.restored.emit(kept or Restored())
 
     def _reason_not_to_restore(self) -> Notice | None:
@@ -229,5 +228,5 @@ class TransferDesk(QObject):
             self.failed.emit(_UNREADABLE)
 
     def _on_imported(self, result: dict[str, Any]) -> None:
-        self._controller.desk.refresh()
+        self._controller.chats.refresh()
         self.imported.emit(ImportReport.from_json(result))

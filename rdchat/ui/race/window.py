@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.requests import DraftSettings, Mode, fresh_seed
-from rdchat.services.chat.conversation_desk import ConversationDesk
+from rdchat.services.chat.chat_list import ChatList
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.engine_events import Failure
@@ -60,7 +60,7 @@ class RaceWindow(QDialog):
         *,
         drafting: DraftControl,
         obstacles: Obstacles,
-        desk: ConversationDesk,
+        desk: ChatList,
         preferences: SettingsControl,
         theme: Theme,
         parent: QWidget | None = None,
@@ -184,7 +184,7 @@ class RaceWindow(QDialog):
             return
         settings = self._preferences.settings
         mode, seed = Mode(self.mode.currentData()), settings.seed
-        sampling = self._desk.chat_sampling or settings.sampling
+        sampling = self._desk.chat.sampling or settings.sampling
         draft = replace(self._tried or self._drafting.settings, mode=mode)
         self._forget()
         try:

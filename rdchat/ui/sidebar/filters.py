@@ -7,7 +7,7 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QToolButton, QWidget
 
 from rdchat.chat.storage.search_reader import SearchQuery
-from rdchat.services.chat.conversation_desk import ConversationDesk
+from rdchat.services.chat.chat_list import ChatList
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.labels import ElidedLabel
 from rdchat.ui.look.open_menu import refill
@@ -24,7 +24,7 @@ class FilterButton(IconButton):
 
     changed = Signal()
 
-    def __init__(self, desk: ConversationDesk, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, desk: ChatList, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("filter", "Filter by model or folder", theme, parent)
         self._desk = desk
         self.chosen = SearchQuery()

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Key, Row
-from rdchat.services.chat.conversation_desk import ConversationDesk
+from rdchat.services.chat.chat_list import ChatList
 from rdchat.services.order.chat_order import Place
 from rdchat.ui.look.plain_text import button_text
 
@@ -25,7 +25,7 @@ class RowMenus:
 
     def __init__(
         self,
-        desk: ConversationDesk,
+        desk: ChatList,
         rename: Callable[[Key], None],
         erase: Callable[[Conversation | Folder], None],
         parent: QWidget,

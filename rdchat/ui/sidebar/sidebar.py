@@ -11,7 +11,7 @@ from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Key
 from rdchat.chat.search_words import WordMatcher
 from rdchat.chat.storage.search_reader import SearchQuery
-from rdchat.services.chat.conversation_desk import ConversationDesk
+from rdchat.services.chat.chat_list import ChatList
 from rdchat.services.order.chat_order import Place, named
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.icons import line_icon
@@ -36,7 +36,7 @@ _EMPTY = {
 class Sidebar(Ground):
     """Shows what the desk lists, and marks the conversation that is open."""
 
-    def __init__(self, desk: ConversationDesk, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, desk: ChatList, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(theme, "window", parent)
         self._desk, self._order = desk, desk.order
         self._refresh_waits = False
@@ -96,7 +96,7 @@ class Sidebar(Ground):
         self.filter_line.refresh()
 
     def mark_open(self) -> None:
-        conversation = self._desk.conversation
+        conversation = self._desk.chat.conversation
         self.list.select(conversation.id if conversation else None)
 
     def focus_search(self) -> None:
@@ -175,9 +175,9 @@ class Sidebar(Ground):
         self.bin_bar.restore_requested.connect(lambda: self._restore(self._current()))
         self.bin_bar.erase_requested.connect(self._erase_current)
         self.bin_bar.empty_requested.connect(lambda: self.ask_to_erase(None))
-        self._order.copied.connect(self._desk.open_conversation)
+        self._order.copied.connect(self._desk.chat.open)
         self._desk.conversations_changed.connect(self.refresh)
-        self._desk.conversation_opened.connect(self.mark_open)
+        self._desk.chat.opened.connect(self.mark_open)
         self._theme.changed.connect(self._draw_icons)
 
     def _ask(self) -> None:
@@ -186,9 +186,9 @@ class Sidebar(Ground):
 
     def _open(self, conversation_id: int) -> None:
         """Open a conversation; one that is open already, where it is to be looked into for what is searched for."""
-        current = self._desk.conversation
+        current = self._desk.chat.conversation
         if current is None or current.id != conversation_id or self._desk.listing.query.words:
-            self._desk.open_conversation(conversation_id)
+            self._desk.chat.open(conversation_id)
 
     def _current(self) -> Conversation | Folder | None:
         row = self.list.current_row

@@ -4,16 +4,14 @@ Speed, drafting and time are seen without scrolling in a window of 1180 x 780; w
 """
 
 from dataclasses import replace
-from typing import Protocol
 
-from PySide6.QtCore import QSize, Qt, Signal, SignalInstance
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.chat.message_path import MessagePath
-from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role
+from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.context.chat_context import ChatContext, Doing
@@ -32,27 +30,6 @@ from rdchat.ui.speed.time_section import TimeSection
 _BUSY = (EngineState.PREFILL, EngineState.WRITING)
 
 
-class Replies(Protocol):
-    """What the panel follows: the engine's state, and the replies of the open chat with their figures."""
-
-    @property
-    def state(self) -> EngineState: ...
-    @property
-    def model(self) -> ModelInfo | None: ...
-    @property
-    def messages(self) -> MessagePath: ...
-    @property
-    def state_changed(self) -> SignalInstance: ...
-    @property
-    def load_progressed(self) -> SignalInstance: ...
-    @property
-    def prefill_progressed(self) -> SignalInstance: ...
-    @property
-    def statistics_changed(self) -> SignalInstance: ...
-    @property
-    def message_changed(self) -> SignalInstance: ...
-
-
 class SpeedPanel(QScrollArea):
     """Follows the replies, at most ten times a second; between them it keeps the last one's figures."""
 
@@ -60,7 +37,7 @@ class SpeedPanel(QScrollArea):
 
     def __init__(
         self,
-        replies: Replies,
+        controller: ChatController,
         *,
         context: ChatContext,
         drafting: DraftControl,
@@ -68,9 +45,9 @@ class SpeedPanel(QScrollArea):
         theme: Theme,
     ) -> None:
         super().__init__()
-        self._replies, self._context, self._preferences, self._theme = replies, context, preferences, theme
+        self._controller, self._context, self._preferences, self._theme = controller, context, preferences, theme
         self._pending = Statistics()
-        self._state = replies.state
+        self._state = controller.replies.state
         self.throttle = Throttle(self)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setWidgetResizable(True)
@@ -127,18 +104,18 @@ class SpeedPanel(QScrollArea):
         return QSize(PANEL_WIDTH, 600)
 
     def _connect(self) -> None:
-        replies = self._replies
-        replies.state_changed.connect(self._show_state)
-        replies.load_progressed.connect(self.status.show_load)
-        replies.prefill_progressed.connect(self.status.show_prefill)
-        replies.statistics_changed.connect(self._note_statistics)
-        replies.message_changed.connect(self._note_message)
+        controller = self._controller
+        controller.replies.state_changed.connect(self._show_state)
+        controller.model_slot.load_progressed.connect(self.status.show_load)
+        controller.replies.prefill_progressed.connect(self.status.show_prefill)
+        controller.replies.statistics_changed.connect(self._note_statistics)
+        controller.chat.message_changed.connect(self._note_message)
         self._context.summary_progressed.connect(self.status.show_summary)
         self._context.changed.connect(self._show_state)
         self.throttle.due.connect(self._show_pending)
 
     def _show_state(self) -> None:
-        state, model = self._replies.state, self._replies.model
+        state, model = self._controller.replies.state, self._controller.model_slot.info
         if state is EngineState.PREFILL and self._state is not state:
             self._begin(Statistics())  # another reply, or the same one again
         self._state = state
@@ -152,7 +129,7 @@ class SpeedPanel(QScrollArea):
         self.throttle.note()
 
     def _show_pending(self) -> None:
-        if self._replies.state in _BUSY:
+        if self._controller.replies.state in _BUSY:
             self.speed.sparkline.add(self._pending)
         self._show_statistics(self._pending)
 
@@ -165,9 +142,9 @@ class SpeedPanel(QScrollArea):
 
     def show_last_reply(self) -> None:
         """Show the figures of the open chat's last reply, unless one is being written."""
-        if self._replies.state in _BUSY:
+        if self._controller.replies.state in _BUSY:
             return  # the figures are those of the reply that is being written
-        last = self._replies.messages.last_measured
+        last = self._controller.chat.path.last_measured
         self._begin(last.statistics if last is not None and last.statistics else Statistics())
         if last is not None:
             self.reply.show_finish(last.finish_reason)

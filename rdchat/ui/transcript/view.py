@@ -148,14 +148,18 @@ class TranscriptView(QWidget):
             self._column.place()
 
     def append_text(self, message_id: int, text: str) -> None:
-        """Add characters to a reply that is being written; they are drawn within a thirtieth of a second."""
+        """Add characters to a reply that is being written, as `show_growth` does."""
         message = self._messages.find(message_id)
-        if message is None:
+        if message is not None:
+            self.show_growth(replace(message, text=message.text + text))
+
+    def show_growth(self, message: Message) -> None:
+        """Show a reply that is being written with more text; it is drawn within a thirtieth of a second."""
+        if self._messages.place_of(message.id) is None:
             return
-        message = replace(message, text=message.text + text)
         self._messages.put(message)
         self._jump.show_more(self._jump.isVisibleTo(self))
-        widget = self._column.widget_of(message_id)
+        widget = self._column.widget_of(message.id)
         if widget:
             widget.show_message(message)
 

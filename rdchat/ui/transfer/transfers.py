@@ -74,8 +74,8 @@ class Transfers(QObject):
         desk.cancelled.connect(self._on_cancelled)
         requests.imported.connect(self._tell_imported)
         requests.restored.connect(self._tell_restored)
-        controller.desk.conversation_opened.connect(self._show_state)
-        controller.desk.conversations_changed.connect(self._show_state)
+        controller.chat.opened.connect(self._show_state)
+        controller.chats.conversations_changed.connect(self._show_state)
         self._show_state()
 
     def offer_set_aside(self) -> None:
@@ -96,12 +96,12 @@ class Transfers(QObject):
 
     @Slot()
     def _show_state(self) -> None:
-        self._window.actions_.export_chat.setEnabled(self._controller.desk.conversation is not None)
+        self._window.actions_.export_chat.setEnabled(self._controller.chat.conversation is not None)
 
     # Asking
 
     def _ask_export(self) -> None:
-        chat = self._controller.desk.conversation
+        chat = self._controller.chat.conversation
         if chat is None or self._is_busy():
             return
         identity, title = chat.id, chat.title

@@ -34,14 +34,14 @@ class ChatCommands(QObject):
         show_sidebar: Callable[[], object],
     ) -> None:
         super().__init__(actions)
-        self._desk, self._actions = controller.desk, actions
+        self._desk, self._actions = controller.chats, actions
         self._sidebar, self._conversation, self._show_sidebar = sidebar, conversation, show_sidebar
         self._move_menu = QMenu(sidebar)
         self._move_menu.aboutToShow.connect(self._fill_move_menu)
         actions.move.setMenu(self._move_menu)
         self._connect()
         self._desk.conversations_changed.connect(self._refresh)
-        self._desk.conversation_opened.connect(self._refresh)
+        self._desk.chat.opened.connect(self._refresh)
         self._refresh()
 
     def _connect(self) -> None:
@@ -66,11 +66,11 @@ class ChatCommands(QObject):
         actions.show_bin.triggered.connect(lambda on: self._show(Place.BIN if on else Place.CHATS))
 
     def _with_chat(self, command: Callable[[Conversation], object]) -> None:
-        if (chat := self._desk.conversation) is not None:
+        if (chat := self._desk.chat.conversation) is not None:
             command(chat)
 
     def _refresh(self) -> None:
-        actions, chat, place = self._actions, self._desk.conversation, self._desk.listing.place
+        actions, chat, place = self._actions, self._desk.chat.conversation, self._desk.listing.place
         for action in (actions.rename, actions.pin, actions.move, actions.duplicate, actions.archive, actions.delete):
             action.setEnabled(chat is not None)
         actions.pin.setText("Unpin chat" if chat is not None and chat.pinned_at is not None else "Pin chat")
@@ -99,7 +99,7 @@ class ChatCommands(QObject):
 
     def _find(self) -> None:
         """Search the open chat; where there is none, all of them."""
-        if self._desk.conversation is None:
+        if self._desk.chat.conversation is None:
             self._search()
         else:
             self._conversation.find_bar.open()

@@ -60,7 +60,7 @@ class MainWindow(QMainWindow):
         self.setUnifiedTitleAndToolBarOnMac(True)
         self.setMinimumSize(480, 400)
         actions = self.actions_ = WindowActions(self)
-        self.sidebar = Sidebar(controller.desk, theme)
+        self.sidebar = Sidebar(controller.chats, theme)
         self.conversation = ConversationView(controller, theme, transcript)
         self.panel = SpeedPanel(
             controller,
@@ -69,9 +69,9 @@ class MainWindow(QMainWindow):
             preferences=controller.preferences,
             theme=theme,
         )
-        controller.desk.conversation_opened.connect(self.panel.show_last_reply)
+        controller.chat.opened.connect(self.panel.show_last_reply)
         model = ModelButton(controller.model_slot, controller.preferences)
-        options = ChatOptions(controller.desk, controller.preferences, controller.model_slot, theme)
+        options = ChatOptions(controller.chats, controller.preferences, controller.model_slot, theme)
         self.header = Header(model, options, theme, actions)
         self.addToolBar(self.header)
         self._splitter = self._build_splitter()
@@ -149,8 +149,8 @@ class MainWindow(QMainWindow):
         actions.copy_reply.triggered.connect(self.conversation.transcript.copy_last_reply)
         actions.regenerate.triggered.connect(self._regenerate)
         actions.quote.triggered.connect(self.conversation.quote_selection)
-        actions.restore_message.triggered.connect(controller.text.restore_deleted)
-        actions.regenerate_with.triggered.connect(lambda: self._regenerate_with(controller.messages[-1].id))
+        actions.restore_message.triggered.connect(controller.editor.restore_deleted)
+        actions.regenerate_with.triggered.connect(lambda: self._regenerate_with(controller.chat.path[-1].id))
         self.conversation.transcript.regenerate_with_requested.connect(self._regenerate_with)
         actions.options.triggered.connect(self.header.options.trigger)
         actions.write.triggered.connect(composer.setFocus)
@@ -159,7 +159,7 @@ class MainWindow(QMainWindow):
         actions.draft_settings.triggered.connect(self._show_drafting)
         actions.ledger.triggered.connect(lambda: show_in_front(self.windows.ledger))
         self.panel.ledger_requested.connect(actions.ledger.trigger)
-        actions.tokens.triggered.connect(lambda: self.windows.show_tokens(controller.messages[-1].id))
+        actions.tokens.triggered.connect(lambda: self.windows.show_tokens(controller.chat.path[-1].id))
         self.conversation.transcript.tokens_requested.connect(self.windows.show_tokens)
         self.conversation.transcript.compare_requested.connect(self.windows.compare)
         actions.race.triggered.connect(lambda: self.windows.open_race(composer.text))
@@ -177,19 +177,19 @@ class MainWindow(QMainWindow):
     def _connect_controller(self) -> None:
         controller, actions = self._controller, self.actions_
         controller.preferences.changed.connect(self._apply_settings)
-        controller.desk.conversation_opened.connect(self._show_title)
-        controller.desk.conversations_changed.connect(self._show_title)
-        controller.state_changed.connect(self._show_state)
-        controller.message_added.connect(self._show_state)
-        controller.message_changed.connect(self._show_state)
-        for changed in (controller.transcript_changed, controller.desk.conversation_opened):
+        controller.chat.opened.connect(self._show_title)
+        controller.chats.conversations_changed.connect(self._show_title)
+        controller.replies.state_changed.connect(self._show_state)
+        controller.chat.message_added.connect(self._show_state)
+        controller.chat.message_changed.connect(self._show_state)
+        for changed in (controller.chat.path_changed, controller.chat.opened):
             changed.connect(self._show_state)
-            changed.connect(lambda: self.actions_.restore_message.setEnabled(controller.text.has_deleted))
+            changed.connect(lambda: self.actions_.restore_message.setEnabled(controller.editor.has_deleted))
         self.conversation.choose_model_requested.connect(self._folders.choose_model)
         self.conversation.larger_model_requested.connect(self.windows.open_discover)
         self.header.model.folder_requested.connect(self._folders.choose_model)
         self.sidebar.list.write_requested.connect(self.conversation.composer.setFocus)
-        self.windows.drops.refused.connect(self.conversation.show_refused_model)
+        self.windows.drops.refused.connect(self.conversation.notices.show_refused_model)
         self.windows.drops.files_dropped.connect(self.conversation.files.add)
         self.windows.drops.show_on(chat=self.conversation, model=self._splitter)
         actions.attach.triggered.connect(self.conversation.files.choose)
@@ -238,26 +238,28 @@ class MainWindow(QMainWindow):
             self._change(panel_visible=shown)
 
     def _show_title(self) -> None:
-        conversation = self._controller.desk.conversation
+        conversation = self._controller.chat.conversation
         self.setWindowTitle(conversation.title if conversation else "New chat")
 
     def _show_state(self) -> None:
         controller, actions = self._controller, self.actions_
-        busy = controller.streaming_message_id is not None or controller.state in (
+        busy = controller.chat.streaming_id is not None or controller.replies.state in (
             EngineState.PREFILL,
             EngineState.WRITING,
         )
-        replied = bool(controller.messages) and controller.messages[-1].role is Role.ASSISTANT
+        replied = bool(controller.chat.path) and controller.chat.path[-1].role is Role.ASSISTANT
         actions.stop.setEnabled(busy)
         actions.copy_reply.setEnabled(replied)
         actions.tokens.setEnabled(replied)
         actions.regenerate.setText("Regenerate last reply" if replied else "Get a reply")
-        idle = bool(controller.messages) and not busy
-        actions.regenerate.setEnabled(idle and controller.state is EngineState.IDLE)
-        actions.regenerate_with.setEnabled(idle and controller.state in (EngineState.IDLE, EngineState.NO_MODEL))
+        idle = bool(controller.chat.path) and not busy
+        actions.regenerate.setEnabled(idle and controller.replies.state is EngineState.IDLE)
+        actions.regenerate_with.setEnabled(
+            idle and controller.replies.state in (EngineState.IDLE, EngineState.NO_MODEL)
+        )
 
     def _new_chat(self) -> None:
-        self._controller.desk.new_chat()
+        self._controller.chat.start_new()
         self.conversation.composer.setFocus()
 
     def _show_sidebar(self) -> None:
@@ -265,15 +267,15 @@ class MainWindow(QMainWindow):
             self._toggle(self.sidebar, shown=True)
 
     def _regenerate(self) -> None:
-        self._controller.regenerate(self._controller.messages[-1].id)
+        self._controller.regenerate(self._controller.chat.path[-1].id)
 
     def _regenerate_with(self, message_id: int) -> None:
         controller, model = self._controller, self.header.model
-        own = controller.model.name if controller.model else ""
+        own = controller.model_slot.info.name if controller.model_slot.info else ""
         if controller.borrowed.holds:
             own = controller.borrowed.own_name
         model.look()
-        asked = controller.asked_with
+        asked = controller.chat.options
         sheet = RegenerateSheet(own, model.choices, asked.system_prompt, asked.sampling, theme=self._theme, parent=self)
         sheet.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         model.choices_changed.connect(sheet.offer_found)

@@ -64,12 +64,12 @@ class Windows:
         from rdchat.ui.drafts import DraftsWindow  # noqa: PLC0415
 
         window = DraftsWindow(self._controller.traces, self._theme, self._parent)
-        self._controller.desk.conversation_removed.connect(self._close_tokens_of)
+        self._controller.chats.conversation_removed.connect(self._close_tokens_of)
         return window
 
     def show_tokens(self, message_id: int) -> None:
         """Show how a reply of the open chat came about."""
-        chat = self._controller.desk.conversation
+        chat = self._controller.chat.conversation
         self._chat_of_tokens = chat.id if chat else None
         self.drafts.show_reply(message_id)
 
@@ -77,7 +77,7 @@ class Windows:
         """Show two alternatives of a message of the open chat beside each other."""
         from rdchat.ui.alternatives import AlternativesWindow  # noqa: PLC0415
 
-        message = self._controller.messages.find(message_id)
+        message = self._controller.chat.path.find(message_id)
         for open_one in self._parent.findChildren(AlternativesWindow):
             open_one.close()
         if message is not None:
@@ -95,10 +95,10 @@ class Windows:
 
         controller = self._controller
         race, benchmark = controller.race, controller.benchmark
-        obstacles = Obstacles(lambda: controller.state, race, benchmark, self._parent)
+        obstacles = Obstacles(lambda: controller.replies.state, race, benchmark, self._parent)
         for happened in (race.started, race.finished, race.stopped, race.failed):
             happened.connect(obstacles.changed)
-        for happened in (controller.state_changed, benchmark.started, benchmark.ended, benchmark.failed):
+        for happened in (controller.replies.state_changed, benchmark.started, benchmark.ended, benchmark.failed):
             happened.connect(obstacles.changed)
         return obstacles
 
@@ -112,7 +112,7 @@ class Windows:
             controller.race,
             drafting=controller.drafting,
             obstacles=self._obstacles,
-            desk=controller.desk,
+            desk=controller.chats,
             preferences=controller.preferences,
             theme=self._theme,
             parent=self._parent,
@@ -127,7 +127,7 @@ class Windows:
         self.race.open_with(typed.strip() or self._last_asked())
 
     def _last_asked(self) -> str:
-        asked = (message.text for message in reversed(self._controller.messages) if message.role is Role.USER)
+        asked = (message.text for message in reversed(self._controller.chat.path) if message.role is Role.USER)
         return next(asked, "")
 
     @cached_property

@@ -9,12 +9,9 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Message, MessageStatus, Thinking
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
+from rdchat.inference.api.requests import Role
 from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
-from rdchat.services.engine.engine_events import ReplyProgress
-from rdchat.services.engine.outbox import merge
 from tests.clocks import ManualClock
 from tests.disks import SmallDisk, small_disk
 from tests.processes import held_by_another_process
@@ -33,19 +30,14 @@ def recorder(qtbot: QtBot, store: ConversationStore, clock: ManualClock) -> Iter
     recorder.close()
 
 
-def request(number: int) -> GenerationRequest:
-    return GenerationRequest((ChatMessage(Role.USER, "Tell me a story"),), SamplingParams(), 0, number)
-
-
 @pytest.fixture
 def begin(store: ConversationStore, recorder: ReplyRecorder) -> Callable[[], LiveReply]:
     """Begins replies in one chat."""
     chat = store.create_conversation("Sea story")
-    numbers = iter(range(1, 100))
 
     def begin() -> LiveReply:
         message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
-        return recorder.begin(request(next(numbers)), message)
+        return recorder.begin(message)
 
     return begin
 
@@ -79,14 +71,6 @@ def test_text_counts_from_when_it_was_written_not_from_when_it_arrived(
     clock.now += 0.31
     recorder.add_text(reply, " text", clock.now)
     assert stored(store, reply).text == "late, new text"
-
-
-def test_merged_progress_keeps_the_time_of_its_first_token() -> None:
-    early = ReplyProgress(1, "a", Statistics(), written_at=1.0)
-    late = ReplyProgress(1, "b", Statistics(), written_at=2.0)
-    merged = merge(early, late)
-    assert isinstance(merged, ReplyProgress)
-    assert (merged.text, merged.written_at) == ("ab", 1.0)
 
 
 def test_the_last_text_is_stored_though_no_more_comes(
@@ -176,7 +160,7 @@ def _fill_and_close(disk: SmallDisk, home: Path) -> None:
     chat = store.create_conversation("Sea story")
     message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
     recorder = ReplyRecorder(store)
-    reply = recorder.begin(request(1), message)
+    reply = recorder.begin(message)
     disk.fill()
     recorder.add_text(reply, "word " * 50_000)
     recorder.close()
@@ -227,10 +211,7 @@ def test_a_continued_thought_does_not_count_the_pause(
     recorder.add_text(reply, " wonder")
     recorder.finish(reply, "I wonder", FinishReason.CANCELLED)
     clock.now += 3600.0
-    again = recorder.begin(
-        GenerationRequest((ChatMessage(Role.ASSISTANT, "I wonder"),), SamplingParams(), 0, 77, continue_last=True),
-        store.reopen_message(reply.message.id),
-    )
+    again = recorder.begin(store.reopen_message(reply.message.id), continued=True)
     for piece in (" on", ".</think>Hello"):
         recorder.add_text(again, piece)
         clock.now += 2.0

@@ -36,7 +36,7 @@ def test_regenerate_and_copy_are_offered_once_there_is_a_reply(qtbot: QtBot, cha
     chat.say("Hello")
     qtbot.waitUntil(window.actions_.regenerate.isEnabled)
     window.actions_.regenerate.trigger()
-    qtbot.waitUntil(lambda: chat.controller.messages[-1].siblings == 2 and not chat.writing)
+    qtbot.waitUntil(lambda: chat.controller.chat.path[-1].siblings == 2 and not chat.writing)
     assert window.actions_.copy_reply.isEnabled()
 
 
