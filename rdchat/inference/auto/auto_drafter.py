@@ -131,7 +131,7 @@ class AutoDrafter(Drafter):
     def draft_off_path(self, shape: BeamShape) -> None:
         """Draft below the last token, to compare it with the text."""
         assert self._head is not None
-        pool = self._head.search(self.controller.editor[-1], shape)
+        pool = self._head.search(self.controller.text[-1], shape)
         self._ledger.queue(pool.tokens, pool.parents, pool.scores)
         self.controller.compare(pool, offered=False)
 

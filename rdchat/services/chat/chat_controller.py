@@ -62,9 +62,11 @@ class ChatController(QObject):
         self.traces = TraceRecorder(store, self)
         self.drafting = DraftControl(engine, model, lambda: preferences.settings, preferences.change, self)
         self.texts = FileTexts(store.path)  # of files that were sent
-        self.replies = Replies(engine, model, self.drafting, self.recorder, self.traces, self.texts, self)
+        self.replies = Replies(
+            engine, model, self.drafting, recorder=self.recorder, traces=self.traces, texts=self.texts, parent=self
+        )
         files = PendingFiles(engine, model, lambda: self.chat.id, self)
-        self.chat = OpenChat(store, self.storage, preferences, self.replies, files, self)
+        self.chat = OpenChat(store, self.storage, preferences, replies=self.replies, files=files, parent=self)
         self.chats = ChatList(store, self.chat, self.storage, self)
         self.unsaved = UnsavedReplies(self.recorder, self.chats.title_of, store.path.parent)
         self.time_ledger = TimeLedger(self.drafting, self)
@@ -75,7 +77,7 @@ class ChatController(QObject):
         )
         notify = self.notice_raised.emit
         self.context = ChatContext(self.chat, self.storage, engine, model, texts=self.texts, notify=notify, parent=self)
-        self.editor = MessageEditor(store, self.chats, self.storage, self.recorder, notify, self)
+        self.editor = MessageEditor(store, self.chats, self.storage, recorder=self.recorder, notify=notify, parent=self)
         self._closed = False
         self._connect()
 

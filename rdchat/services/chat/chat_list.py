@@ -162,7 +162,7 @@ class ChatList(QObject):
         """Take conversations that were deleted elsewhere off the list; where one was open, open the newest.
 
         Args:
-            conversation_ids: Perhaps thousands: `conversation_removed` is emitted only for those that are open or being written.
+            conversation_ids: Perhaps thousands; `conversation_removed` names only those that are open or being written.
             being_written: Conversations with a reply that has not ended.
         """
         is_open = {self.chat.conversation.id} if self.chat.conversation is not None else set()

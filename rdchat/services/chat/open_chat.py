@@ -40,6 +40,7 @@ class OpenChat(QObject):
         store: ConversationStore,
         storage: StorageWatch,
         preferences: SettingsControl,
+        *,
         replies: Replies,
         files: PendingFiles,
         parent: QObject | None = None,

@@ -41,9 +41,7 @@ class Replies(QObject):
     prefill_progressed = Signal(PrefillProgress)
     progressed = Signal(ReplyProgress)
     engine_ended = Signal(object)  # the `ReplyEnd` or `Failure` of a reply that the engine had
-    statistics_changed = Signal(
-        Statistics
-    )  # of the reply that is written, or of the last one of a chat that was opened
+    statistics_changed = Signal(Statistics)  # of the reply that is written, or of the last one of an opened chat
     state_changed = Signal()  # the state may be another
 
     def __init__(
@@ -51,6 +49,7 @@ class Replies(QObject):
         engine: EngineClient,
         model: ModelSlot,
         drafting: DraftControl,
+        *,
         recorder: ReplyRecorder,
         traces: TraceRecorder,
         texts: FileTexts,

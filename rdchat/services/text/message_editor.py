@@ -33,6 +33,7 @@ class MessageEditor(QObject):
         store: ConversationStore,
         chats: ChatList,
         storage: StorageWatch,
+        *,
         recorder: ReplyRecorder,
         notify: Callable[[Notice], object],
         parent: QObject | None = None,

@@ -156,7 +156,7 @@ class Simulation:
 
     def round(self) -> Done[None]:
         """See `Work`."""
-        controller, place = self.controller, len(self.controller.editor)
+        controller, place = self.controller, len(self.controller.text)
         shape = controller.beams(MOST_ROWS)
         pool = self.drafting.draw(shape.width, shape.length, place)
         if controller.cuts:
@@ -173,11 +173,9 @@ class Simulation:
         """See `Work`."""
         ms = STEP_MS if self._queued else self._calls[1] * STEP_MS
         self.tokens, self.ms, self._queued = self.tokens + 1, self.ms + ms, queue
-        return Done((None,), self.drafting.text(self.rng, len(self.controller.editor), 1), ms, queue)
+        return Done((None,), self.drafting.text(self.rng, len(self.controller.text), 1), ms, queue)
 
     def draft_off_path(self, shape: BeamShape) -> None:
         """See `Work`."""
         self.ms += OFF_PATH * self.chip.beams(shape.width, shape.length) * STEP_MS
-        self.controller.compare(
-            self.drafting.draw(shape.width, shape.length, len(self.controller.editor)), offered=False
-        )
+        self.controller.compare(self.drafting.draw(shape.width, shape.length, len(self.controller.text)), offered=False)

@@ -222,11 +222,12 @@ def test_a_new_chat_begins_with_a_summary_and_what_was_asked(window: Window, eng
     engine.replies = [Reply(tokens=("All", " of it."))]
     old = window.controller.chat.conversation
     assert old is not None
-    with window.qtbot.waitSignal(window.controller.text_given_back, timeout=WAIT_MS) as given:
+    with window.qtbot.waitSignal(window.controller.chat.opened, timeout=WAIT_MS):
         window.controller.context.start_anew()
     new = window.controller.chat.conversation
     assert new is not None
-    assert given.args == [LONGER.strip()]
+    assert new != old
+    assert window.controller.chat.typed == LONGER.strip()
     assert new.title == f"{old.title} (continued)"
     assert window.store.conversation(new.id).system_prompt == window.controller.chat.system_prompt
     assert str(new.system_prompt).endswith("All of it.")
@@ -247,9 +248,9 @@ def test_a_new_chat_takes_the_files_of_the_unanswered_question(
     engine.replies = [Reply(tokens=(), refusal=PromptTooLongError("Too long.")), Reply(tokens=("All", " of it."))]
     window.ask("How much?")
     assert files.files == ()
-    with window.qtbot.waitSignal(window.controller.text_given_back, timeout=WAIT_MS) as given:
+    with window.qtbot.waitSignal(window.controller.chat.opened, timeout=WAIT_MS):
         window.controller.context.start_anew()
-    assert given.args == ["How much?"]
+    assert window.controller.chat.typed == "How much?"
     window.qtbot.waitUntil(lambda: all(file.count for file in files.files), timeout=WAIT_MS)
     window.ask("How much?")
     assert asked(engine)[-1] == '<file name="prices.csv">\napples,3\n</file>\n\nHow much?'

@@ -45,7 +45,6 @@ def test_it_counts_while_a_reply_is_written_and_stops_none(window: Window, engin
 def test_a_count_that_takes_long_is_not_joined_by_others(window: Window, engine: ScriptedEngine) -> None:
     wait_for(window, 0)
     engine.count_gate.shut()
-    meter: ContextMeter = window.controller.context.meter
     window.controller.chat.set_typed("a")
     window.qtbot.waitUntil(lambda: engine.count_gate.is_waiting, timeout=WAIT_MS)
     counting = threading.active_count()
@@ -63,7 +62,6 @@ def test_what_is_removed_is_soon_counted_no_more_however_long_the_last_count_too
     slow = count(step=600)
     clock = SimpleNamespace(monotonic=lambda: float(next(slow)))  # every count takes ten minutes
     monkeypatch.setattr(context_meter, "time", clock)
-    meter: ContextMeter = window.controller.context.meter
     window.controller.chat.set_typed("a b")
     wait_for(window, 3)
     window.controller.chat.set_typed("")
@@ -81,6 +79,7 @@ def test_what_was_counted_of_another_chat_is_not_shown(window: Window, engine: S
     window.qtbot.waitUntil(lambda: engine.count_gate.is_waiting, timeout=WAIT_MS)
     window.qtbot.wait(300)
     window.controller.chat.start_new()
+    window.controller.chat.set_typed("a")
     assert meter.use is None
     seen: list[ContextUse | None] = []
     meter.changed.connect(lambda: seen.append(meter.use))
