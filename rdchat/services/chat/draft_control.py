@@ -185,9 +185,10 @@ class DraftControl(QObject):
         """Take note of how a reply was drafted."""
         if self._running is None or self._running[0] is not request:
             return
-        reason = (end.mode_reason or "") if isinstance(end, ReplyEnd) else ""
-        plainly = "The last reply was decoded plainly. " if reason and end.mode is Mode.OFF else ""
-        self._running, self.last_problem = None, plainly + reason
+        self._running, self.last_problem = None, ""
+        if isinstance(end, ReplyEnd) and end.mode_reason:
+            plainly = "The last reply was decoded plainly. " if end.mode is Mode.OFF else ""
+            self.last_problem = plainly + end.mode_reason
         self.changed.emit()
         self.refresh_options()
 

@@ -207,13 +207,12 @@ class OpenChat(QObject):
 
     def add_prompt(self, text: str) -> None:
         """Add a prompt with the pending files to the end of the path; the first one stores and names the chat."""
-        before = self.id
+        before, files = self.id, self.files.to_send()
         try:
             if self.conversation is None:
                 self._store_new(title_from_prompt(text))
             assert self.conversation is not None
             parent_id = self.path.ids[-1] if self.path else None
-            files = self.files.to_send()
             prompt = self._store.add_message(self.conversation.id, parent_id, Role.USER, text, files=files)
         except StorageError:
             self.files.follow(before, self.id)
