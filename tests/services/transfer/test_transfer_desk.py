@@ -178,10 +178,10 @@ def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: Transfer
     other.close()
     window.ask("Hi")
     chats, files = window.controller.chats, window.controller.chat.files
-    assert chats.conversation is not None
-    assert chats.conversation.id == tax.id
+    assert chats.chat.conversation is not None
+    assert chats.chat.conversation.id == tax.id
     chats.rename_conversation(tax.id, "Renamed")
-    chats.reader.keep(tax.id, ReadingPlace(window.controller.chat.path[0].id, 3))
+    chats.chat.reader.keep(tax.id, ReadingPlace(window.controller.chat.path[0].id, 3))
     files.add([str(rivers(tmp_path))])
     with window.qtbot.waitSignal(desk.restore_prepared, timeout=WAIT_MS):
         desk.prepare_restore(tmp_path / "other" / "conversations.db")
@@ -189,9 +189,9 @@ def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: Transfer
     assert chats.order.history.words == ""
     chats.undo()
     assert window.titles == ["Tax"]
-    assert chats.reader.place(tax.id) is None
+    assert chats.chat.reader.place(tax.id) is None
     assert files.files == ()
-    chats.new_chat()
+    chats.chat.start_new()
     assert [file.name for file in files.files] == ["conversations.json"]
 
 

@@ -31,9 +31,9 @@ def test_a_failure_says_what_and_what_to_do(qtbot: QtBot, theme: Theme) -> None:
     assert view.hint.text() == "Choose another one."
     assert not view.read.isVisible()
     for text, signal in (
-        ("Try again", view.retry_requested),
-        ("Choose another model…", view.choose_requested),
-        ("Use the default model", view.default_requested),
+        ("Try again", view.retry.clicked),
+        ("Choose another model…", view.choose.clicked),
+        ("Use the default model", view.default.clicked),
     ):
         with qtbot.waitSignal(signal):
             qtbot.mouseClick(_button(view, text), Qt.MouseButton.LeftButton)
@@ -49,7 +49,7 @@ def test_what_seems_too_large_can_be_loaded_anyway(qtbot: QtBot, theme: Theme) -
     view.show_failure(Failure("It is damaged.", ""), readable=False)
     assert not view.anyway.isVisible()
     view.show_failure(Failure("It needs 80 GB.", "", can_load_anyway=True), readable=False)
-    with qtbot.waitSignal(view.anyway_requested):
+    with qtbot.waitSignal(view.anyway.clicked):
         qtbot.mouseClick(_button(view, "Load anyway"), Qt.MouseButton.LeftButton)
 
 
