@@ -65,7 +65,7 @@ class ChatController(QObject):
         self.replies = Replies(
             engine, model, self.drafting, recorder=self.recorder, traces=self.traces, texts=self.texts, parent=self
         )
-        files = PendingFiles(engine, model, lambda: self.chat.id, self)
+        files = PendingFiles(engine, model, self)
         self.chat = OpenChat(store, self.storage, preferences, replies=self.replies, files=files, parent=self)
         self.chats = ChatList(store, self.chat, self.storage, self)
         self.unsaved = UnsavedReplies(self.recorder, self.chats.title_of, store.path.parent)

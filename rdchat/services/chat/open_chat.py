@@ -102,8 +102,7 @@ class OpenChat(QObject):
     def start_new(self) -> None:
         """Open a new chat."""
         self._clear()
-        self._show_last_statistics()
-        self.opened.emit()
+        self._tell_opened()
 
     def begin(self, title: str, system_prompt: str, sampling: SamplingParams | None) -> None:
         """Open a new chat with options of its own, stored at once."""
@@ -111,16 +110,14 @@ class OpenChat(QObject):
             self._clear()
             self.conversation = self._store.create_conversation(title)
             self._take(self._store.set_chat_options(self.conversation.id, system_prompt, sampling))
-        self._show_last_statistics()
-        self.opened.emit()
+        self._tell_opened()
 
     def open(self, conversation_id: int) -> None:
         with self._storage.reading():
             conversation, path = self._store.conversation(conversation_id), self._store.messages(conversation_id)
             self._set_path(path)
             self._take(conversation)
-            self._show_last_statistics()
-            self.opened.emit()
+            self._tell_opened()
 
     def forget_all(self) -> None:
         """Forget what is known of chats, as the store is another one now, but keep the typed text for a new chat."""
@@ -164,11 +161,13 @@ class OpenChat(QObject):
         self._set_path(path)
         self.path_changed.emit()
 
-    def _show_last_statistics(self) -> None:
-        """Show the figures of the chat's last reply, unless another one is being written."""
+    def _tell_opened(self) -> None:
+        """Tell that the chat is open, with the figures of its last reply, unless another one is being written."""
+        self.files.show_chat(self.id)
         if not self._replies.live:
             last = self.path.last_measured
             self._replies.statistics_changed.emit(last.statistics if last and last.statistics else Statistics())
+        self.opened.emit()
 
     # Changing
 
@@ -215,11 +214,14 @@ class OpenChat(QObject):
             parent_id = self.path.ids[-1] if self.path else None
             prompt = self._store.add_message(self.conversation.id, parent_id, Role.USER, text, files=files)
         except StorageError:
-            self.files.follow(before, self.id)
+            if self.id != before:
+                self.files.follow(before, self.id)
+                self.files.show_chat(self.id)
             raise
         self.path.append(prompt)
         self._storage.note_success()
-        self.files.clear(before)
+        self.files.clear()
+        self.files.show_chat(self.id)
         self.message_added.emit(prompt)
 
     def _store_new(self, title: str) -> None:

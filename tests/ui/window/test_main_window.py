@@ -140,7 +140,7 @@ def test_a_model_that_fails_stands_in_the_transcripts_place(qtbot: QtBot, chat: 
     qtbot.keyClicks(view.composer.field, "Anyone?")
     assert view.composer.button.toolTip() == "No model is loaded. Choose a model first."
     chat.engine.load_errors = {}
-    view.failed.retry_requested.emit()
+    view.failed.retry.click()
     chat.wait_for(EngineState.IDLE)
     assert view.stack.currentWidget() is view.welcome
     assert view.composer.text == "Anyone?"
