@@ -1,6 +1,6 @@
 """Where the person writes: a field that grows with its text, and one button that sends or stops."""
 
-from enum import Enum, auto
+from enum import Enum
 from math import ceil
 
 from PySide6.QtCore import QEvent, QMimeData, QRectF, Qt, Signal
@@ -39,12 +39,12 @@ _PLACEHOLDERS = (  # the first that fits
 
 
 class ComposerState(Enum):
-    """What the button does, and why it may not."""
+    """What the button does, with its tooltip."""
 
-    READY = auto()
-    LOADING = auto()  # what is sent now waits for the model
-    WRITING = auto()
-    NO_MODEL = auto()
+    READY = "Send (Return)"
+    LOADING = "Send (Return). The model is still loading; the reply starts when it is ready."
+    WRITING = "Stop the reply (Esc)"
+    NO_MODEL = "No model is loaded. Choose a model first."
 
 
 class PromptField(QPlainTextEdit):
@@ -293,25 +293,12 @@ class Composer(QWidget):
         self._refresh_button()
 
     def _refresh_button(self) -> None:
-        writing = self._state is ComposerState.WRITING
-        if writing:
-            name, tip, enabled = "Stop", "Stop the reply (Esc)", True
-        elif self._state is ComposerState.NO_MODEL:
-            name, tip, enabled = "Send", "No model is loaded. Choose a model first.", False
-        elif not self.text.strip():
-            name, tip, enabled = "Send", "Type something to send", False
-        elif self._state is ComposerState.LOADING:
-            name, tip, enabled = (
-                "Send",
-                "Send (Return). The model is still loading; the reply starts when it is ready.",
-                True,
-            )
-        else:
-            name, tip, enabled = "Send", "Send (Return)", True
+        writing, no_model = self._state is ComposerState.WRITING, self._state is ComposerState.NO_MODEL
+        empty = not (writing or no_model or self.text.strip())
         self.button.show_picture("stop" if writing else "send")
-        self.button.setAccessibleName(name)
-        set_tip(self.button, tip)
-        self.button.setEnabled(enabled)
+        self.button.setAccessibleName("Stop" if writing else "Send")
+        set_tip(self.button, "Type something to send" if empty else self._state.value)
+        self.button.setEnabled(not (empty or no_model))
 
 
 class _Frame(QWidget):

@@ -19,6 +19,8 @@ from rdchat.ui.look import formatting
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import Theme
 
+_DANGER = ("warning", "danger")
+
 
 class Notices(QObject):
     """Shows each kind of notice in a banner of its own, until it is over or closed.
@@ -47,20 +49,21 @@ class Notices(QObject):
         controller.chat.files.changed.connect(self._show_outgrown)
         controller.prompt_refused.connect(self._show_refused)
 
-    def _warn(self, key: str, title: str, detail: str) -> Banner:
-        banner = Banner(self._theme, title, detail, "warning", "danger")
-        self.area.show_banner(banner, key)
+    def _show(self, key: str, title: str, detail: str = "", *sign: str, lasts_ms: int | None = None) -> Banner:
+        """Show a banner in the place of an earlier one of its key; `sign` is an icon and its colour."""
+        banner = Banner(self._theme, title, detail, *sign)
+        self.area.show_banner(banner, key, lasts_ms)
         return banner
 
     def show_notice(self, notice: Notice) -> None:
-        self.area.show_banner(Banner(self._theme, notice.title, notice.detail), f"notice {notice.title}")
+        self._show(f"notice {notice.title}", notice.title, notice.detail)
 
     def show_storage_failure(self, notice: Notice) -> None:
-        self._warn("storage", notice.title, notice.detail)
+        self._show("storage", notice.title, notice.detail, *_DANGER)
 
     def show_refused_model(self, words: str) -> None:
-        """Say why what was dropped is no model."""
-        self._warn("dropped model", "That cannot be loaded", words)
+        """Say why a file that was dropped is no model."""
+        self._show("dropped model", "That cannot be loaded", words, *_DANGER)
 
     # Models
 
@@ -70,7 +73,7 @@ class Notices(QObject):
         if failure is None:
             self.area.close_banner("model")
         elif self.area.banner("model") is None:
-            banner = self._warn("model", "The model did not load", failure.message)
+            banner = self._show("model", "The model did not load", failure.message, *_DANGER)
             banner.add_action("Try again", slot.retry)
             if failure.can_load_anyway:
                 banner.add_action("Load anyway", slot.load_anyway)
@@ -78,9 +81,7 @@ class Notices(QObject):
             self.area.close_banner("unloaded")
         elif self.area.banner("unloaded") is None:
             words = "It was unloaded, and its memory is free for other apps."
-            banner = Banner(self._theme, "No model is loaded", words)
-            banner.add_action("Load it again", slot.retry)
-            self.area.show_banner(banner, "unloaded")
+            self._show("unloaded", "No model is loaded", words).add_action("Load it again", slot.retry)
 
     def _show_borrowed(self) -> None:
         """Say which model writes one reply, and which one comes back then."""
@@ -88,10 +89,9 @@ class Notices(QObject):
         if not borrowed.holds:
             self.area.close_banner("borrowed")
             return
-        words = f"{borrowed.name} writes this one reply"
-        banner = Banner(self._theme, words, f"{borrowed.own_name} comes back afterwards.", icon="model")
+        words, detail = f"{borrowed.name} writes this one reply", f"{borrowed.own_name} comes back afterwards."
+        banner = self._show("borrowed", words, detail, "model")
         banner.add_action("Stay with it", borrowed.stay).setAccessibleDescription(borrowed.name)
-        self.area.show_banner(banner, "borrowed")
 
     def offer_larger_model(self, memory: DeviceMemory, show: Callable[[str], object]) -> None:
         """Offer a larger model than the default one, which this memory holds; `show` is called with its hub id."""
@@ -105,19 +105,16 @@ class Notices(QObject):
             return
         size = formatting.file_size(offered.weight_bytes)
         words = f"The default model is small. {offered.name} fits {formatting.MACHINE}: {size}."
-        banner = Banner(self._theme, words, icon="model")
+        banner = self._show("larger model", words, "", "model")
         banner.dismissed.connect(larger.decline)
         button = banner.add_action("Get a larger one…", lambda: show(offered.repository))
         set_tip(button, "Shows it in the models window; nothing is downloaded before you say so")
-        self.area.show_banner(banner, "larger model")
 
     # Undoing
 
     def _offer_undo(self, done: str) -> None:
         self._offered = self._controller.chats.order.history.last
-        banner = Banner(self._theme, done)
-        banner.add_action("Undo", self._controller.chats.undo)
-        self.area.show_banner(banner, "undo", UNDO_MS)
+        self._show("undo", done, lasts_ms=UNDO_MS).add_action("Undo", self._controller.chats.undo)
 
     def _end_offer(self) -> None:
         """Offer no longer to undo what something else was done after: the button would take that back."""
