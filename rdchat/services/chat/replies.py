@@ -5,7 +5,7 @@ from dataclasses import replace
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.attachments.file_texts import FileTexts
-from rdchat.chat.conversation import Drafting, Message, MessageStatus, Notice
+from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
@@ -219,23 +219,13 @@ class Replies(QObject):
 
     def _finish(self, live: LiveReply, end: ReplyEnd | None) -> None:
         """End a reply as the engine says, or as stopped where the engine never had it."""
-        if end is None:
-            self._traces.end(live.message.id)
-            self._recorder.finish(live, "", FinishReason.CANCELLED)
-        elif end.finish_reason is FinishReason.CANCELLED and not (end.token_ids or live.stopping):
-            self._traces.end(live.message.id)  # nobody stopped it: rdchat closes before it has begun
+        kept, trailing_text = (len(end.token_ids), end.trailing_text) if end else (None, "")
+        self._traces.end(live.message.id, kept, trailing_text)
+        cancelled = end is not None and end.finish_reason is FinishReason.CANCELLED
+        if cancelled and not (kept or live.stopping):  # nobody stopped it: rdchat closes before it has begun
             self._recorder.break_off(live, MessageStatus.INTERRUPTED)
         else:
-            self._traces.end(live.message.id, len(end.token_ids), end.trailing_text)
-            self._recorder.finish(
-                live,
-                end.text,
-                end.finish_reason,
-                statistics=end.statistics,
-                drafting=Drafting(end.mode, end.mode_reason or "", end.drafter or "", kind=end.kind),
-                model=self._model.name,
-                control_offsets=end.control_offsets,
-            )
+            self._recorder.finish(live, end, self._model.name)
         self.ended.emit(live.message)
 
     def _fail(self, live: LiveReply, failure: Failure | None) -> None:

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
@@ -11,8 +11,7 @@ from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
 from rdchat.chat.conversation import NO_THINKING, Drafting, Message, MessageStatus, Notice, Thinking
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.services.engine.engine_request import EngineRequest
 from rdchat.thoughts import may_part
@@ -134,31 +133,30 @@ class ReplyRecorder(QObject):
         elif not self._timer.isActive():
             self._timer.start(math.ceil(left_s * 1000))
 
-    def finish(
-        self,
-        reply: LiveReply,
-        text: str,
-        reason: FinishReason,
-        *,
-        statistics: Statistics | None = None,
-        drafting: Drafting | None = None,
-        model: str | None = None,
-        control_offsets: Sequence[int] = (),
-    ) -> None:
-        """End a reply with the engine's final text of it, of a continued one the text of the last part."""
-        if drafting is not None and reply.begins_at:
-            drafting = replace(drafting, last_part=True)  # each part has a prefill: the counters would not add up
-        before = reply.message.control_offsets
-        reply.message = replace(
-            reply.message,
-            text=reply.message.text[: reply.begins_at] + text,
-            control_offsets=(*before, *(reply.begins_at + offset for offset in control_offsets)),
+    def finish(self, reply: LiveReply, end: ReplyEnd | None = None, model: str | None = None) -> None:
+        """End a reply as the engine says; without `end` it was stopped before the engine had it.
+
+        The engine's final text counts; of a continued reply it knows the last part.
+        """
+        message, begins_at = reply.message, reply.begins_at
+        ended = replace(
+            message,
+            text=message.text[:begins_at] + (end.text if end else ""),
             status=MessageStatus.COMPLETE,
-            finish_reason=reason,
-            statistics=statistics or reply.message.statistics,
-            drafting=drafting or reply.message.drafting,
-            model=model or reply.message.model,
+            finish_reason=end.finish_reason if end else FinishReason.CANCELLED,
         )
+        if end is not None:
+            own_control = (begins_at + offset for offset in end.control_offsets)
+            # each part of a continued reply has a prefill: the counters would not add up
+            drafting = Drafting(end.mode, end.mode_reason or "", end.drafter or "", begins_at > 0, end.kind)
+            ended = replace(
+                ended,
+                control_offsets=(*message.control_offsets, *own_control),
+                statistics=end.statistics,
+                drafting=drafting,
+                model=model or message.model,
+            )
+        reply.message = ended
         self.save()
 
     def break_off(self, reply: LiveReply, status: MessageStatus, error: str = "") -> None:

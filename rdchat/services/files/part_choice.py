@@ -19,7 +19,6 @@ from rdchat.chat.attachments.choosing import (
     ranked,
     whole,
 )
-from rdchat.errors import RdchatError
 from rdchat.inference.api.requests import ChatMessage
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.files.token_counts import FILLED, TokenCount, fitting_passages, tokens_of
@@ -107,20 +106,15 @@ class PartChoice(QObject):
     def _start(self) -> None:
         choice, work = self._choice, self._work
         if choice is not None:
-            self._task.replace(lambda _job: work.outcome(choice), self._answer, failed=self._fail)
-
-    @Slot(object)
-    def _answer(self, outcome: Outcome) -> None:
-        self.answered.emit(outcome)
-
-    @Slot(RdchatError)
-    def _fail(self, error: RdchatError) -> None:
-        if self._choice is not None:
-            self.answered.emit(Outcome(self._choice, problem=str(error)))
+            self._task.replace(
+                lambda _job: work.outcome(choice),
+                self.answered.emit,
+                failed=lambda error: self.answered.emit(Outcome(choice, problem=str(error))),
+            )
 
 
 class _Work:
-    """What is done on the thread."""
+    """Computes outcomes on the thread."""
 
     def __init__(self, file: ReadFile, tokens: TokenCount | None, room: int | None, count: Count) -> None:
         self._file, self._room, self._count = file, room, count

@@ -8,7 +8,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus, Thinking
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.events import FinishReason, ReplyEnd
+from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
@@ -40,6 +41,10 @@ def begin(store: ConversationStore, recorder: ReplyRecorder) -> Callable[[], Liv
         return recorder.begin(message)
 
     return begin
+
+
+def end(text: str, reason: FinishReason) -> ReplyEnd:
+    return ReplyEnd(0, text, (), "", reason, Statistics())
 
 
 def stored(store: ConversationStore, reply: LiveReply) -> Message:
@@ -117,7 +122,7 @@ def test_what_is_lacking_is_counted_in_characters(
         recorder.add_text(reply, "y" * 606)
         assert not unsaved.save()
         assert [(each.title, each.missing, len(each.text)) for each in unsaved.replies()] == [("Sea story", 606, 640)]
-        recorder.finish(reply, "x" * 30, FinishReason.STOP_STRING)
+        recorder.finish(reply, end("x" * 30, FinishReason.STOP_STRING))
         assert unsaved.replies() == []  # a stop string took away what the store lacked
     assert unsaved.save()
 
@@ -183,7 +188,7 @@ def test_the_time_of_thinking_is_kept_and_that_of_the_answer_not_counted(
         clock.now += 1.0
         recorder.add_text(reply, piece)
     assert reply.message.thinking == Thinking(begun=False, ms=3000.0)
-    recorder.finish(reply, "".join(pieces), FinishReason.EOS)
+    recorder.finish(reply, end("".join(pieces), FinishReason.EOS))
     assert stored(store, reply).thinking.ms == 3000.0
 
 
@@ -209,7 +214,7 @@ def test_a_continued_thought_does_not_count_the_pause(
     recorder.add_text(reply, "I")
     clock.now += 1.0
     recorder.add_text(reply, " wonder")
-    recorder.finish(reply, "I wonder", FinishReason.CANCELLED)
+    recorder.finish(reply, end("I wonder", FinishReason.CANCELLED))
     clock.now += 3600.0
     again = recorder.begin(store.reopen_message(reply.message.id), continued=True)
     for piece in (" on", ".</think>Hello"):
