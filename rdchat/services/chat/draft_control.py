@@ -22,10 +22,10 @@ NEXT_ROUND, NEXT_REPLY = "from the next round", "from the next reply"
 
 
 class DraftControl(QObject):
-    """Keeps one `DraftSettings` per model and hands them to replies.
+    """Keeps one `DraftSettings` per model.
 
-    Beams, draft tokens, the lookup branch and exact times change in a reply under way from its next round on; another
-    mode, drafter or draft model waits for the next reply.
+    Beams, draft tokens, the lookup branch and exact times change a running reply from its next round on; another mode,
+    drafter or draft model waits for the next reply.
 
     Args:
         engine: Finds out what the loaded model can run.
@@ -99,25 +99,25 @@ class DraftControl(QObject):
         return _distinct(item.draft.drafter for item in self._read().drafts)
 
     def offer(self, search: FolderSearch) -> None:
-        """Offer the drafters on this machine too: what a search finds, as `ModelCard`s."""
+        """Offer the drafters that a search finds on this machine."""
         self._search = search
         search.changed.connect(self.refresh_options)
         self.look_for_drafters()
 
     def look_for_drafters(self) -> None:
-        """Look which drafters there are; `changed` follows once the engine has told which fit the model."""
+        """Search for drafters; `changed` follows once the engine has told which fit the model."""
         if self._search is not None and self._model.info is not None:
             self._search.look(self._model.info.path)
 
     @property
     def drafters(self) -> tuple[ModelCard, ...]:
-        """The drafters on this machine, as far as it is known whether they fit the loaded model; why not, they say."""
+        """The drafters on this machine that were checked against the loaded model; `problem` says why one does not fit."""
         known = [(each, self._fits.get(each.model)) for each in self._found]
         told = [replace(each, problem=fit.problem) if fit else each for each, fit in known if fit or each.problem]
         return tuple(told)
 
     def match(self, drafter: str) -> TargetMatch | None:
-        """Return how sure it is that a drafter was made for the loaded model; None where that is not known."""
+        """Return how well a drafter matches the loaded model; None where that is not known."""
         fit = self._fits.get(drafter)
         return fit.match if fit else None
 
@@ -130,11 +130,11 @@ class DraftControl(QObject):
         return [each.model for each in self._found if not each.problem]
 
     def option(self, mode: Mode) -> ModeOption | None:
-        """Return whether a mode is to be had; None before the engine has told."""
+        """Return whether a mode can run; None before the engine has answered."""
         return self._options.get(mode)
 
     def change(self, settings: DraftSettings) -> None:
-        """Draft by these settings from now on, as far as a reply under way allows."""
+        """Use these settings from now on, as far as a running reply allows."""
         settings, before = replace(settings, profile=False, trace=False), self.settings
         if not self.ready or settings == before:
             return
@@ -150,7 +150,7 @@ class DraftControl(QObject):
         self.changed.emit()
 
     def set_exact_times(self, exact: bool) -> None:
-        """Have the ledger's times exact, or replies fast; from the next round on."""
+        """Choose exact times in the ledger or fast replies; from the next round on."""
         if exact != self._exact_times:
             self._exact_times = exact
             self._update_running()
@@ -158,16 +158,16 @@ class DraftControl(QObject):
 
     @Slot()
     def refresh_options(self) -> None:
-        """Ask the engine anew: a drafter may have been trained since. What it told before holds until it answers.
+        """Ask the engine again, as a drafter may have been trained since. Its last answer holds until then.
 
-        It only reads small files. A reply under way would hold it up, so then it is asked when the reply has ended.
+        It only reads small files. During a reply it is asked once that has ended.
         """
         if self.ready and self._running is None:
             self._engine.submit(FindDraftOptions(self.settings, tuple(self._candidates)), self._on_options)
 
     @Slot()
     def _check_options(self) -> None:
-        """Ask about what was not asked before."""
+        """Ask about other drafters than before."""
         if self.ready:
             self.checking = True
             self.refresh_options()

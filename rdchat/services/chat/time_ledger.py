@@ -26,7 +26,7 @@ class ProfileCost:
 
 
 class TimeLedger(QObject):
-    """Adds up the ledgers of all replies, the one under way included.
+    """The sum of the ledgers of all replies, the one under way included.
 
     It begins anew where exact times are switched on or off, so that all its times are of one kind.
 
@@ -50,17 +50,17 @@ class TimeLedger(QObject):
 
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:
-        """All stages as recorded; what has the same path is to be added up."""
+        """All stages as recorded; those of the same path are to be added up."""
         return (*self._ended, *self._new())
 
     @property
     def rows(self) -> tuple[LedgerRow, ...]:
-        """What the time was spent on, as people read it, each row directly followed by its parts."""
+        """The stages in words for people, each directly followed by its parts."""
         return ledger_rows(shown(self.entries))
 
     @property
     def cost(self) -> ProfileCost | None:
-        """What exact times cost in the mode of the last reply; None until a reply of either kind was seen."""
+        """The cost of exact times in the mode of the last reply; None until there was a reply with and one without."""
         exact, usual = (self._rates.get((self._mode, kind)) for kind in (True, False))
         return ProfileCost(exact, usual) if exact and usual else None
 

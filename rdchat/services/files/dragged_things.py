@@ -1,4 +1,4 @@
-"""What would become of files and folders that are dragged over a window, if they were dropped."""
+"""Finds out what files that are dragged over a window would become if they were dropped."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

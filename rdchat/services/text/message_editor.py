@@ -48,7 +48,7 @@ class MessageEditor(QObject):
         self._work.run(self._store.message_bin.erasing())
 
     def close(self) -> None:
-        """Leave what is half done to the next start."""
+        """Leave unfinished work to the next start."""
         self._work.close()
 
     # Editing
@@ -66,7 +66,7 @@ class MessageEditor(QObject):
     # Alternatives
 
     def alternatives(self, message_id: int) -> list[Message]:
-        """Return a message and its alternatives, oldest first, with what is not stored of them yet."""
+        """Return a message and its alternatives, oldest first, with text that is not stored yet."""
         found: list[Message] = []
         with self._storage.reading():
             found += [self._recorder.shown(each) for each in self._store.alternatives(message_id)]
@@ -79,7 +79,7 @@ class MessageEditor(QObject):
     # Deleting
 
     def delete_message(self, message_id: int) -> None:
-        """Delete a message with all that hangs on it; `ChatList.undo` takes it back."""
+        """Delete a message with all that follow it; `ChatList.undo` takes it back."""
         chat = self._chat.conversation
         if chat is None:
             return
@@ -107,7 +107,7 @@ class MessageEditor(QObject):
         return found
 
     def restore_deleted(self) -> None:
-        """Bring back the message of the open chat that was deleted last, with what hung on it."""
+        """Bring back the message of the open chat that was deleted last, with those that followed it."""
         if (chat := self._chat.conversation) is None:
             return
         with self._storage.writing():

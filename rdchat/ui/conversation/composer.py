@@ -1,4 +1,4 @@
-"""Where the person writes: a field that grows with its text, and one button that sends or stops."""
+"""The message field: it grows with its text, beside one button that sends or stops."""
 
 from enum import Enum
 from math import ceil
@@ -48,7 +48,7 @@ class ComposerState(Enum):
 
 
 class PromptField(QPlainTextEdit):
-    """Plain text that asks for the height of its lines, up to eight, and tells Return from Shift-Return."""
+    """A text field as high as its lines, up to eight. Return submits, Shift-Return starts a line."""
 
     submit_requested = Signal()
     focus_changed = Signal()
@@ -147,7 +147,7 @@ def local_files(data: QMimeData) -> list[str]:
 
 
 class RoundButton(QAbstractButton):
-    """A filled circle with an icon: the one main action of the composer."""
+    """A filled circle with an icon: the main action of the composer."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -180,7 +180,7 @@ class RoundButton(QAbstractButton):
 
 
 class Composer(QWidget):
-    """The field and its button in one rounded frame, with a line below it that says why something was not sent."""
+    """The field and its button in one rounded frame; a line below says why a message was not sent."""
 
     submitted = Signal(str)
     stop_requested = Signal()
@@ -260,12 +260,12 @@ class Composer(QWidget):
             self._refresh_button()
 
     def show_note(self, words: str) -> None:
-        """Say below the field why nothing was sent; an empty string takes it away."""
+        """Say below the field why nothing was sent; an empty string removes that."""
         self.note.setText(words)
         self.note.setVisible(bool(words))
 
     def give_back(self, text: str, reason: str) -> None:
-        """Put text that was not sent back, unless something else was typed since, and say why it was not."""
+        """Put back text that was not sent, unless something else was typed since, and say why."""
         if not self.text.strip():
             self.set_text(text)
         self.show_note(reason)
