@@ -111,7 +111,7 @@ class DraftControl(QObject):
 
     @property
     def drafters(self) -> tuple[ModelCard, ...]:
-        """The drafters on this machine that were checked against the loaded model; `problem` says why one does not fit."""
+        """The drafters on this machine that were checked against the loaded model; `problem` says why one fails."""
         known = [(each, self._fits.get(each.model)) for each in self._found]
         told = [replace(each, problem=fit.problem) if fit else each for each, fit in known if fit or each.problem]
         return tuple(told)

@@ -78,7 +78,7 @@ class UnsavedReplies:
         self._given_up = True
 
     def rescue(self) -> Path | None:
-        """Write unsaved replies into a file beside the chats as the app ends, and return it; None where all is stored."""
+        """Write unsaved replies into a file beside the chats as the app ends; None where all is stored."""
         replies = self.replies()
         if not replies and not self._chosen and self._file is not None:
             self._file.unlink(missing_ok=True)  # the store has taken it after all
