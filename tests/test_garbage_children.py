@@ -25,7 +25,8 @@ from rdchat.inference.prompts import model_prompts
 from rdchat.inference.prompts.model_prompts import TokenizerProcess
 from rdchat.services.models.training.training_process import TrainingProcess
 from rdchat.work import frames
-from rdchat.work.child_process import ChildEndedError, ChildLimitError, ChildProcess, Limits
+from rdchat.work.child_limits import ChildEndedError, ChildLimitError, Limits
+from rdchat.work.child_process import ChildProcess
 from tests.garbage_children import KINDS, put_in_place
 from tests.hub.downloading import LIMITS
 from tests.time_limits import at_most
