@@ -58,7 +58,7 @@ class ChatController(QObject):
         self.storage = StorageWatch(self)
         preferences = self.preferences = SettingsControl(settings, self.storage, self)
         model = self.model_slot = ModelSlot(engine, settings.settings, self)
-        self.recorder = ReplyRecorder(store, self)
+        self.recorder = ReplyRecorder(store, self.storage, self)
         self.traces = TraceRecorder(store, self)
         self.drafting = DraftControl(engine, model, lambda: preferences.settings, preferences.change, self)
         self.texts = FileTexts(store.path)  # of files that were sent
@@ -91,9 +91,7 @@ class ChatController(QObject):
         self.replies.engine_ended.connect(self.time_ledger.add_end)
         self.replies.ended.connect(self.chats.refresh)
         self.chats.conversation_removed.connect(self.replies.stop)
-        self.recorder.storage_failed.connect(self.storage.failed)
-        self.recorder.storage_recovered.connect(self.storage.recovered)
-        self.recorder.storage_recovered.connect(self.traces.save)
+        self.storage.recovered.connect(self.traces.save)
         self.context.reply_wanted.connect(self.continue_reply)
         self.context.chat_wanted.connect(self._go_on_anew)
 

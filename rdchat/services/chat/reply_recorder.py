@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Qt, QTimer, Slot
 
 from rdchat.chat.conversation import NO_THINKING, Drafting, Message, MessageStatus, Notice, Thinking
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.requests import GenerationRequest
+from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.engine.engine_request import EngineRequest
 from rdchat.thoughts import may_part
 
@@ -67,18 +68,21 @@ class ReplyRecorder(QObject):
 
     Args:
         store: The conversations.
+        storage: Is told when the store does not take the text, and when it does again.
         parent: The Qt parent.
         clock: Seconds, as `ReplyProgress.written_at` has them.
     """
 
-    storage_failed = Signal(Notice)
-    storage_recovered = Signal()
-
     def __init__(
-        self, store: ConversationStore, parent: QObject | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        store: ConversationStore,
+        storage: StorageWatch,
+        parent: QObject | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(parent)
-        self._store, self._clock = store, clock
+        self._store, self._storage, self._clock = store, storage, clock
         self.held: list[LiveReply] = []  # replies that the store does not have as they are, oldest first
         self.trouble: Notice | None = None  # why the store does not take them; None while it does
         self._closed = False
@@ -181,7 +185,7 @@ class ReplyRecorder(QObject):
         self._timer.stop()
         if self.trouble is not None:
             self.trouble = None
-            self.storage_recovered.emit()
+            self._storage.recovered.emit()
 
     def _save(self, reply: LiveReply) -> None:
         message = reply.message
@@ -217,4 +221,4 @@ class ReplyRecorder(QObject):
         if not self._closed:
             self._timer.start(_RETRY_INTERVAL_MS)
         if is_new:
-            self.storage_failed.emit(self.trouble)
+            self._storage.failed.emit(self.trouble)

@@ -12,6 +12,7 @@ from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
+from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
 from tests.clocks import ManualClock
 from tests.disks import SmallDisk, small_disk
@@ -26,7 +27,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def recorder(qtbot: QtBot, store: ConversationStore, clock: ManualClock) -> Iterator[ReplyRecorder]:
-    recorder = ReplyRecorder(store, clock=clock)
+    recorder = ReplyRecorder(store, StorageWatch(), clock=clock)
     yield recorder
     recorder.close()
 
@@ -164,7 +165,7 @@ def _fill_and_close(disk: SmallDisk, home: Path) -> None:
     store = ConversationStore.open(disk.folder / "conversations.db")
     chat = store.create_conversation("Sea story")
     message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
-    recorder = ReplyRecorder(store)
+    recorder = ReplyRecorder(store, StorageWatch())
     reply = recorder.begin(message)
     disk.fill()
     recorder.add_text(reply, "word " * 50_000)
