@@ -8,7 +8,7 @@ from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState, Failure
 from rdchat.services.models.device_memory import DeviceMemory
-from rdchat.ui.conversation.composer import Composer, ComposerState
+from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.notices import Notices
 from rdchat.ui.conversation.welcome import ModelFailedView, WelcomeView
@@ -17,14 +17,6 @@ from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import Ground
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
-
-_COMPOSER_STATES = {
-    EngineState.PREFILL: ComposerState.WRITING,
-    EngineState.WRITING: ComposerState.WRITING,
-    EngineState.NO_MODEL: ComposerState.NO_MODEL,
-    EngineState.LOADING: ComposerState.LOADING,
-    EngineState.IDLE: ComposerState.READY,
-}
 
 
 class ConversationView(Ground):
@@ -165,8 +157,8 @@ class ConversationView(Ground):
             self.transcript.set_waiting(message.id, "Waiting for the model to load…")
 
     def _show_state(self) -> None:
-        state = _COMPOSER_STATES[self._controller.replies.state]
-        self.composer.set_state(ComposerState.WRITING if self._chat.streaming_id is not None else state)
+        waits = self._chat.streaming_id is not None  # a reply that waits for the model can be stopped too
+        self.composer.set_state(EngineState.WRITING if waits else self._controller.replies.state)
         self._show_page()
 
     def _show_page(self) -> None:

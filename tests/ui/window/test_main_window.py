@@ -12,7 +12,6 @@ from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api.requests import Role
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.conversation.banner import Banner
-from rdchat.ui.conversation.composer import ComposerState
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
@@ -337,8 +336,8 @@ def test_a_folder_without_a_model_does_not_become_the_place_to_look_in(
     assert chat.controller.preferences.settings.models_folder == ""
 
 
-@pytest.mark.parametrize("state", list(ComposerState))
-def test_every_composer_state_has_a_tooltip(window: MainWindow, state: ComposerState) -> None:
+@pytest.mark.parametrize("state", list(EngineState))
+def test_every_composer_state_has_a_tooltip(window: MainWindow, state: EngineState) -> None:
     window.conversation.composer.set_state(state)
     assert window.conversation.composer.button.toolTip()
 
