@@ -160,7 +160,6 @@ class ChatController(QObject):
             with self.storage.writing():
                 self.chat.add_prompt_version(message_id, text)
                 self._answer()
-            self.chats.refresh()
 
     @Slot(int)
     def regenerate(self, message_id: int, wish: ReplyWish = ReplyWish()) -> None:  # noqa: B008  it is frozen
@@ -183,7 +182,6 @@ class ChatController(QObject):
             if wish.other:
                 self.borrowed.borrow(wish.other, reply.id, own_name or "")
             self._write(reply)
-        self.chats.refresh()
 
     @Slot(int)
     def continue_reply(self, message_id: int) -> None:

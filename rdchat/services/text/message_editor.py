@@ -61,7 +61,6 @@ class MessageEditor(QObject):
             if text == old.parts.answer.strip("\n"):
                 return
             self._chat.add_edited_reply(old, text)
-        self._chats.refresh()
 
     # Alternatives
 
@@ -95,7 +94,6 @@ class MessageEditor(QObject):
             )
             self._chat.read_path()
             self._chats.order.offered_undo.emit(_deleted_words(role, deleted))
-        self._chats.refresh()
 
     @property
     def has_deleted(self) -> bool:
@@ -118,7 +116,6 @@ class MessageEditor(QObject):
                     lambda: self._show_again(chat.id, lambda: self._store.message_bin.delete(message_id)),
                 )
             self._chat.read_path()
-        self._chats.refresh()
 
     def _is_written_below(self, message_id: int) -> bool:
         paths = (self._store.path_to(reply.message.id) for reply in self._recorder.live)
