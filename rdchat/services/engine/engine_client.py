@@ -14,9 +14,9 @@ from rdchat import host
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.inference.api.protocol import Engine
-from rdchat.inference.api.requests import ChatMessage
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest
 from rdchat.services.engine.engine_events import FINAL, EngineEvent, Failure, ReplyProgress
-from rdchat.services.engine.engine_request import Command, EngineRequest, FindDraftOptions, LoadModel, UnloadModel
+from rdchat.services.engine.engine_request import Command, EngineRequest, LoadModel, UnloadModel
 from rdchat.services.engine.engine_worker import EngineWorker
 
 _LOG = logging.getLogger(__name__)
@@ -72,18 +72,19 @@ class EngineClient(QObject):
     ) -> EngineRequest:
         """Carry out a command behind those submitted before.
 
-        A model that is loaded or unloaded cancels everything before it. A reply or a benchmark cancels those of the
-        background.
+        Loading or unloading a model cancels everything before it. A reply or a benchmark that a person waits for
+        cancels those of the background.
 
         Args:
             command: What to do.
             on_event: Called on the main thread with each event; one of the kinds `FINAL` is the last.
-            background: Nobody waits for it, so that the next request cancels it.
+            background: Nobody waits for it.
         """
         request = EngineRequest(command, on_event, background=background)
-        if not isinstance(command, FindDraftOptions):
-            replaces_all = isinstance(command, LoadModel | UnloadModel)
-            self._cancel([each for each in self._open if replaces_all or each.background])
+        if isinstance(command, LoadModel | UnloadModel):
+            self._cancel(self._open)
+        elif isinstance(command, GenerationRequest | BenchPlan) and not background:
+            self._cancel([each for each in self._open if each.background])
         self._open.append(request)
         if not self._closing and self._thread.isRunning():
             self._inbox.append(request)
@@ -113,7 +114,7 @@ class EngineClient(QObject):
         """
         if not self._closing:
             self._closing = True
-            self._cancel(list(self._open))
+            self._cancel(self._open)
             self._inbox.append(None)
             self._submitted.emit()
         ended = self._thread.wait(round(timeout_s * 1000))
@@ -124,7 +125,7 @@ class EngineClient(QObject):
         return ended
 
     def _cancel(self, requests: Sequence[EngineRequest]) -> None:
-        for request in requests:
+        for request in list(requests):
             request.cancel()
             if isinstance(request.command, LoadModel | UnloadModel):  # it has no more events
                 self._open.remove(request)

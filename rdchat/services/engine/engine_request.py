@@ -48,7 +48,7 @@ class EngineRequest:
     def __init__(self, command: Command, on_event: Callable[[EngineEvent], object], *, background: bool) -> None:
         self.command = command
         self.on_event = on_event  # called on the main thread
-        self.background = background  # nobody waits for it: any other request but one for options cancels it
+        self.background = background  # nobody waits for it: a reply or a benchmark that is not cancels it
         self._lock = threading.Lock()
         self._cancelled = False
         self._running: Cancellable | None = None
