@@ -2,7 +2,6 @@
 
 import logging
 import math
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -12,11 +11,10 @@ from PySide6.QtCore import QObject, Qt, QThread, QTimer, Signal, Slot
 
 from rdchat import host
 from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest
-from rdchat.services.engine.engine_events import FINAL, EngineEvent, Failure, ReplyProgress
-from rdchat.services.engine.engine_request import Command, EngineRequest, LoadModel, UnloadModel
+from rdchat.services.engine.engine_events import FINAL, EngineEvent, Failure
+from rdchat.services.engine.engine_request import Command, EngineRequest, LoadModel, Outbox, UnloadModel
 from rdchat.services.engine.engine_worker import EngineWorker
 
 _LOG = logging.getLogger(__name__)
@@ -35,8 +33,7 @@ class EngineClient(QObject):
 
     thread_died = Signal(Failure)
 
-    _submitted = Signal()  # down: the inbox has a request more
-    _posted = Signal()  # up: the outbox is no longer empty
+    _submitted = Signal()  # the inbox has a request more
 
     def __init__(
         self,
@@ -52,7 +49,7 @@ class EngineClient(QObject):
         self._delivered_at = 0.0
         self._delivery = QTimer(self, singleShot=True, timerType=Qt.TimerType.PreciseTimer)
         self._delivery.timeout.connect(self._deliver)
-        self._worker = EngineWorker(engine_factory, keep_awake, self._inbox, self._post)
+        self._worker = EngineWorker(engine_factory, keep_awake, self._inbox, self._outbox)
         self._thread = self._start_thread()
 
     def _start_thread(self) -> QThread:
@@ -62,7 +59,7 @@ class EngineClient(QObject):
         self._worker.moveToThread(thread)
         queued = Qt.ConnectionType.QueuedConnection
         self._submitted.connect(self._worker.work, queued)
-        self._posted.connect(self._schedule_delivery, queued)
+        self._worker.posted.connect(self._schedule_delivery, queued)
         thread.finished.connect(self._on_thread_finished, queued)
         thread.start()
         return thread
@@ -90,7 +87,7 @@ class EngineClient(QObject):
             self._inbox.append(request)
             self._submitted.emit()
         else:
-            self._post(request, _DEAD)
+            self._fail(request)
         return request
 
     @property
@@ -130,10 +127,9 @@ class EngineClient(QObject):
             if isinstance(request.command, LoadModel | UnloadModel):  # it has no more events
                 self._open.remove(request)
 
-    def _post(self, request: EngineRequest, event: EngineEvent) -> None:
-        """Have an event delivered, from either thread."""
-        if self._outbox.put(request, event):
-            self._posted.emit()
+    def _fail(self, request: EngineRequest) -> None:
+        self._outbox.put(request, _DEAD)
+        self._schedule_delivery()
 
     @Slot()
     def _schedule_delivery(self) -> None:
@@ -148,9 +144,11 @@ class EngineClient(QObject):
         for _ in range(len(self._outbox)):
             if (taken := self._outbox.take()) is not None and taken[0] in self._open:
                 request, event = taken
+                on_event = request.on_event
                 if isinstance(event, FINAL):
                     self._open.remove(request)
-                request.on_event(event)
+                    request.on_event = _ignore  # a callback may hold the request: no cycle is left to the collector
+                on_event(event)
         if len(self._outbox):
             self._schedule_delivery()
 
@@ -161,55 +159,8 @@ class EngineClient(QObject):
             return
         _LOG.error("The engine thread ended by itself")
         for request in self._open:
-            self._post(request, _DEAD)
+            self._fail(request)
         self.thread_died.emit(_DEAD)
-
-
-class Outbox:
-    """Events on their way to the main thread; progress that is continued or superseded by the next event is merged.
-
-    A main thread that is late therefore finds one event to paint, not a hundred. The order of events is kept.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._batches: deque[tuple[EngineRequest, list[EngineEvent]]] = deque()  # each becomes one event
-
-    def __len__(self) -> int:
-        with self._lock:
-            return len(self._batches)
-
-    def put(self, request: EngineRequest, event: EngineEvent) -> bool:
-        """Add an event; True if the outbox was empty, so that its reader must be woken."""
-        with self._lock:
-            was_empty = not self._batches
-            last, events = (None, []) if was_empty else self._batches[-1]
-            if request is not last or type(event) is not type(events[-1]):
-                self._batches.append((request, [event]))
-            elif isinstance(event, ReplyProgress):
-                events.append(event)
-            elif isinstance(event, PrefillProgress | LoadProgress):
-                events[:] = [event]
-            else:
-                self._batches.append((request, [event]))
-            return was_empty
-
-    def take(self) -> tuple[EngineRequest, EngineEvent] | None:
-        """Remove and return the oldest event; None if there is none."""
-        with self._lock:
-            if not self._batches:
-                return None
-            request, events = self._batches.popleft()
-        return request, _merged(events)
-
-
-def _merged(events: Sequence[EngineEvent]) -> EngineEvent:
-    progress = [each for each in events if isinstance(each, ReplyProgress)]
-    if len(progress) < 2:
-        return events[-1]
-    text = "".join(each.text for each in progress)
-    tokens = tuple(token for each in progress for token in each.tokens)
-    return ReplyProgress(text, progress[-1].statistics, tokens, progress[0].written_at)
 
 
 class _EngineThread(QThread):
@@ -220,3 +171,7 @@ class _EngineThread(QThread):
         in a `threading.local` or a context variable.
         """
         self.exec()
+
+
+def _ignore(_event: EngineEvent) -> None:
+    """Do nothing with an event."""

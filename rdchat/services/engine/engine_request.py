@@ -1,13 +1,15 @@
-"""A request to the engine: its command, where its events go, and how it is cancelled."""
+"""Requests to the engine, and the outbox of their events: what both threads touch."""
 
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from rdchat.inference.api.bench_plan import BenchPlan
+from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
-from rdchat.services.engine.engine_events import EngineEvent
+from rdchat.services.engine.engine_events import EngineEvent, ReplyProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +84,50 @@ class EngineRequest:
         with self._lock:
             settings, self._draft = self._draft, None
         return settings
+
+
+class Outbox:
+    """Events on their way to the main thread; progress that is continued or superseded by the next event is merged.
+
+    A main thread that is late therefore finds one event to paint, not a hundred. The order of events is kept.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._batches: deque[tuple[EngineRequest, list[EngineEvent]]] = deque()  # each becomes one event
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._batches)
+
+    def put(self, request: EngineRequest, event: EngineEvent) -> bool:
+        """Add an event; True if the outbox was empty, so that its reader must be woken."""
+        with self._lock:
+            was_empty = not self._batches
+            last, events = (None, []) if was_empty else self._batches[-1]
+            if request is not last or type(event) is not type(events[-1]):
+                self._batches.append((request, [event]))
+            elif isinstance(event, ReplyProgress):
+                events.append(event)
+            elif isinstance(event, PrefillProgress | LoadProgress):
+                events[:] = [event]
+            else:
+                self._batches.append((request, [event]))
+            return was_empty
+
+    def take(self) -> tuple[EngineRequest, EngineEvent] | None:
+        """Remove and return the oldest event; None if there is none."""
+        with self._lock:
+            if not self._batches:
+                return None
+            request, events = self._batches.popleft()
+        return request, _merged(events)
+
+
+def _merged(events: Sequence[EngineEvent]) -> EngineEvent:
+    progress = [each for each in events if isinstance(each, ReplyProgress)]
+    if len(progress) < 2:
+        return events[-1]
+    text = "".join(each.text for each in progress)
+    tokens = tuple(token for each in progress for token in each.tokens)
+    return ReplyProgress(text, progress[-1].statistics, tokens, progress[0].written_at)

@@ -16,7 +16,7 @@ from rdchat.inference.api.protocol import Engine, StoppedError, TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest
 from rdchat.services.engine.engine_events import BenchEnd, EngineEvent, Failure, ReplyProgress, Unloaded
-from rdchat.services.engine.engine_request import EngineRequest, FindDraftOptions, LoadModel, UnloadModel
+from rdchat.services.engine.engine_request import EngineRequest, FindDraftOptions, LoadModel, Outbox, UnloadModel
 
 _LOG = logging.getLogger(__name__)
 _STATISTICS_INTERVAL_S = 0.1
@@ -36,9 +36,10 @@ class EngineWorker(QObject):
         engine_factory: See `EngineClient`.
         keep_awake: See `EngineClient`.
         inbox: The requests; None closes the engine and ends the thread.
-        post: Takes the events, on the engine thread.
+        outbox: Takes the events.
     """
 
+    posted = Signal()  # the outbox is no longer empty
     _idle_wanted = Signal()
 
     def __init__(
@@ -46,11 +47,11 @@ class EngineWorker(QObject):
         engine_factory: Callable[[], Engine],
         keep_awake: Callable[[], AbstractContextManager[None]],
         inbox: deque[EngineRequest | None],
-        post: Callable[[EngineRequest, EngineEvent], object],
+        outbox: Outbox,
     ) -> None:
         super().__init__()
         self._engine_factory, self._keep_awake = engine_factory, keep_awake
-        self._inbox, self._post = inbox, post
+        self._inbox, self._outbox = inbox, outbox
         self._made: Engine | RdchatError | None = None
         self._idle_wanted.connect(self._idle, Qt.ConnectionType.QueuedConnection)  # behind requests that wait
 
@@ -154,6 +155,10 @@ class EngineWorker(QObject):
                 self._idle_wanted.emit()
         except Exception:
             _LOG.exception("Warming up or measuring while idle failed")
+
+    def _post(self, request: EngineRequest, event: EngineEvent) -> None:
+        if self._outbox.put(request, event):
+            self.posted.emit()
 
     def _finish(self) -> None:
         """Close the engine and end the thread."""

@@ -1,9 +1,8 @@
 from rdchat.inference.api.events import LoadProgress, PrefillProgress, TokenEvent
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Role
-from rdchat.services.engine.engine_client import Outbox
 from rdchat.services.engine.engine_events import EngineEvent, Failure, ReplyProgress
-from rdchat.services.engine.engine_request import EngineRequest, FindDraftOptions
+from rdchat.services.engine.engine_request import EngineRequest, FindDraftOptions, Outbox
 
 
 def made() -> EngineRequest:
