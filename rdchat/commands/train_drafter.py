@@ -14,8 +14,8 @@ from rdchat.inference.api.requests import Dtype
 from rdchat.inference.api.trained_kind import TrainedKind
 
 if TYPE_CHECKING:
+    from rdchat.inference.api.training import TrainingProgress
     from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
-    from rdchat.inference.training.training_progress import TrainingProgress
 
 _DEFAULT_TOKENS, _MOST_TOKENS = 1_000_000, 10_000_000  # without either limit; the most that --hours alone makes
 _LINES_EVERY = 30.0  # seconds between two lines where the output is no terminal
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 def _settings(args: argparse.Namespace) -> "TrainingSettings":
     """Read the arguments and the files they name."""
     from rdchat.inference.api.prompt_files import read_prompts  # noqa: PLC0415
-    from rdchat.inference.training.run.recipes import DRAFT_VOCABULARY, default_recipe  # noqa: PLC0415
+    from rdchat.inference.training.heads.recipes import DRAFT_VOCABULARY, default_recipe  # noqa: PLC0415
     from rdchat.inference.training.run.training_plan import TrainingSettings  # noqa: PLC0415  MLX
 
     kind = TrainedKind(args.kind)
@@ -158,7 +158,7 @@ class _Shown:
 
 
 def _text(event: "TrainingProgress") -> str:
-    parts = [f"{event.phase.value} {event.fraction:4.0%}"]
+    parts = [f"{event.phase} {event.fraction or 0:4.0%}"]
     if event.tokens_per_second is not None:
         parts.append(f"{event.tokens_per_second:.0f} tokens/s")
     if event.loss is not None:
@@ -169,4 +169,6 @@ def _text(event: "TrainingProgress") -> str:
         minutes, seconds = divmod(int(event.left_s), 60)
         hours, minutes = divmod(minutes, 60)
         parts.append(f"{hours}:{minutes:02}:{seconds:02} left")
+    if event.words:
+        parts.append(event.words)
     return "  ".join(parts)
