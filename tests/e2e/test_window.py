@@ -74,15 +74,15 @@ def test_a_person_asks_stops_restarts_finds_both_and_loses_nothing_by_closing_wh
 
     with running_app(qapp, qtbot) as app:
         found = app.controller
-        qtbot.waitUntil(lambda: len(found.messages) == 4, timeout=5_000)
-        assert [(message.role, message.text) for message in found.messages] == said
+        qtbot.waitUntil(lambda: len(found.chat.path) == 4, timeout=5_000)
+        assert [(message.role, message.text) for message in found.chat.path] == said
         assert [role for role, _ in said] == [Role.USER, Role.ASSISTANT] * 2
-        assert [conversation.title for conversation in found.desk.conversations()] == ["Name three colours."]
+        assert [conversation.title for conversation in found.chats.conversations()] == ["Name three colours."]
         shown = [widget.copied_text() for widget in shown_messages(app)]
         assert shown == [text for _, text in said]
 
         begin_a_long_story(qtbot, app)
-        written = found.messages[-1].text
+        written = found.chat.path[-1].text
     store = ConversationStore.open(paths.database_path())
     [conversation] = store.conversations()
     kept = store.messages(conversation.id)[-1]
