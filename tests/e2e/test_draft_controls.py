@@ -52,7 +52,7 @@ def test_a_mode_from_the_menu_drafts_the_next_reply(qapp: QApplication, qtbot: Q
 
         texts = []
         for mode in (Mode.OFF, Mode.DRAFTER):
-            window.actions_.draft_modes[mode].trigger()
+            getattr(window.actions_, f"draft_{mode.value}").trigger()
             window.actions_.new_chat.trigger()
             reply = ask(qtbot, app, "Name three colours of the rainbow.")
             assert reply.statistics is not None

@@ -286,7 +286,7 @@ def test_quitting_while_it_runs_asks_first(
 ) -> None:
     chat.engine.gate.shut()
     bench.start.click()
-    for quit_ in (window.actions_.quit.trigger, window._close_front, lambda: window.closeEvent(_ByHand())):
+    for quit_ in (window.actions_.quit.trigger, window.commands.close_front, lambda: window.closeEvent(_ByHand())):
         window.activateWindow()
         qtbot.waitUntil(lambda: QApplication.activeWindow() is window)
         quit_()

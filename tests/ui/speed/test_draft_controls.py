@@ -215,7 +215,7 @@ def _turn_wheel(field: QWidget) -> None:
 
 def test_the_menu_chooses_modes_and_shows_why_one_cannot_run(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     _offer(chat, ModeOption(Mode.LOOKUP, True), ModeOption(Mode.DRAFTER, False, "There is no drafter."))
-    modes = window.actions_.draft_modes
+    modes = {mode: getattr(window.actions_, f"draft_{mode.value}") for mode in Mode}
     assert not modes[Mode.LOOKUP].isEnabled()
     chat.start()
     qtbot.waitUntil(lambda: chat.controller.drafting.option(Mode.LOOKUP) is not None)
