@@ -20,10 +20,8 @@ from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
 from rdchat.inference.benchmark.charts import Charts
 from rdchat.inference.benchmark.csv_format import read_csv, write_csv
-from rdchat.inference.benchmark.environment import environment
-from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
-from rdchat.inference.benchmark.result import BenchResult
-from rdchat.inference.benchmark.sweep import Sweep
+from rdchat.inference.benchmark.result import BenchResult, environment
+from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS, Sweep
 
 _MEASURING = ("prompts", "modes", "csv")  # options that mean nothing where a file is shown
 

@@ -50,7 +50,7 @@ class Benchmark(QObject):
 
         Args:
             plan: What is measured.
-            environment: Of the result; see `benchmark.environment`.
+            environment: Of the result; see `benchmark.result.environment`.
         """
         if self._request is not None:
             self._request.cancel()

@@ -12,7 +12,7 @@ from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.notices import Notices
 from rdchat.ui.conversation.welcome import ModelFailedView, WelcomeView
-from rdchat.ui.files.bringing import Bringing
+from rdchat.ui.files.attaching import FileAttacher
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import Ground
 from rdchat.ui.look.theme import Theme
@@ -37,7 +37,7 @@ class ConversationView(Ground):
         self.composer = Composer(theme)
         self.notices = Notices(controller, self.composer, theme)
         self.banners = self.notices.area
-        self.files = Bringing(controller, self.composer, theme, self)
+        self.files = FileAttacher(controller, self.composer, theme, self)
         self.find_bar = FindBar(controller.chats.finder, transcript, theme)
         self.stack = QStackedWidget()
         for page in (self.transcript, self.welcome, self.failed):

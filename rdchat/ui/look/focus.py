@@ -1,7 +1,7 @@
 """Brings windows to the front, and draws the focus ring of custom widgets."""
 
 from PySide6.QtCore import QRectF, Qt
-from PySide6.QtGui import QPainter, QPen
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QPainter, QPen
 from PySide6.QtWidgets import QWidget
 
 from rdchat.ui.look.theme import Theme
@@ -15,6 +15,12 @@ def show_in_front(window: QWidget) -> None:
     window.show()
     window.raise_()
     window.activateWindow()
+
+
+def announce(widget: QWidget) -> None:
+    """Have a screen reader say the widget's accessible description."""
+    if QAccessible.isActive():
+        QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(widget, widget.accessibleDescription()))
 
 
 def paint_focus(painter: QPainter, area: QRectF, theme: Theme) -> None:

@@ -9,7 +9,7 @@ from html import escape
 
 from PySide6.QtCore import QPoint, QRect, Qt, QUrl
 from PySide6.QtGui import QAction, QTextCharFormat
-from PySide6.QtWidgets import QLabel, QMessageBox, QTextBrowser, QToolTip, QWidget
+from PySide6.QtWidgets import QGraphicsItem, QLabel, QMessageBox, QTextBrowser, QToolTip, QWidget
 
 _LINE, _MOST_LINES = 80, 50  # of a tooltip: characters of a line that is not broken; lines
 _MOST, _MOST_OF_BUTTON = 2000, 200  # characters
@@ -34,7 +34,7 @@ def tip_text(text: str) -> str:
     return _MARKUP.format("pre-wrap" if wide else "pre", escape(text))
 
 
-def set_tip(item: QWidget | QAction | QTextCharFormat, text: str) -> None:
+def set_tip(item: QWidget | QAction | QTextCharFormat | QGraphicsItem, text: str) -> None:
     """Set a tooltip; an empty text removes it."""
     item.setToolTip(tip_text(text))
 

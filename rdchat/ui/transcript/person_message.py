@@ -5,7 +5,7 @@ from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QMenu
 
 from rdchat.chat.conversation import Message
-from rdchat.ui.files.sent_files import SentFiles
+from rdchat.ui.files.chips import SentFiles
 from rdchat.ui.look.theme import MEDIUM, RADIUS, SMALL, TIGHT
 from rdchat.ui.transcript.markdown.parser import PlainParser
 from rdchat.ui.transcript.message_area import MessageArea

@@ -16,7 +16,7 @@ from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
-from rdchat.ui.speed.section import FigureRow
+from rdchat.ui.speed.sections import FigureRow
 
 _NAMED = {Mode.SPECULATIVE, Mode.DRAFTER}  # prompt lookup is its own name
 _LAST_PART = "of the last part"

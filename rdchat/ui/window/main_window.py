@@ -64,13 +64,7 @@ class MainWindow(QMainWindow):
         self.setMinimumSize(480, 400)
         self.sidebar = Sidebar(controller.chats, theme)
         self.conversation = ConversationView(controller, theme, transcript)
-        self.panel = SpeedPanel(
-            controller,
-            context=controller.context,
-            drafting=controller.drafting,
-            preferences=controller.preferences,
-            theme=theme,
-        )
+        self.panel = SpeedPanel(controller, theme)
         self._sides = {self.sidebar: _ROOM_FOR_SIDEBAR, self.panel: _ROOM_FOR_PANEL}
         self.commands = Commands(self, controller, theme)
         self.actions_ = WindowActions(self.menuBar(), menus(self, self.commands), self)

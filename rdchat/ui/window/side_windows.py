@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from rdchat.services.background.folder_search import FolderSearch
     from rdchat.services.models.drafters.drafter_shelf import MadeFor
     from rdchat.services.models.models_desk import ModelsDesk
-    from rdchat.ui.benchmark import BenchmarkWindow
     from rdchat.ui.benchmark.obstacles import Obstacles
-    from rdchat.ui.drafts import DraftsWindow
-    from rdchat.ui.ledger import LedgerWindow
+    from rdchat.ui.benchmark.race_window import RaceWindow
+    from rdchat.ui.benchmark.window import BenchmarkWindow
+    from rdchat.ui.drafts.window import DraftsWindow
     from rdchat.ui.models import ModelsWindow
-    from rdchat.ui.race import RaceWindow
+    from rdchat.ui.speed.ledger_window import LedgerWindow
 
 
 class SideWindows:
@@ -55,14 +55,14 @@ class SideWindows:
     @cached_property
     def ledger(self) -> "LedgerWindow":
         """The time ledger."""
-        from rdchat.ui.ledger import LedgerWindow  # noqa: PLC0415
+        from rdchat.ui.speed.ledger_window import LedgerWindow  # noqa: PLC0415
 
         return LedgerWindow(self._controller.time_ledger, self._controller.drafting, self._theme, self._parent)
 
     @cached_property
     def drafts(self) -> "DraftsWindow":
-        """The tokens and draft trees of a reply."""
-        from rdchat.ui.drafts import DraftsWindow  # noqa: PLC0415
+        """A reply's tokens and draft trees."""
+        from rdchat.ui.drafts.window import DraftsWindow  # noqa: PLC0415
 
         window = DraftsWindow(self._controller.traces, self._theme, self._parent)
         self._controller.chats.conversation_removed.connect(self._close_tokens_of)
@@ -90,33 +90,17 @@ class SideWindows:
 
     @cached_property
     def _obstacles(self) -> "Obstacles":
-        """What keeps a race or a benchmark from starting."""
+        """What prevents a race or a benchmark."""
         from rdchat.ui.benchmark.obstacles import Obstacles  # noqa: PLC0415
 
-        controller = self._controller
-        race, benchmark = controller.race, controller.benchmark
-        obstacles = Obstacles(lambda: controller.replies.state, race, benchmark, self._parent)
-        for changed in (race.started, race.finished, race.stopped, race.failed, controller.replies.state_changed):
-            changed.connect(obstacles.changed)
-        for changed in (benchmark.started, benchmark.ended, benchmark.failed):
-            changed.connect(obstacles.changed)
-        return obstacles
+        return Obstacles(self._controller, self._parent)
 
     @cached_property
     def race(self) -> "RaceWindow":
         """Drafting against plain decoding."""
-        from rdchat.ui.race import RaceWindow  # noqa: PLC0415
+        from rdchat.ui.benchmark.race_window import RaceWindow  # noqa: PLC0415
 
-        controller = self._controller
-        return RaceWindow(
-            controller.race,
-            drafting=controller.drafting,
-            obstacles=self._obstacles,
-            desk=controller.chats,
-            preferences=controller.preferences,
-            theme=self._theme,
-            parent=self._parent,
-        )
+        return RaceWindow(self._controller, self._obstacles, self._theme, self._parent)
 
     def try_in_race(self, draft: DraftSettings) -> None:
         """Open the race with draft settings that the chat does not have to use."""
@@ -132,18 +116,10 @@ class SideWindows:
 
     @cached_property
     def benchmark(self) -> "BenchmarkWindow":
-        """Modes of drafting on many prompts."""
-        from rdchat.ui.benchmark import BenchmarkWindow  # noqa: PLC0415
+        """Ways of drafting on many prompts."""
+        from rdchat.ui.benchmark.window import BenchmarkWindow  # noqa: PLC0415
 
-        controller = self._controller
-        return BenchmarkWindow(
-            controller.benchmark,
-            drafting=controller.drafting,
-            obstacles=self._obstacles,
-            model=controller.model_slot,
-            theme=self._theme,
-            parent=self._parent,
-        )
+        return BenchmarkWindow(self._controller, self._obstacles, self._theme, self._parent)
 
     @cached_property
     def models_desk(self) -> "ModelsDesk":

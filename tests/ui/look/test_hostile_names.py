@@ -22,7 +22,7 @@ from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.alternatives import AlternativesWindow
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
-from rdchat.ui.drafts import DraftsWindow
+from rdchat.ui.drafts.window import DraftsWindow
 from rdchat.ui.import_export.pages import ExportPage, MessagePage, ReportPage
 from rdchat.ui.import_export.sheet import Sheet
 from rdchat.ui.look.labels import ElidedLabel

@@ -183,7 +183,7 @@ def test_a_draft_model_is_picked_from_recent_ones_or_a_folder(
     menu.actions()[-1].trigger()
     dialog = controls.findChild(QFileDialog)
     assert dialog is not None
-    dialog.fileSelected.emit(str(tmp_path / "mine"))
+    dialog.filesSelected.emit([str(tmp_path / "mine")])
     dialog.close()
     assert chat.controller.drafting.settings.draft_model == str(tmp_path / "mine")
     assert controls.draft_model.accessibleDescription() == str(tmp_path / "mine")

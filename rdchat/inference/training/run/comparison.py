@@ -10,7 +10,7 @@ from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
 from rdchat.inference.api.training import ComparedGroup, Comparison
 from rdchat.inference.benchmark.draft_counts import CountsFile, Result, draft_name, report
 from rdchat.inference.benchmark.evaluation import Evaluation
-from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
+from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter, search_drafters
 from rdchat.inference.models.fingerprint import TargetBinding

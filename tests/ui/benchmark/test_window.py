@@ -12,8 +12,8 @@ from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.requests import Dtype, Mode
 from rdchat.inference.benchmark.csv_format import read_csv
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.ui.benchmark import BenchmarkWindow
-from rdchat.ui.benchmark.report_table import ReportTable, TableCell
+from rdchat.ui.benchmark.results import ReportTable, TableCell
+from rdchat.ui.benchmark.window import BenchmarkWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN
 from tests.services.bench_runs import bench_run
@@ -217,7 +217,7 @@ def test_prompts_come_from_a_file(qtbot: QtBot, bench: BenchmarkWindow, tmp_path
     source.activated.emit(source.count() - 1)
     dialog = source.findChild(QFileDialog)
     assert dialog is not None
-    dialog.fileSelected.emit(str(tmp_path / "prompts.jsonl"))
+    dialog.filesSelected.emit([str(tmp_path / "prompts.jsonl")])
     dialog.close()
     assert source.currentText() == "prompts.jsonl (6)"
     assert len(bench.form.plan().prompts) == 6

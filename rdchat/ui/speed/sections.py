@@ -1,13 +1,14 @@
-"""What the speed panel is made of: sections that fold, and rows of a name with its figure."""
+"""The parts of the speed panel: sections that fold, and rows of a name with its value."""
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QAbstractButton, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractButton, QSizePolicy, QWidget
 
 from rdchat.ui.look import formatting
 from rdchat.ui.look.focus import paint_focus
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
 
@@ -15,31 +16,26 @@ _CHEVRON = 12
 
 
 class FigureRow(QWidget):
-    """One row: a name, and its value in figures of one width at the right edge."""
+    """One row: a name, and its value at the right edge."""
 
-    def __init__(self, theme: Theme, name: str, definition: str) -> None:
+    def __init__(self, theme: Theme, name: str, definition: str, color: str = "muted") -> None:
         super().__init__()
         self._name = name
         self.value = ThemedLabel(theme, tabular=True)
         self.value.setAlignment(Qt.AlignmentFlag.AlignRight)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.addWidget(ElidedLabel(theme, name, "muted"), 1)  # it gives way to the value
-        row.addWidget(self.value)
-        self.define(definition)
+        self.parts = row((ElidedLabel(theme, name, color), 1), self.value, within=self)  # the name gives way
+        set_tip(self, definition)
         self.show_value(formatting.NONE)
 
-    def define(self, definition: str) -> None:
-        set_tip(self, definition)
-
-    def show_value(self, words: str) -> None:
-        if words != self.value.text():
+    def show_value(self, words: str, more: str = "") -> None:
+        """Show a value; `more` follows it for screen readers."""
+        if words != self.value.text() or more:
             self.value.setText(words)
-            self.value.setAccessibleName(f"{self._name}: {words}")  # a bare figure would say nothing to a screen reader
+            self.value.setAccessibleName(f"{self._name}: {words}{more}")  # a bare figure would not say what it is
 
 
 class SectionHead(QAbstractButton):
-    """A heading that folds its section away and back."""
+    """A heading that folds its section and unfolds it."""
 
     def __init__(self, theme: Theme, name: str) -> None:
         super().__init__()
@@ -79,23 +75,17 @@ class SectionHead(QAbstractButton):
 class Section(QWidget):
     """A heading with rows below it."""
 
-    folded = Signal(str, bool)  # its name, whether the person folded it up or down
+    folded = Signal(str, bool)  # its name, whether the person folded or unfolded it
 
     def __init__(self, theme: Theme, name: str) -> None:
         super().__init__()
         self.name = name
         self.theme = theme
         self.head = SectionHead(theme, name)
-        self._body = QWidget()
-        self._rows = QVBoxLayout(self._body)
-        self._rows.setContentsMargins(0, 0, 0, 0)
-        self._rows.setSpacing(TIGHT + 2)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(TIGHT + 2)
-        layout.addWidget(self.head)
-        layout.addWidget(self._body)
-        self.head.toggled.connect(self._body.setVisible)
+        body = QWidget()
+        self._rows = column(within=body, spacing=TIGHT + 2)
+        column(self.head, body, within=self, spacing=TIGHT + 2)
+        self.head.toggled.connect(body.setVisible)
         self.head.clicked.connect(lambda unfolded: self.folded.emit(self.name, not unfolded))
 
     def add[W: QWidget](self, row: W) -> W:
@@ -106,5 +96,5 @@ class Section(QWidget):
         return self.add(FigureRow(self.theme, name, definition))
 
     def fold(self, folded: bool) -> None:
-        """Fold it up or down without telling."""
+        """Fold or unfold it without emitting `folded`."""
         self.head.setChecked(not folded)

@@ -10,7 +10,7 @@ from rdchat.inference.api.bench_results import BenchProgress, Difference
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.ui.race import RaceWindow
+from rdchat.ui.benchmark.race_window import RaceWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.bench_runs import bench_run
 from tests.ui.conftest import Chat

@@ -16,8 +16,7 @@ from rdchat.inference.api.ledger_tree import ledger_rows
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.shown_ledger import shown
 from rdchat.services.engine.engine_events import ReplyProgress
-from rdchat.ui.ledger import LedgerWindow
-from rdchat.ui.ledger.model import SHARE_ROLE, LedgerModel
+from rdchat.ui.speed.ledger_window import SHARE_ROLE, LedgerModel, LedgerWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 

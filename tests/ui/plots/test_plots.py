@@ -4,22 +4,20 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor, QImage
+from PySide6.QtGui import QColor, QFont, QImage
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import InvalidSettingError, StorageError
 from rdchat.inference.benchmark.charts import Charts, HeatMap
 from rdchat.inference.benchmark.result import Figure
-from rdchat.ui.benchmark.results_view import ResultsView
+from rdchat.ui.benchmark.results import ResultsView
 from rdchat.ui.look.theme import DARK_PLOT, LIGHT_PLOT, Theme
 from rdchat.ui.plots.curves import Curve, CurvesPlot
 from rdchat.ui.plots.drawing import PAPER, Box, Drawing, Plot, Shape, Text, ink_on, luminance
-from rdchat.ui.plots.heat_map import HeatMapPlot
 from rdchat.ui.plots.painting import measure_in
-from rdchat.ui.plots.pictures import drawn, plots_of, save_picture
+from rdchat.ui.plots.pictures import drawn, plots_of, save_picture, svg
 from rdchat.ui.plots.plot_view import PlotView, palette_of
-from rdchat.ui.plots.speed_bars import LINES, SpeedBars
-from rdchat.ui.plots.svg import svg
+from rdchat.ui.plots.speedups import LINES, HeatMapPlot, SpeedBars
 
 BARS = SpeedBars(
     (
@@ -210,12 +208,12 @@ def test_what_the_keys_come_to_is_scrolled_into_view(qtbot: QtBot, theme: Theme)
         results.show()
     for _ in range(30):
         qtbot.keyClick(results.picture, Qt.Key.Key_Down)
-    marked = results.picture.mark_area(29).toRect()
+    marked = results.picture.area_of(results.picture.drawing.marks[29]).toRect()
     seen = results.picture.visibleRegion().boundingRect()
     assert seen.top() <= marked.top() <= marked.bottom() <= seen.bottom()
 
 
 def test_what_stands_above_a_picture_fits_beside_the_form(qtbot: QtBot) -> None:
     """At the smallest size of the benchmark window a picture is 340 pixels wide."""
-    width = measure_in("DejaVu Sans")
+    width = measure_in(QFont("DejaVu Sans"))
     assert all(width(line, Drawing.SIZE - 1, False) <= 340 for line in (*LINES, *HeatMapPlot(MAP).lines))
