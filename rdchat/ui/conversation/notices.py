@@ -1,6 +1,7 @@
 """The banners above the transcript: what the services tell the person, and what can be done about it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from PySide6.QtCore import QObject
 
@@ -49,9 +50,19 @@ class Notices(QObject):
         controller.chat.files.changed.connect(self._show_outgrown)
         controller.prompt_refused.connect(self._show_refused)
 
-    def _show(self, key: str, title: str, detail: str = "", *sign: str, lasts_ms: int | None = None) -> Banner:
+    def _show(
+        self,
+        key: str,
+        title: str,
+        detail: str = "",
+        *sign: str,
+        actions: Mapping[str, Callable[[], object]] = MappingProxyType({}),
+        lasts_ms: int | None = None,
+    ) -> Banner:
         """Show a banner in the place of an earlier one of its key; `sign` is an icon and its colour."""
         banner = Banner(self._theme, title, detail, *sign)
+        for text, act in actions.items():
+            banner.add_action(text, act)
         self.area.show_banner(banner, key, lasts_ms)
         return banner
 
@@ -73,15 +84,13 @@ class Notices(QObject):
         if failure is None:
             self.area.close_banner("model")
         elif self.area.banner("model") is None:
-            banner = self._show("model", "The model did not load", failure.message, *_DANGER)
-            banner.add_action("Try again", slot.retry)
-            if failure.can_load_anyway:
-                banner.add_action("Load anyway", slot.load_anyway)
+            actions = {"Try again": slot.retry} | ({"Load anyway": slot.load_anyway} if failure.can_load_anyway else {})
+            self._show("model", "The model did not load", failure.message, *_DANGER, actions=actions)
         if self._controller.replies.state is not EngineState.NO_MODEL or slot.failure is not None:
             self.area.close_banner("unloaded")
         elif self.area.banner("unloaded") is None:
             words = "It was unloaded, and its memory is free for other apps."
-            self._show("unloaded", "No model is loaded", words).add_action("Load it again", slot.retry)
+            self._show("unloaded", "No model is loaded", words, actions={"Load it again": slot.retry})
 
     def _show_borrowed(self) -> None:
         """Say which model writes one reply, and which one comes back then."""
@@ -90,8 +99,9 @@ class Notices(QObject):
             self.area.close_banner("borrowed")
             return
         words, detail = f"{borrowed.name} writes this one reply", f"{borrowed.own_name} comes back afterwards."
-        banner = self._show("borrowed", words, detail, "model")
+        banner = Banner(self._theme, words, detail, icon="model")
         banner.add_action("Stay with it", borrowed.stay).setAccessibleDescription(borrowed.name)
+        self.area.show_banner(banner, "borrowed")
 
     def offer_larger_model(self, memory: DeviceMemory, show: Callable[[str], object]) -> None:
         """Offer a larger model than the default one, which this memory holds; `show` is called with its hub id."""
@@ -105,16 +115,17 @@ class Notices(QObject):
             return
         size = formatting.file_size(offered.weight_bytes)
         words = f"The default model is small. {offered.name} fits {formatting.MACHINE}: {size}."
-        banner = self._show("larger model", words, "", "model")
+        banner = Banner(self._theme, words, icon="model")
         banner.dismissed.connect(larger.decline)
         button = banner.add_action("Get a larger one…", lambda: show(offered.repository))
         set_tip(button, "Shows it in the models window; nothing is downloaded before you say so")
+        self.area.show_banner(banner, "larger model")
 
     # Undoing
 
     def _offer_undo(self, done: str) -> None:
         self._offered = self._controller.chats.order.history.last
-        self._show("undo", done, lasts_ms=UNDO_MS).add_action("Undo", self._controller.chats.undo)
+        self._show("undo", done, actions={"Undo": self._controller.chats.undo}, lasts_ms=UNDO_MS)
 
     def _end_offer(self) -> None:
         """Offer no longer to undo what something else was done after: the button would take that back."""
