@@ -58,13 +58,12 @@ class Notices(QObject):
         *sign: str,
         actions: Mapping[str, Callable[[], object]] = MappingProxyType({}),
         lasts_ms: int | None = None,
-    ) -> Banner:
+    ) -> None:
         """Show a banner in the place of an earlier one of its key; `sign` is an icon and its colour."""
         banner = Banner(self._theme, title, detail, *sign)
         for text, act in actions.items():
             banner.add_action(text, act)
         self.area.show_banner(banner, key, lasts_ms)
-        return banner
 
     def show_notice(self, notice: Notice) -> None:
         self._show(f"notice {notice.title}", notice.title, notice.detail)
