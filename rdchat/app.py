@@ -67,10 +67,10 @@ class App:
         theme = Theme(qt, settings.settings.text_size)
         self._garbage = GarbageCollector()
         engine = EngineClient(engine_factory, host.keep_awake)
-        engine.model_loaded.connect(self._garbage.spare_what_is_there)
         try:
             self.controller = ChatController(store, settings, engine)
-            transcript = TranscriptView(theme, unsent=self.controller.desk.unsent)
+            self.controller.model_slot.loaded.connect(self._garbage.spare_what_is_there)
+            transcript = TranscriptView(theme, unsent=self.controller.chat.unsent)
             sources = ModelSources(library_models, machine_memory, fitting_drafters, problem_of_model)
             self.window = MainWindow(self.controller, theme, transcript, sources)
             self._installed = InstalledModels(installed_models)
@@ -142,7 +142,7 @@ def main() -> int:
         return 1
     instance.activation_requested.connect(app.window.bring_to_front)
     instance.request_received.connect(app.requests.take)
-    qt.file_opened.connect(app.controller.load_model)
+    qt.file_opened.connect(app.controller.model_slot.load)
     signals = QuitSignals()
     # queued: a signal comes between any two instructions, of a painting or a transaction too
     signals.quit_requested.connect(app.window.close_soon, Qt.ConnectionType.QueuedConnection)

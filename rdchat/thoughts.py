@@ -5,7 +5,9 @@ chat templates of gpt-oss, Magistral, Seed-OSS, Command A Reasoning, Apertus and
 """
 
 import re
+import threading
 from collections.abc import Collection
+from copy import copy
 from dataclasses import dataclass
 
 THINK = ("<think>", "</think>")
@@ -34,6 +36,7 @@ _MESSAGE_ENDS = ("<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>")  # o
 _HEADER_PARTS = ("<|start|>", "<|channel|>", "<|message|>")
 _THINKING_HEADERS = {"analysis", "self"}
 _LONGEST_HEADER = 200  # characters
+_SETTLED = 512  # characters behind a marker, after which more text does not change what it means
 
 _CLOSINGS = dict((*PAIRS, *_FIRST_PAIRS))
 _FIRST_ONLY = {marker for pair in _FIRST_PAIRS for marker in pair}
@@ -106,35 +109,57 @@ def split_thoughts(text: str, final: bool = True, *, begun: bool = False, ended:
 
     Args:
         text: The reply as it was written.
-        final: It does not grow any more: else the start of a marker at its end is held back.
+        final: It does not grow any more. Else the start of a marker at its end is held back, and a text that continues
+            the one of the last call on this thread is read from its end on.
         begun: The chat template began a thought.
         ended: The model ended the reply itself: a thought that it did not close is its answer.
     """
     if not final:
-        text = text[: len(text) - _unfinished(text)]
+        return _LAST.parting(text, begun).split(text)
     if not begun and not (any(each in text for each in _FIRST_CHARACTERS) and any(hint in text for hint in _HINTS)):
         return Thoughts("", text, False, ((0, len(text)),))
-    return _Parting(text, begun).result(ended)
+    parting = _Parting(begun)
+    parting.read(text, len(text))
+    return parting.result(ended)
 
 
 class _Parting:
-    """One pass over a text."""
+    """One pass over a text, which may be interrupted and go on when the text has grown."""
 
-    def __init__(self, text: str, begun: bool) -> None:
-        self._text = text
+    def __init__(self, begun: bool) -> None:
+        self._text = ""
         self._thoughts: list[tuple[int, int]] = []
         self._answers: list[tuple[int, int]] = []
         self._end = 0  # of the last marker
+        self._place = 0  # up to which markers are read
         self._inside = self._seen = begun  # a thought; a marker before
         self._closing = None if begun else ""  # what ends the thought; None where that is not known
         self._fence, self._fences_read = "", 0  # what fenced code in the answer is open, and how far that is known
-        matches = _MARKER.finditer(text)
-        while match := next(matches, None):
+
+    def fork(self) -> "_Parting":
+        """Return a pass that goes on from here without changing this one."""
+        made = copy(self)
+        made._thoughts, made._answers = self._thoughts[:], self._answers[:]
+        return made
+
+    def read(self, text: str, limit: int) -> None:
+        """Read the markers that end at `limit` at most, in a text that continues the one before.
+
+        Where the limit is not the text's end, a marker with nothing but blanks behind it waits.
+        """
+        self._text = text
+        matches = _MARKER.finditer(text, self._place)
+        while (match := next(matches, None)) and match.end() <= limit:
+            if limit < len(text) and self._is_blank(match.end(), len(text)):
+                return
+            self._place = match.end()
             if match.start() < self._end:
                 continue
             self._pass(match[0], match.start(), match.end())
             if self._end > match.end() + _LONGEST_HEADER:
+                self._place = self._end
                 matches = _MARKER.finditer(text, self._end)
+        self._place = max(self._place, limit - _LONGEST)
 
     def _pass(self, marker: str, start: int, end: int) -> None:
         if marker in _HEADER_PARTS:
@@ -188,6 +213,7 @@ class _Parting:
         return _BLANK.fullmatch(self._text, start, end) is not None
 
     def _part(self, start: int, end: int, *, to_thought: bool) -> None:
+        self._read_fences(start)
         self._close(start)
         line_end = _LINE_END.match(self._text, end)
         self._end = line_end.end() if line_end else end
@@ -195,7 +221,6 @@ class _Parting:
 
     def _close(self, place: int) -> None:
         if place > self._end:
-            self._read_fences(place)
             (self._thoughts if self._inside else self._answers).append((self._end, place))
 
     def _is_quoted(self, place: int) -> bool:
@@ -225,6 +250,42 @@ class _Parting:
         thoughts = (self._text[start:end].strip() for start, end in self._thoughts)
         answer = "".join(self._text[start:end] for start, end in self._answers).lstrip()
         return Thoughts("\n\n".join(filter(None, thoughts)), answer, unclosed, tuple(self._answers))
+
+
+class _GrowingParting:
+    """Parts a text that grows: markers with enough text behind them are read once, those near its end each time."""
+
+    def __init__(self, begun: bool) -> None:
+        self.begun = begun
+        self.text = ""
+        self._settled = _Parting(begun)
+        self._parts: Thoughts | None = None
+
+    def split(self, text: str) -> Thoughts:
+        if self._parts is None or len(text) != len(self.text):
+            self.text = text
+            self._settled.read(text, len(text) - _SETTLED)
+            shown = text[: len(text) - _unfinished(text)]
+            parting = self._settled.fork()
+            parting.read(shown, len(shown))
+            self._parts = parting.result(ended=False)
+        return self._parts
+
+
+class _LastParting(threading.local):
+    """The text that was split last on a thread."""
+
+    def __init__(self) -> None:
+        self._last = _GrowingParting(False)
+
+    def parting(self, text: str, begun: bool) -> _GrowingParting:
+        """Return the last one where the text continues its text, else a new one."""
+        if begun is not self._last.begun or not text.startswith(self._last.text):
+            self._last = _GrowingParting(begun)
+        return self._last
+
+
+_LAST = _LastParting()
 
 
 def _unfinished(text: str) -> int:

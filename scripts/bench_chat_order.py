@@ -30,7 +30,7 @@ from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
-from rdchat.services.chat.conversation_desk import ConversationDesk
+from rdchat.services.chat.chat_list import ChatList
 
 CHATS, FOLDERS, MESSAGES, LONG_CHAT = 1000, 50, 100_000, 10_000
 LARGE = 100_000  # chats, or messages of one chat
@@ -80,7 +80,7 @@ def measure(qt: Meter) -> dict[str, object]:
     app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(DraftedReply))
     app.start()
     wait(3.0)
-    window, desk = app.window, app.controller.desk
+    window, desk = app.window, app.controller.chats
     window.resize(1000, 680)
     report: dict[str, object] = {"rows": len(desk.listing.rows), "list_again_cpu_ms": _median_ms(desk.refresh)}
     qt.reset()
@@ -124,7 +124,7 @@ def _deleting_ms(store: ConversationStore) -> dict[str, float]:
     return {"delete_and_undo_10000_messages_cpu_ms": _median_ms(delete_again)}
 
 
-def _answer_ms(field: QLineEdit, desk: ConversationDesk, typed: str) -> float:
+def _answer_ms(field: QLineEdit, desk: ChatList, typed: str) -> float:
     """Type into the empty field; return how long the answer takes after the last letter."""
     loop = QEventLoop()
 
@@ -220,13 +220,13 @@ def measure_large(qt: Meter, commands: Callable[[App], Iterator[tuple[str, Comma
 
 def commands_on_chats(app: App) -> Iterator[tuple[str, Command]]:
     controller, window = app.controller, app.window
-    desk, order, bar = controller.desk, controller.desk.order, window.sidebar
+    desk, order, bar = controller.chats, controller.chats.order, window.sidebar
     chat = partial(app._store.conversation, 5002)
-    yield "open a chat", lambda: desk.open_conversation(5000)
+    yield "open a chat", lambda: desk.chat.open(5000)
     yield "send", lambda: controller.send("What is new?")
-    yield "regenerate", lambda: controller.regenerate(controller.messages[-1].id)
-    yield "edit", lambda: controller.edit_message(controller.messages[-2].id, "What else?")
-    yield "alternative", lambda: controller.show_alternative(controller.messages[-2].id, -1)
+    yield "regenerate", lambda: controller.regenerate(controller.chat.path[-1].id)
+    yield "edit", lambda: controller.edit_message(controller.chat.path[-2].id, "What else?")
+    yield "alternative", lambda: controller.chat.show_alternative(controller.chat.path[-2].id, -1)
     for name, command in {
         "rename": lambda: desk.rename_conversation(5002, "Other"),
         "pin": lambda: order.set_pinned(chat(), True),
@@ -244,24 +244,24 @@ def commands_on_chats(app: App) -> Iterator[tuple[str, Command]]:
 
 def commands_on_messages(app: App) -> Iterator[tuple[str, Command]]:
     controller, window = app.controller, app.window
-    desk = controller.desk
-    last: Callable[[], int] = lambda: controller.messages.ids[-1]  # noqa: E731
-    yield "leave the chat", desk.new_chat
-    yield "open the chat", lambda: desk.open_conversation(1)
+    desk = controller.chats
+    last: Callable[[], int] = lambda: controller.chat.path.ids[-1]  # noqa: E731
+    yield "leave the chat", desk.chat.start_new
+    yield "open the chat", lambda: desk.chat.open(1)
     yield "send", lambda: controller.send("What is new?")
     yield "regenerate", lambda: controller.regenerate(last())
-    yield "alternative", lambda: controller.show_alternative(last(), -1)
-    yield "edit", lambda: controller.edit_message(controller.messages[-2].id, "What else?")
-    yield "delete a message", lambda: controller.text.delete_message(last())
+    yield "alternative", lambda: controller.chat.show_alternative(last(), -1)
+    yield "edit", lambda: controller.edit_message(controller.chat.path[-2].id, "What else?")
+    yield "delete a message", lambda: controller.editor.delete_message(last())
     yield "undo", desk.undo
-    yield "back", lambda: controller.show_alternative(controller.messages[-2].id, -1)
-    yield "alternative in the middle", lambda: controller.show_alternative(LARGE // 2, 1)
-    yield "back to the end", lambda: controller.show_alternative(last(), -1)
+    yield "back", lambda: controller.chat.show_alternative(controller.chat.path[-2].id, -1)
+    yield "alternative in the middle", lambda: controller.chat.show_alternative(LARGE // 2, 1)
+    yield "back to the end", lambda: controller.chat.show_alternative(last(), -1)
     yield "regenerate in the middle", lambda: controller.regenerate(LARGE // 2)
-    yield "back again", lambda: controller.show_alternative(last(), -2)
+    yield "back again", lambda: controller.chat.show_alternative(last(), -2)
     yield "to the start", window.conversation.transcript.scroll_to_start
     yield "to the end", window.conversation.transcript.scroll_to_end
-    yield "delete half of it", lambda: controller.text.delete_message(controller.messages.ids[LARGE // 2])
+    yield "delete half of it", lambda: controller.editor.delete_message(controller.chat.path.ids[LARGE // 2])
     yield "undo of half", desk.undo
     yield "rename", lambda: desk.rename_conversation(1, "Other")
     yield "search", lambda: desk.search("word7")

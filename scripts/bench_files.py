@@ -90,10 +90,10 @@ def open_in_window(qt: QApplication, long: int, short: int) -> dict[str, float]:
     taken: dict[int, list[tuple[float, float]]] = {long: [], short: []}
     for _ in range(TIMES):
         for chat in (long, short):
-            app.controller.desk.new_chat()
+            app.controller.chat.start_new()
             wait(1.0)
             opening = Mark()
-            app.controller.desk.open_conversation(chat)
+            app.controller.chat.open(chat)
             while is_drawing(app):
                 QApplication.processEvents()
             app.window.repaint()

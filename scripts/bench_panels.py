@@ -135,17 +135,19 @@ def measure(qt: Meter, panels: bool) -> Smoothness:
         app.start()
         wait(2.0)
         controller, window = app.controller, app.window
-        assert controller.state is EngineState.IDLE
+        assert controller.replies.state is EngineState.IDLE
         window.resize(1280, 800)
         if window.panel.isVisible() != panels:
             window.actions_.panel.trigger()
         controller.send("How does a hash table work?")
         if panels:
-            window.windows.show_tokens(controller.messages[-1].id)
+            window.windows.show_tokens(controller.chat.path[-1].id)
             show_in_front(window.windows.ledger)
         wait(1.0)  # the windows are built, the first code is highlighted
         loop = QEventLoop()
-        controller.state_changed.connect(lambda: loop.quit() if controller.state is EngineState.IDLE else None)
+        controller.replies.state_changed.connect(
+            lambda: loop.quit() if controller.replies.state is EngineState.IDLE else None
+        )
         qt.reset()
         delay_meter, began = DelayMeter(), time.perf_counter()
         loop.exec()

@@ -109,3 +109,23 @@ def test_an_unclosed_thought_is_the_answer_where_the_model_ended_with_it(text: s
 def test_markup_of_the_answer_stays_in_it(text: str) -> None:
     parts = split_thoughts(text)
     assert (parts.thought, parts.answer) == ("", text)
+
+
+GROWING = [
+    f"<think>\n{'I wonder about <this>. ' * 60}\n</think>\n\n{'Yes, `x` and <that>. ' * 60}",
+    f"{'I wonder. ' * 90}</think>\n<answer>\n{'Yes. ' * 200}\n</answer>",
+    f"```\n<think>\n{'code ' * 150}\n</think>\n```\n{'Yes. ' * 150}<think>{'more ' * 150}</think>\nDone.",
+    GPT_OSS.replace("They greet.", "They greet. " * 80).replace("Hello,", "Hello, " * 120),
+    f"<|START_THINKING|>hm<|END_THINKING|><|START_RESPONSE|>{' ' * 700}Hello.{'x' * 700}<|END_RESPONSE|>",
+]
+
+
+@pytest.mark.parametrize("whole", GROWING)
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_reply_that_grows_is_parted_as_if_it_were_read_anew(whole: str, begun: bool) -> None:
+    growing = []
+    for end in range(0, len(whole), 7):
+        growing.append(split_thoughts(whole[:end], final=False, begun=begun))
+    for end, parts in zip(range(0, len(whole), 7), growing, strict=True):
+        split_thoughts("", final=False, begun=begun)  # nothing is known of the last text
+        assert split_thoughts(whole[:end], final=False, begun=begun) == parts

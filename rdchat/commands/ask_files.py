@@ -11,8 +11,7 @@ from rdchat.chat.attachments.choosing import Part, pages, parsed_pages, passages
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.errors import InvalidSettingError, PromptTooLongError, one_line
 from rdchat.inference.api.requests import ChatMessage, Role
-from rdchat.services.files.fitting import fitting_passages
-from rdchat.services.files.token_counts import tokens_of
+from rdchat.services.files.token_counts import fitting_passages, tokens_of
 
 _REPLY_SHARE = 4  # a quarter of the context is kept for the reply, or less if the reply may be shorter
 

@@ -16,7 +16,7 @@ from rdchat.chat.storage.messages import MessageReader
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
-from rdchat.services.chat.chat_history import told
+from rdchat.services.chat.chat_prompt import ChatPrompt
 from tests.chat.conftest import OpenStore
 from tests.chat.statistics_samples import STATISTICS
 from tests.stores import written_by_hand
@@ -132,10 +132,12 @@ def test_another_thread_is_told_all_that_the_model_is_told(open_store: OpenStore
     path.put(replace(path[-1], text="not stored yet"))
     messages[-1] = path[-1]
     copy, seen = path.told(), []
-    thread = threading.Thread(target=lambda: seen.extend([told(copy, "Be brief."), [m.files for m in copy]]))
+    thread = threading.Thread(
+        target=lambda: seen.extend([ChatPrompt(copy, "Be brief.").turns(), [m.files for m in copy]])
+    )
     thread.start()
     thread.join()
-    assert seen == [told(messages, "Be brief."), [message.files for message in messages]]
+    assert seen == [ChatPrompt(messages, "Be brief.").turns(), [message.files for message in messages]]
     assert path[80] == messages[80]  # what was read for the model is not what is shown
 
 

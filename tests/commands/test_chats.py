@@ -230,7 +230,7 @@ def test_a_restore_goes_through_the_open_app(open_app: tuple[Window, TransferDes
     preferences.change(replace(preferences.settings, titles_by_model=False))
     window.ask("First")
     assert run_beside(window, "backup", str(tmp_path / "b.zip"))[0] == 0
-    window.controller.desk.new_chat()
+    window.controller.chat.start_new()
     window.ask("Second")
     status, out, err = run_beside(window, "restore", str(tmp_path / "b.zip"), "--json")
     assert (status, err) == (0, "")

@@ -70,11 +70,11 @@ def copy_of(model: Path, folder: Path, **config: object) -> Path:
 def test_an_empty_prompt(qapp: QApplication, qtbot: QtBot, small_model: Path) -> None:
     start_with(small_model)
     with running_app(qapp, qtbot) as app:
-        qtbot.waitUntil(lambda: app.controller.state is EngineState.IDLE, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: app.controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)
         for prompt in ("", "   "):
             type_and_send(qtbot, app, prompt)
             wait_for_words(qtbot, "Type something to ask first.", "What would you like to know?")
-        assert app.controller.desk.conversations() == []
+        assert app.controller.chats.conversations() == []
         assert_usable(qtbot, app, small_model)
         assert "Type something to ask first." not in words()
 
@@ -82,7 +82,7 @@ def test_an_empty_prompt(qapp: QApplication, qtbot: QtBot, small_model: Path) ->
 def test_a_prompt_longer_than_the_context(qapp: QApplication, qtbot: QtBot, small_model: Path) -> None:
     start_with(small_model)
     with running_app(qapp, qtbot) as app:
-        qtbot.waitUntil(lambda: app.controller.state is EngineState.IDLE, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: app.controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)
         field = app.window.conversation.composer.field
         field.setPlainText("x" * 100_000)  # pasted, in one line
         qtbot.keyClick(field, Qt.Key.Key_Return)
@@ -99,7 +99,7 @@ def test_a_prompt_longer_than_the_context(qapp: QApplication, qtbot: QtBot, smal
         assert editor is not None
         editor.setPlainText("Hi")
         press(qtbot, "Save and send")
-        qtbot.waitUntil(lambda: app.controller.messages[-1].status is MessageStatus.COMPLETE, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: app.controller.chat.path[-1].status is MessageStatus.COMPLETE, timeout=WAIT_MS)
         wait_for_words(qtbot, "Hi")
         assert told not in words()
         assert_usable(qtbot, app, small_model)
@@ -158,7 +158,7 @@ def test_a_model_that_cannot_be_used(
         wait_for_words(qtbot, "The model did not load", told, HINTS[harm], "Try again", "Choose another model…")
         assert "No model" in words()  # in the header
         press(qtbot, "Try again")
-        qtbot.waitUntil(lambda: app.controller.state is EngineState.NO_MODEL, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: app.controller.replies.state is EngineState.NO_MODEL, timeout=WAIT_MS)
         wait_for_words(qtbot, "The model did not load", told)
         type_and_send(qtbot, app, "Hello")
         wait_for_words(qtbot, "No model is loaded, so nothing can answer. Choose a model first.")
@@ -174,7 +174,7 @@ def test_a_bad_folder_picked_in_the_middle_of_a_chat(
     told = truncated(small_model, bad)
     start_with(small_model)
     with running_app(qapp, qtbot) as app:
-        qtbot.waitUntil(lambda: app.controller.state is EngineState.IDLE, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: app.controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)
         said = ask(qtbot, app, "Hello").text
         pick_model(qtbot, app, bad)
         wait_for_words(qtbot, "The model did not load", told, "Read the conversation")
@@ -183,7 +183,7 @@ def test_a_bad_folder_picked_in_the_middle_of_a_chat(
         assert [widget.written_text for widget in shown_messages(app)] == ["Hello", said]
         shutil.copy(small_model / "model.safetensors", bad)  # downloaded again
         press(qtbot, "Try again")
-        qtbot.waitUntil(lambda: app.controller.state is EngineState.IDLE, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: app.controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)
         assert told not in words()
         assert ask(qtbot, app, "More").status is MessageStatus.COMPLETE
         assert_usable(qtbot, app, small_model)
@@ -197,17 +197,19 @@ def test_a_template_without_end_can_be_stopped_and_quit(
     start_with(bad)
     with running_app(qapp, qtbot) as app:
         controller = app.controller
-        qtbot.waitUntil(lambda: controller.state is EngineState.IDLE, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)
         type_and_send(qtbot, app, "Hello")
-        qtbot.waitUntil(lambda: controller.state is EngineState.PREFILL, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: controller.replies.state is EngineState.PREFILL, timeout=WAIT_MS)
         qtbot.keyClick(app.window.conversation.composer.field, Qt.Key.Key_Escape)
-        qtbot.waitUntil(lambda: controller.state is EngineState.IDLE, timeout=2000)
-        assert controller.messages[-1].finish_reason is FinishReason.CANCELLED
+        qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=2000)
+        assert controller.chat.path[-1].finish_reason is FinishReason.CANCELLED
         assert_usable(qtbot, app, small_model)
         pick_model(qtbot, app, bad)
-        qtbot.waitUntil(lambda: controller.model is not None and controller.model.path == bad, timeout=WAIT_MS)
+        qtbot.waitUntil(
+            lambda: controller.model_slot.info is not None and controller.model_slot.info.path == bad, timeout=WAIT_MS
+        )
         type_and_send(qtbot, app, "Hello")
-        qtbot.waitUntil(lambda: controller.state is EngineState.PREFILL, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: controller.replies.state is EngineState.PREFILL, timeout=WAIT_MS)
     # `running_app` has closed the window, and asserted that the engine thread came back
 
 
@@ -267,7 +269,7 @@ def test_a_database_that_another_program_locks_in_the_middle_of_a_chat(
 ) -> None:
     start_with(small_model)
     with running_app(qapp, qtbot) as app:
-        qtbot.waitUntil(lambda: app.controller.state is EngineState.IDLE, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: app.controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)
         ask(qtbot, app, "First")
         what, hint = f"Another program is using {paths.database_path()}.", "Close that program, then try again."
         with held_by_another_process(paths.database_path()):
@@ -275,8 +277,8 @@ def test_a_database_that_another_program_locks_in_the_middle_of_a_chat(
             wait_for_words(qtbot, what, hint, f"{what} {hint}")  # a banner, and the line below the message field
             assert app.window.conversation.composer.text == "Second"  # nothing is lost
         qtbot.keyClick(app.window.conversation.composer.field, Qt.Key.Key_Return)
-        qtbot.waitUntil(lambda: len(app.controller.messages) == 4, timeout=WAIT_MS)
-        qtbot.waitUntil(lambda: app.controller.messages[-1].status is MessageStatus.COMPLETE, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: len(app.controller.chat.path) == 4, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: app.controller.chat.path[-1].status is MessageStatus.COMPLETE, timeout=WAIT_MS)
         assert what not in words()
         assert_usable(qtbot, app, small_model)
 
@@ -371,18 +373,18 @@ def test_a_disk_that_fills_up_while_a_reply_is_written(
     what = f"{paths.database_path()} cannot grow: the disk is full."
     with running_app(qapp, qtbot, store) as app:
         controller, field = app.controller, app.window.conversation.composer.field
-        qtbot.waitUntil(lambda: controller.state is EngineState.IDLE, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)
         type_and_send(qtbot, app, "Write")
         qtbot.waitUntil(
-            lambda: len(controller.messages) == 2 and len(controller.messages[1].text) > 20, timeout=WAIT_MS
+            lambda: len(controller.chat.path) == 2 and len(controller.chat.path[1].text) > 20, timeout=WAIT_MS
         )
         disk.fill()
         wait_for_words(qtbot, what, "Free some space. What was saved before is safe.")
-        told_at = len(controller.messages[1].text)
-        qtbot.waitUntil(lambda: len(controller.messages[1].text) > told_at + 20, timeout=WAIT_MS)  # it writes on
+        told_at = len(controller.chat.path[1].text)
+        qtbot.waitUntil(lambda: len(controller.chat.path[1].text) > told_at + 20, timeout=WAIT_MS)  # it writes on
         qtbot.keyClick(field, Qt.Key.Key_Escape)
-        qtbot.waitUntil(lambda: controller.messages[1].finish_reason is FinishReason.CANCELLED, timeout=WAIT_MS)
-        reply = controller.messages[1]
+        qtbot.waitUntil(lambda: controller.chat.path[1].finish_reason is FinishReason.CANCELLED, timeout=WAIT_MS)
+        reply = controller.chat.path[1]
         assert len(reply.text) > told_at
         wait_for_words(qtbot, what, "Stopped.")
         assert store.message(reply.id).status is MessageStatus.STREAMING  # the disk has only the beginning

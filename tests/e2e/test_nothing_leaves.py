@@ -27,7 +27,7 @@ def test_a_chat_with_the_default_model_asks_nobody(
     short = SamplingParams(temperature=0, max_tokens=12)
     SettingsStore(paths.settings_path()).save(Settings(sampling=short))
     with all_refused(monkeypatch) as refused, running_app(qapp, qtbot) as app:
-        qtbot.waitUntil(lambda: app.controller.state is EngineState.IDLE, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: app.controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)
         reply = ask(qtbot, app, "Say hello.")
         assert reply.status is MessageStatus.COMPLETE
         models = app.window.windows.models
@@ -35,5 +35,5 @@ def test_a_chat_with_the_default_model_asks_nobody(
             models.show_page(page)
             qtbot.wait(300)
         app.controller.regenerate(reply.id)
-        qtbot.waitUntil(lambda: app.controller.streaming_message_id is None, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: app.controller.chat.streaming_id is None, timeout=WAIT_MS)
         assert refused.all() == []

@@ -29,13 +29,13 @@ app.local_engine = lambda: engine
 class Told(app.App):
     def start(self):
         super().start()
-        self.controller.state_changed.connect(self.ask)
-        self.controller.reply_text_added.connect(lambda _id, text: print("begun", flush=True))
-        self.controller.message_changed.connect(lambda message: print("ended", flush=True))
+        self.controller.replies.state_changed.connect(self.ask)
+        self.controller.chat.reply_grew.connect(lambda message: print("begun", flush=True))
+        self.controller.chat.message_changed.connect(lambda message: print("ended", flush=True))
         self.asked = False
 
     def ask(self):
-        if self.controller.state is EngineState.IDLE and not self.asked:
+        if self.controller.replies.state is EngineState.IDLE and not self.asked:
             self.asked = True
             QTimer.singleShot(0, lambda: self.controller.send("Tell me a story"))
 

@@ -35,7 +35,7 @@ from rdchat.chat.store import ConversationStore
 
 qt = application()
 app = App(qt, ConversationStore.open(paths.database_path()), SettingsStore(paths.settings_path()), local_engine)
-app.controller.reply_text_added.connect(lambda _id, text: print(text, end="", flush=True))
+app.controller.replies.progressed.connect(lambda progress: print(progress.text, end="", flush=True))
 app.start()
 QTimer.singleShot(0, lambda: app.controller.send("Write a very long story about the sea."))
 sys.exit(qt.exec())
@@ -44,10 +44,10 @@ sys.exit(qt.exec())
 
 def begin_a_long_story(qtbot: QtBot, app: App, timeout_ms: int = 120_000) -> None:
     """Ask for one and return as it is being written."""
-    controller, before = app.controller, len(app.controller.messages)
+    controller, before = app.controller, len(app.controller.chat.path)
     type_and_send(qtbot, app, "Write a very long story about the sea.")
     qtbot.waitUntil(
-        lambda: len(controller.messages) == before + 2 and len(controller.messages[-1].text) > 20, timeout=timeout_ms
+        lambda: len(controller.chat.path) == before + 2 and len(controller.chat.path[-1].text) > 20, timeout=timeout_ms
     )
 
 
@@ -59,30 +59,30 @@ def test_a_person_asks_stops_restarts_finds_both_and_loses_nothing_by_closing_wh
     with running_app(qapp, qtbot) as app:
         controller = app.controller
         type_and_send(qtbot, app, "Name three colours.")  # while the model is still loading
-        qtbot.waitUntil(lambda: len(controller.messages) == 2, timeout=5_000)
-        qtbot.waitUntil(lambda: controller.messages[-1].status is MessageStatus.COMPLETE, timeout=120_000)
-        answer = controller.messages[-1]
+        qtbot.waitUntil(lambda: len(controller.chat.path) == 2, timeout=5_000)
+        qtbot.waitUntil(lambda: controller.chat.path[-1].status is MessageStatus.COMPLETE, timeout=120_000)
+        answer = controller.chat.path[-1]
         assert answer.finish_reason in {FinishReason.EOS, FinishReason.LENGTH}
         assert answer.statistics is not None
         assert answer.statistics.generated_tokens > 3
-        qtbot.waitUntil(lambda: controller.state is EngineState.IDLE, timeout=5_000)
+        qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=5_000)
 
         begin_a_long_story(qtbot, app, timeout_ms=60_000)
         qtbot.keyClick(app.window.conversation.composer.field, Qt.Key.Key_Escape)
-        qtbot.waitUntil(lambda: controller.messages[-1].finish_reason is FinishReason.CANCELLED, timeout=20_000)
-        said = [(message.role, message.text) for message in controller.messages]
+        qtbot.waitUntil(lambda: controller.chat.path[-1].finish_reason is FinishReason.CANCELLED, timeout=20_000)
+        said = [(message.role, message.text) for message in controller.chat.path]
 
     with running_app(qapp, qtbot) as app:
         found = app.controller
-        qtbot.waitUntil(lambda: len(found.messages) == 4, timeout=5_000)
-        assert [(message.role, message.text) for message in found.messages] == said
+        qtbot.waitUntil(lambda: len(found.chat.path) == 4, timeout=5_000)
+        assert [(message.role, message.text) for message in found.chat.path] == said
         assert [role for role, _ in said] == [Role.USER, Role.ASSISTANT] * 2
-        assert [conversation.title for conversation in found.desk.conversations()] == ["Name three colours."]
+        assert [conversation.title for conversation in found.chats.conversations()] == ["Name three colours."]
         shown = [widget.written_text for widget in shown_messages(app)]
         assert shown == [text for _, text in said]
 
         begin_a_long_story(qtbot, app)
-        written = found.messages[-1].text
+        written = found.chat.path[-1].text
     store = ConversationStore.open(paths.database_path())
     [conversation] = store.conversations()
     kept = store.messages(conversation.id)[-1]
@@ -116,11 +116,11 @@ def test_a_reply_that_a_sigkill_cuts_is_there_up_to_its_last_half_second_and_can
         process.kill()
     with running_app(qapp, qtbot) as app:
         controller = app.controller
-        qtbot.waitUntil(lambda: len(controller.messages) == 2, timeout=5_000)
-        reply = controller.messages[-1]
+        qtbot.waitUntil(lambda: len(controller.chat.path) == 2, timeout=5_000)
+        reply = controller.chat.path[-1]
         assert reply.status is MessageStatus.INTERRUPTED
         assert reply.text.startswith(settled)
-        qtbot.waitUntil(lambda: controller.state is EngineState.IDLE, timeout=60_000)
+        qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=60_000)
         controller.continue_reply(reply.id)
-        qtbot.waitUntil(lambda: len(controller.messages[-1].text) > len(reply.text) + 20, timeout=60_000)
-        assert controller.messages[-1].text.startswith(reply.text)
+        qtbot.waitUntil(lambda: len(controller.chat.path[-1].text) > len(reply.text) + 20, timeout=60_000)
+        assert controller.chat.path[-1].text.startswith(reply.text)

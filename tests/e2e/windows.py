@@ -119,19 +119,22 @@ def pick_model(qtbot: QtBot, app: App, folder: Path) -> None:
 
 def ask(qtbot: QtBot, app: App, prompt: str) -> Message:
     """Type a prompt, send it and return the reply when it has ended."""
-    controller, before = app.controller, len(app.controller.messages)
+    controller, before = app.controller, len(app.controller.chat.path)
     type_and_send(qtbot, app, prompt)
-    qtbot.waitUntil(lambda: len(controller.messages) == before + 2, timeout=WAIT_MS)
-    qtbot.waitUntil(lambda: controller.messages[-1].status is not MessageStatus.STREAMING, timeout=WAIT_MS)
-    return controller.messages[-1]
+    qtbot.waitUntil(lambda: len(controller.chat.path) == before + 2, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: controller.chat.path[-1].status is not MessageStatus.STREAMING, timeout=WAIT_MS)
+    return controller.chat.path[-1]
 
 
 def assert_usable(qtbot: QtBot, app: App, good_model: Path) -> None:
     """Pick a model that is whole, start a new chat, and have a question answered in the window."""
     controller, window = app.controller, app.window
     pick_model(qtbot, app, good_model)
-    qtbot.waitUntil(lambda: controller.model is not None and controller.model.path == good_model, timeout=WAIT_MS)
-    qtbot.waitUntil(lambda: controller.state is EngineState.IDLE, timeout=WAIT_MS)
+    qtbot.waitUntil(
+        lambda: controller.model_slot.info is not None and controller.model_slot.info.path == good_model,
+        timeout=WAIT_MS,
+    )
+    qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)
     window.actions_.new_chat.trigger()
     controller.preferences.change(
         replace(controller.preferences.settings, seed=7)

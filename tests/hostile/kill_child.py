@@ -93,10 +93,11 @@ class Person(QObject):
     def __init__(self, app: App, journal: Journal, seed: int) -> None:
         super().__init__()
         self._controller, self._journal, self._random = app.controller, journal, random.Random(seed)
-        self._controller.message_added.connect(self._on_message)
-        self._controller.message_changed.connect(self._on_message)
-        self._controller.reply_text_added.connect(self._on_text)
-        self._controller.transcript_changed.connect(self._on_transcript)
+        self._controller.chat.message_added.connect(self._on_message)
+        self._controller.chat.message_changed.connect(self._on_message)
+        self._controller.chat.reply_grew.connect(self._on_text)
+        self._given: dict[int, int] = {}  # characters of each reply that were shown
+        self._controller.chat.path_changed.connect(self._on_transcript)
         self._heart = Heartbeat(lambda: None, self)
         self._heart.play(self._act())
 
@@ -122,33 +123,33 @@ class Person(QObject):
 
     def _alternate(self) -> None:
         if message := self._any(self._random.choice([Role.USER, Role.ASSISTANT])):
-            self._controller.show_alternative(message.id, self._random.choice([-1, 1]))
+            self._controller.chat.show_alternative(message.id, self._random.choice([-1, 1]))
 
     def _any(self, role: Role) -> Message | None:
-        found = [message for message in self._controller.messages if message.role is role]
+        found = [message for message in self._controller.chat.path if message.role is role]
         return self._random.choice(found) if found else None
 
     def _open(self) -> None:
-        if chats := self._controller.desk.conversations():
-            self._controller.desk.open_conversation(self._random.choice(chats).id)
+        if chats := self._controller.chats.conversations():
+            self._controller.chat.open(self._random.choice(chats).id)
 
     def _new(self) -> None:
-        self._controller.desk.new_chat()
+        self._controller.chat.start_new()
 
     def _rename(self) -> None:
-        if chats := self._controller.desk.conversations():
-            self._controller.desk.rename_conversation(self._random.choice(chats).id, f"Name {self._random.random()}")
+        if chats := self._controller.chats.conversations():
+            self._controller.chats.rename_conversation(self._random.choice(chats).id, f"Name {self._random.random()}")
 
     def _delete(self) -> None:
-        chats = self._controller.desk.conversations()
+        chats = self._controller.chats.conversations()
         if len(chats) > 3:
             chosen = self._random.choice(chats).id
             self._journal.note("deleting", chat=chosen)  # from here on it may be gone
-            self._controller.desk.delete_conversation(chosen)
+            self._controller.chats.delete_conversation(chosen)
 
     def _put_in_order(self) -> None:
         """Pin, move, copy, put away or take back; nothing of it may cost a message."""
-        desk, choose = self._controller.desk, self._random.choice
+        desk, choose = self._controller.chats, self._random.choice
         if not (chats := desk.conversations()):
             return
         chat, order = choose(chats), desk.order
@@ -171,13 +172,15 @@ class Person(QObject):
         if message.status is not _STREAMING:
             self._journal.note("stored", id=message.id, chat=message.conversation_id, text=message.text)
 
-    @Slot(int, str)
-    def _on_text(self, message_id: int, text: str) -> None:
-        self._journal.note("given", id=message_id, text=text)
+    @Slot(Message)
+    def _on_text(self, message: Message) -> None:
+        begin = min(self._given.get(message.id, 0), len(message.text))
+        self._given[message.id] = len(message.text)
+        self._journal.note("given", id=message.id, text=message.text[begin:])
 
     @Slot()
     def _on_transcript(self) -> None:
-        for message in self._controller.messages:
+        for message in self._controller.chat.path:
             if message.role is Role.USER:
                 self._on_message(message)
 

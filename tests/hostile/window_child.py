@@ -101,7 +101,7 @@ class Visitor(QObject):
         controller = self._app.controller
         own_data = os.environ["RDCHAT_DATA_DIR"]
         os.environ["RDCHAT_DATA_DIR"] = order["data"] or own_data
-        controller.load_model(order["model"])
+        controller.model_slot.load(order["model"])
         yield either(self._is_settled, _LOADING_S)
         if not self._is_settled():
             self._faults.append("the model neither loads nor fails")
@@ -117,14 +117,14 @@ class Visitor(QObject):
         yield from self._good_again()
 
     def _is_settled(self) -> bool:
-        return self._app.controller.state in {EngineState.IDLE, EngineState.NO_MODEL}
+        return self._app.controller.replies.state in {EngineState.IDLE, EngineState.NO_MODEL}
 
     def _ask(self) -> Script:
         """Ask in a new chat; a reply that takes long is stopped, which must end it."""
         controller = self._app.controller
-        if controller.state is not EngineState.IDLE:
+        if controller.replies.state is not EngineState.IDLE:
             return
-        controller.desk.new_chat()
+        controller.chat.start_new()
         controller.send("Hello")
         yield either(self._has_ended, _WRITING_S)
         if not self._has_ended():
@@ -132,25 +132,25 @@ class Visitor(QObject):
             yield either(self._has_ended, _STOPPING_S)
             if not self._has_ended():
                 self._faults.append("Stop does not end the reply")
-        if controller.messages:
-            self._judge(controller.messages[-1].error)
+        if controller.chat.path:
+            self._judge(controller.chat.path[-1].error)
 
     def _has_ended(self) -> bool:
-        messages: list[Message] = self._app.controller.messages
+        messages: list[Message] = self._app.controller.chat.path
         return len(messages) < 2 or messages[-1].status is not MessageStatus.STREAMING
 
     def _good_again(self) -> Script:
         """Load the good model again and have it answer."""
         controller = self._app.controller
-        controller.load_model(str(self._good))
+        controller.model_slot.load(str(self._good))
         yield either(self._is_good_loaded, _LOADING_S)
         yield from self._ask()
-        reply = controller.messages[-1] if controller.messages else None
+        reply = controller.chat.path[-1] if controller.chat.path else None
         if not self._is_good_loaded() or reply is None or reply.status is not MessageStatus.COMPLETE:
             self._faults.append("a good model does not answer afterwards")
 
     def _is_good_loaded(self) -> bool:
-        model = self._app.controller.model
+        model = self._app.controller.model_slot.info
         return self._is_settled() and model is not None and model.path == self._good
 
     # A window of its own
@@ -170,14 +170,14 @@ class Visitor(QObject):
         controller = opened.controller
         controller.start()
         yield wait(_LOOKING_S)
-        for chat in controller.desk.conversations()[:_CHATS_LOOKED_AT]:
-            controller.desk.open_conversation(chat.id)
+        for chat in controller.chats.conversations()[:_CHATS_LOOKED_AT]:
+            controller.chat.open(chat.id)
             yield wait(_LOOKING_S / 4)
         if order["only_model"] is not None:
             yield from self._point_at_all(opened.window, order["only_model"])
         controller.send("Hello")
-        yield either(lambda: controller.state is EngineState.IDLE, _LOADING_S)
-        if controller.state is not EngineState.IDLE:
+        yield either(lambda: controller.replies.state is EngineState.IDLE, _LOADING_S)
+        if controller.replies.state is not EngineState.IDLE:
             self._faults.append("the reply does not end")
         yield wait(_LOOKING_S)
         measured = self._heart.longest_s

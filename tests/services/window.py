@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from PySide6.QtCore import QObject
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Conversation, Message, Notice
+from rdchat.chat.conversation import Message, Notice
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat.chat_controller import ChatController
@@ -22,9 +22,9 @@ class Seen:
     refused: list[tuple[str, str]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     storage_failures: list[Notice] = field(default_factory=list)
-    deleted: list[Conversation] = field(default_factory=list)
+    removed: list[int] = field(default_factory=list)
     changed: list[Message] = field(default_factory=list)
-    added_text: list[tuple[int, str]] = field(default_factory=list)
+    grown: list[str] = field(default_factory=list)  # the text of replies, each time that it grew
     statistics: list[Statistics] = field(default_factory=list)
     states: list[EngineState] = field(default_factory=list)
 
@@ -40,37 +40,37 @@ class Window(QObject):
         self.seen = Seen()
         controller.prompt_refused.connect(lambda text, reason: self.seen.refused.append((text, reason)))
         controller.notice_raised.connect(self.seen.notices.append)
-        controller.storage_failed.connect(self.seen.storage_failures.append)
-        controller.desk.conversation_deleted.connect(self.seen.deleted.append)
-        controller.message_changed.connect(self.seen.changed.append)
-        controller.reply_text_added.connect(lambda id_, text: self.seen.added_text.append((id_, text)))
-        controller.statistics_changed.connect(self.seen.statistics.append)
-        controller.state_changed.connect(self._on_state)
+        controller.storage.failed.connect(self.seen.storage_failures.append)
+        controller.chats.conversation_removed.connect(self.seen.removed.append)
+        controller.chat.message_changed.connect(self.seen.changed.append)
+        controller.chat.reply_grew.connect(lambda message: self.seen.grown.append(message.text))
+        controller.replies.statistics_changed.connect(self.seen.statistics.append)
+        controller.replies.state_changed.connect(self._on_state)
 
     def _on_state(self) -> None:
-        if not self.seen.states or self.seen.states[-1] is not self.controller.state:
-            self.seen.states.append(self.controller.state)
+        if not self.seen.states or self.seen.states[-1] is not self.controller.replies.state:
+            self.seen.states.append(self.controller.replies.state)
 
     def wait_for(self, state: EngineState) -> None:
-        self.qtbot.waitUntil(lambda: self.controller.state is state, timeout=WAIT_MS)
+        self.qtbot.waitUntil(lambda: self.controller.replies.state is state, timeout=WAIT_MS)
 
     def ask(self, text: str) -> Message:
         """Send a prompt and wait for the end of its reply."""
         self.controller.send(text)
         self.wait_for(EngineState.IDLE)
-        return self.controller.messages[-1]
+        return self.controller.chat.path[-1]
 
     @property
     def writing(self) -> bool:
-        return self.controller.streaming_message_id is not None
+        return self.controller.chat.streaming_id is not None
 
     @property
     def texts(self) -> list[str]:
-        return [message.text for message in self.controller.messages]
+        return [message.text for message in self.controller.chat.path]
 
     @property
     def titles(self) -> list[str]:
-        return [conversation.title for conversation in self.controller.desk.conversations()]
+        return [conversation.title for conversation in self.controller.chats.conversations()]
 
 
 def pause_in_prefill(window: Window, engine: ScriptedEngine) -> int:
@@ -79,7 +79,7 @@ def pause_in_prefill(window: Window, engine: ScriptedEngine) -> int:
     window.controller.send("Hi")
     window.wait_for(EngineState.PREFILL)
     window.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
-    return window.controller.messages[-1].id
+    return window.controller.chat.path[-1].id
 
 
 def pause_midway(window: Window, engine: ScriptedEngine, prompt: str = "Hi") -> int:
@@ -88,5 +88,5 @@ def pause_midway(window: Window, engine: ScriptedEngine, prompt: str = "Hi") -> 
     engine.gate.allow(4)
     window.controller.send(prompt)
     window.qtbot.waitUntil(lambda: window.texts[-1:] == ["Hello,"], timeout=WAIT_MS)
-    assert window.controller.streaming_message_id is not None
-    return window.controller.streaming_message_id
+    assert window.controller.chat.streaming_id is not None
+    return window.controller.chat.streaming_id

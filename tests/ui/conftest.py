@@ -39,16 +39,16 @@ class Chat:
         self.wait_for(EngineState.IDLE)
 
     def wait_for(self, state: EngineState) -> None:
-        self.qtbot.waitUntil(lambda: self.controller.state is state)
+        self.qtbot.waitUntil(lambda: self.controller.replies.state is state)
 
     def say(self, text: str) -> None:
         """Send a prompt and wait for the whole reply."""
         self.controller.send(text)
-        self.qtbot.waitUntil(lambda: self.controller.state is EngineState.IDLE and not self.writing)
+        self.qtbot.waitUntil(lambda: self.controller.replies.state is EngineState.IDLE and not self.writing)
 
     @property
     def writing(self) -> bool:
-        return self.controller.streaming_message_id is not None
+        return self.controller.chat.streaming_id is not None
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -90,7 +90,7 @@ def sources() -> ModelSources:
 @pytest.fixture
 def window(qtbot: QtBot, theme: Theme, chat: Chat, sources: ModelSources) -> MainWindow:
     """The whole window, shown, with nothing loaded yet."""
-    window = MainWindow(chat.controller, theme, TranscriptView(theme, unsent=chat.controller.desk.unsent), sources)
+    window = MainWindow(chat.controller, theme, TranscriptView(theme, unsent=chat.controller.chat.unsent), sources)
     qtbot.addWidget(window)
     window.resize(1200, 800)
     window.show()

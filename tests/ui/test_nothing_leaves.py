@@ -47,11 +47,11 @@ def test_a_whole_chat_and_every_window_ask_nobody(
     chat.start()
     for question in ("Hello", LURES):
         chat.say(question)
-    chat.controller.regenerate(chat.controller.messages[-1].id)
+    chat.controller.regenerate(chat.controller.chat.path[-1].id)
     qtbot.waitUntil(lambda: not chat.writing)
     windows = window.windows
     show(qtbot, windows.ledger)
-    windows.show_tokens(chat.controller.messages[-1].id)
+    windows.show_tokens(chat.controller.chat.path[-1].id)
     windows.open_race("Who?")
     show(qtbot, windows.benchmark)
     show(qtbot, window.preferences)

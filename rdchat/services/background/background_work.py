@@ -102,7 +102,13 @@ class BackgroundWork(QObject):
             work: Called on the thread.
             then: Called on the main thread with what the work returned, or with the RdchatError.
         """
-        self._thread.do(lambda _job: work(), *self._callbacks(then, then, None))
+        self.run(lambda _job: work(), then)
+
+    def run(
+        self, work: Callable[[Job[Any]], object], then: Callback | None = None, told: Callback | None = None
+    ) -> Job[Any]:
+        """Do this behind what was given before; `told` is called on the main thread with the job's progress."""
+        return self._thread.do(work, *self._callbacks(then, then, told))
 
     def replace(
         self,

@@ -1,4 +1,4 @@
-"""The conversations as the sidebar lists them."""
+"""The rows of the sidebar: chats, the archive, the bin, or the result of a search."""
 
 import time
 from collections.abc import Sequence
@@ -11,29 +11,21 @@ from rdchat.services.order.chat_order import ChatOrder, Place
 
 
 class ConversationList:
-    """What is listed: the chats, the archive, the bin, or what a search found.
-
-    Methods that reach the store raise StorageError and leave the rows as they were.
+    """Methods that reach the store raise StorageError and leave the rows as they were.
 
     Args:
         store: The conversations.
         order: Has the folders and the bin.
-
-    Attributes:
-        place: Which conversations are listed, unless there is a query.
-        query: What is looked for; empty where nothing is.
-        answer: What was found; of an earlier query until `query` is answered.
-        archived: How many conversations the archive has.
-        deleted: How many conversations and folders the bin has.
-        rows: What is listed, as it was at the last change of the list; conversations are read when they are shown.
     """
 
     def __init__(self, store: ConversationStore, order: ChatOrder) -> None:
         self._store, self._order = store, order
-        self.place, self.query = Place.CHATS, SearchQuery()
-        self.answer: SearchAnswer | None = None
-        self.archived = self.deleted = 0
-        self.rows = Listing()
+        self.place = Place.CHATS  # that is listed, unless there is a query
+        self.query = SearchQuery()  # empty where nothing is searched for
+        self.answer: SearchAnswer | None = None  # of an earlier query until `query` is answered
+        self.archived = 0  # conversations in the archive
+        self.deleted = 0  # conversations and folders in the bin
+        self.rows = Listing()  # conversations are read when they are shown
 
     def refresh(self) -> None:
         """List what the store has now."""

@@ -1,7 +1,7 @@
-"""How replies are drafted: the loaded model's settings, what it can have of them, and when a change takes effect."""
+"""The draft settings of the loaded model, which modes it can run, and when a change takes effect."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
@@ -12,7 +12,8 @@ from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.folder_search import FolderSearch
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import Failure
+from rdchat.services.engine.engine_events import EngineEvent, Failure
+from rdchat.services.engine.engine_request import EngineRequest, FindDraftOptions
 from rdchat.services.engine.model_slot import ModelSlot
 
 _MODELS_KEPT = 50
@@ -20,25 +21,17 @@ _RECENT = 8
 NEXT_ROUND, NEXT_REPLY = "from the next round", "from the next reply"
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
-    """A reply under way, and the settings that it began with."""
-
-    request_id: int
-    begun: DraftSettings
-
-
 class DraftControl(QObject):
-    """Keeps one `DraftSettings` per model and hands them to replies.
+    """Keeps one `DraftSettings` per model.
 
-    Beams, draft tokens, the lookup branch and exact times change in a reply under way from its next round on; another
-    mode, drafter or draft model waits for the next reply.
+    Beams, draft tokens, the lookup branch and exact times change a running reply from its next round on; another mode,
+    drafter or draft model waits for the next reply.
 
     Args:
-        engine: Is asked what the loaded model can have, and told of changes.
+        engine: Finds out what the loaded model can run.
         model: The loaded model.
         read: Returns the app's settings.
-        save: Keeps changed ones.
+        save: Stores changed ones.
         parent: The Qt parent.
     """
 
@@ -56,15 +49,12 @@ class DraftControl(QObject):
         super().__init__(parent)
         self._engine, self._model, self._read, self._save = engine, model, read, save
         self._options: dict[Mode, ModeOption] = {}
-        self._running: _Running | None = None
+        self._running: tuple[EngineRequest, DraftSettings] | None = None  # a reply, and the settings that it began with
         self._exact_times = False
         self.checking = False  # an answer about options is on its way; a reply under way holds it up
         self._search: FolderSearch | None = None  # for drafters
         self._fits: dict[str, DrafterFit] = {}  # by drafter; of the loaded model
         self.last_problem = ""  # why the last reply was not drafted to its end although that was asked for
-        engine.options_told.connect(self._on_options)
-        engine.reply_finished.connect(self._on_finished)
-        engine.reply_failed.connect(self._on_failed)
         model.load_started.connect(self._forget_options)
         model.failed.connect(self.changed)
         model.unload_started.connect(self._forget_options)
@@ -91,7 +81,7 @@ class DraftControl(QObject):
         """When changes made since the reply under way began take effect; empty where there are none."""
         if self._running is None:
             return ""
-        begun, now = self._running.begun, self.settings
+        begun, now = self._running[1], self.settings
         if (begun.mode, begun.draft_model, begun.drafter) != (now.mode, now.draft_model, now.drafter):
             return NEXT_REPLY
         return "" if replace(begun, profile=False, trace=False) == now else NEXT_ROUND
@@ -109,25 +99,25 @@ class DraftControl(QObject):
         return _distinct(item.draft.drafter for item in self._read().drafts)
 
     def offer(self, search: FolderSearch) -> None:
-        """Offer the drafters on this machine too: what a search finds, as `ModelCard`s."""
+        """Offer the drafters that a search finds on this machine."""
         self._search = search
         search.changed.connect(self.refresh_options)
         self.look_for_drafters()
 
     def look_for_drafters(self) -> None:
-        """Look which drafters there are; `changed` follows once the engine has told which fit the model."""
+        """Search for drafters; `changed` follows once the engine has told which fit the model."""
         if self._search is not None and self._model.info is not None:
             self._search.look(self._model.info.path)
 
     @property
     def drafters(self) -> tuple[ModelCard, ...]:
-        """The drafters on this machine, as far as it is known whether they fit the loaded model; why not, they say."""
+        """The drafters on this machine that were checked against the loaded model; `problem` says why one fails."""
         known = [(each, self._fits.get(each.model)) for each in self._found]
         told = [replace(each, problem=fit.problem) if fit else each for each, fit in known if fit or each.problem]
         return tuple(told)
 
     def match(self, drafter: str) -> TargetMatch | None:
-        """Return how sure it is that a drafter was made for the loaded model; None where that is not known."""
+        """Return how well a drafter matches the loaded model; None where that is not known."""
         fit = self._fits.get(drafter)
         return fit.match if fit else None
 
@@ -140,11 +130,11 @@ class DraftControl(QObject):
         return [each.model for each in self._found if not each.problem]
 
     def option(self, mode: Mode) -> ModeOption | None:
-        """Return whether a mode is to be had; None before the engine has told."""
+        """Return whether a mode can run; None before the engine has answered."""
         return self._options.get(mode)
 
     def change(self, settings: DraftSettings) -> None:
-        """Draft by these settings from now on, as far as a reply under way allows."""
+        """Use these settings from now on, as far as a running reply allows."""
         settings, before = replace(settings, profile=False, trace=False), self.settings
         if not self.ready or settings == before:
             return
@@ -152,7 +142,7 @@ class DraftControl(QObject):
         others = tuple(item for item in kept.drafts if item.model != model)
         self.last_problem = ""
         self._save(replace(kept, drafts=(ModelDraft(model, settings), *others)[:_MODELS_KEPT]))
-        self._tell_running()
+        self._update_running()
         if (settings.draft_model, settings.drafter) != (before.draft_model, before.drafter):
             self._check_options()
         elif settings.mode is not before.mode:
@@ -160,57 +150,68 @@ class DraftControl(QObject):
         self.changed.emit()
 
     def set_exact_times(self, exact: bool) -> None:
-        """Have the ledger's times exact, or replies fast; from the next round on."""
+        """Choose exact times in the ledger or fast replies; from the next round on."""
         if exact != self._exact_times:
             self._exact_times = exact
-            self._tell_running()
+            self._update_running()
             self.exact_times_changed.emit()
 
     @Slot()
     def refresh_options(self) -> None:
-        """Ask the engine anew: a drafter may have been trained since. What it told before holds until it answers.
+        """Ask the engine again, as a drafter may have been trained since. Its last answer holds until then.
 
-        It only reads small files. A reply under way would hold it up, so then it is asked when the reply has ended.
+        It only reads small files. During a reply it is asked once that has ended.
         """
         if self.ready and self._running is None:
-            self._engine.ask_options(self.settings, self._candidates)
+            self._engine.submit(FindDraftOptions(self.settings, tuple(self._candidates)), self._on_options)
 
     @Slot()
     def _check_options(self) -> None:
-        """Ask about what was not asked before."""
+        """Ask about other drafters than before."""
         if self.ready:
             self.checking = True
             self.refresh_options()
 
-    def begin(self, request_id: int) -> DraftSettings:
-        """Return what a reply that begins now is drafted by; changes are sent to it until it ends."""
-        settings = self._requested()
-        self._running = _Running(request_id, settings)
-        return settings
-
-    def _requested(self) -> DraftSettings:
+    @property
+    def requested(self) -> DraftSettings:
+        """The settings for a reply that begins now."""
         return replace(self.settings, profile=self._exact_times, trace=True)
 
-    def _tell_running(self) -> None:
+    def begin(self, request: EngineRequest, settings: DraftSettings) -> None:
+        """Send changes to a reply that began with these settings, until it ends."""
+        self._running = (request, settings)
+
+    def end(self, request: EngineRequest | None, end: ReplyEnd | Failure) -> None:
+        """Take note of how a reply was drafted."""
+        if self._running is None or self._running[0] is not request:
+            return
+        self._running, self.last_problem = None, ""
+        if isinstance(end, ReplyEnd) and end.mode_reason:
+            plainly = "The last reply was decoded plainly. " if end.mode is Mode.OFF else ""
+            self.last_problem = plainly + end.mode_reason
+        self.changed.emit()
+        self.refresh_options()
+
+    def _update_running(self) -> None:
         if self._running is not None:
-            self._engine.update_draft(self._running.request_id, self._requested())
+            self._running[0].update_draft(self.requested)
 
     def _model_name(self) -> str:
         return str(self._model.info.path) if self._model.info else ""
 
-    @Slot(DraftOptions)
-    def _on_options(self, told: DraftOptions) -> None:
-        if self._model.info is not None and told.model == self._model.info.path:
-            self.checking = False
-            mode, before = self.settings.mode, self._options
-            self._options = {option.mode: option for option in told.modes}
-            self._fits = {fit.drafter: fit for fit in told.drafters}
-            was, now = before.get(mode), self._options.get(mode)
-            if was and now and now.available and not was.available:
-                self.last_problem = ""  # it is mended
-            self.changed.emit()
-            if told.drafters and self._fits.keys() < set(self._candidates):
-                self.refresh_options()  # of many drafters some are told at once
+    def _on_options(self, event: EngineEvent) -> None:
+        if not isinstance(event, DraftOptions) or self._model.info is None or event.model != self._model.info.path:
+            return
+        self.checking = False
+        mode, before = self.settings.mode, self._options
+        self._options = {option.mode: option for option in event.modes}
+        self._fits = {fit.drafter: fit for fit in event.drafters}
+        was, now = before.get(mode), self._options.get(mode)
+        if was and now and now.available and not was.available:
+            self.last_problem = ""  # it is mended
+        self.changed.emit()
+        if event.drafters and self._fits.keys() < set(self._candidates):
+            self.refresh_options()  # an answer covers some of many drafters
 
     @Slot()
     def _forget_options(self) -> None:
@@ -223,22 +224,6 @@ class DraftControl(QObject):
         self.changed.emit()
         self.look_for_drafters()
         QTimer.singleShot(0, self._check_options)  # behind a reply that waited for the model
-
-    @Slot(ReplyEnd)
-    def _on_finished(self, end: ReplyEnd) -> None:
-        reason = end.mode_reason or ""
-        plainly = "The last reply was decoded plainly. " if reason and end.mode is Mode.OFF else ""
-        self._end(end.request_id, plainly + reason)
-
-    @Slot(Failure)
-    def _on_failed(self, failure: Failure) -> None:
-        self._end(failure.request_id, "")
-
-    def _end(self, request_id: int | None, problem: str) -> None:
-        if self._running is not None and self._running.request_id == request_id:
-            self._running, self.last_problem = None, problem
-            self.changed.emit()
-            self.refresh_options()
 
 
 def _distinct(names: Iterable[str | None]) -> tuple[str, ...]:

@@ -1,146 +1,265 @@
-"""The conversation that is open: its active path, its own options, and what is added to it."""
+"""The open chat: its path of messages, its options, the typed draft with its files, and the reply that is written."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from rdchat.chat.attachments.attached_file import AttachedFile
+from PySide6.QtCore import QObject, Signal, Slot
+
 from rdchat.chat.conversation import ContextCut, Conversation, MadeWith, Message, MessageStatus
-from rdchat.chat.message_path import MessagePath
-from rdchat.chat.settings import Settings
+from rdchat.chat.message_path import MessagePath, from_cut
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt
+from rdchat.errors import StorageError
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice, fresh_seed, reply_seed
+from rdchat.services.chat.chat_prompt import ChatPrompt, ReplyOptions
+from rdchat.services.chat.reader_memory import ReaderMemory
+from rdchat.services.chat.replies import Replies
+from rdchat.services.chat.settings_control import SettingsControl
+from rdchat.services.chat.storage_watch import StorageWatch
+from rdchat.services.files.pending_files import PendingFiles
+from rdchat.services.text.unsent_memory import UnsentMemory
 
 
-class OpenChat:
+class OpenChat(QObject):
     """A conversation of the store, or a new one, which is stored with its first prompt.
 
-    Methods that reach the store raise StorageError and leave the chat as it was.
-
-    Attributes:
-        conversation: The stored conversation; None for a new chat.
-        path: Its active path as it was read; replies that are being written may have gained text since.
-        system_prompt: The chat's own; None where it takes the one of the preferences.
-        sampling: The chat's own; None where it takes the one of the preferences.
-        thinking: Whether or how much the model is to think; None leaves it to the model.
+    Methods that add messages raise StorageError and leave the chat as it was; the others report it to `storage`.
     """
 
-    def __init__(self, store: ConversationStore) -> None:
-        self._store = store
-        self.start_new()
+    opened = Signal()  # another conversation, or a new one
+    path_changed = Signal()  # the path has other messages, or another context cut
+    message_added = Signal(Message)  # at the end of the path
+    message_changed = Signal(Message)  # more than the text of a reply that is being written
+    reply_grew = Signal(Message)  # its text
+    options_changed = Signal()  # its own, or those of the preferences
+    typed_changed = Signal()
 
-    def start_new(self) -> None:
-        self.conversation: Conversation | None = None
-        self.path = MessagePath()
-        self.system_prompt: str | None = None
-        self.sampling: SamplingParams | None = None
-        self.thinking: ThinkingChoice | None = None
+    def __init__(
+        self,
+        store: ConversationStore,
+        storage: StorageWatch,
+        preferences: SettingsControl,
+        *,
+        replies: Replies,
+        files: PendingFiles,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._store, self._storage, self._preferences, self._replies = store, storage, preferences, replies
+        self.files = files  # of the message that is typed
+        self.unsent = UnsentMemory(store.unsent, self)  # typed texts that were neither sent nor saved, of all chats
+        self.reader = ReaderMemory(store, self)  # where the person was reading, in all chats
+        self.conversation: Conversation | None = None  # None for a new chat
+        self.path = MessagePath()  # with the text of the reply that is being written; to be changed in copies only
+        self.system_prompt: str | None = None  # None takes the one of the preferences
+        self.sampling: SamplingParams | None = None  # None takes the one of the preferences
+        self.thinking: ThinkingChoice | None = None  # None leaves it to the model
+        replies.grew.connect(self._on_reply_grew)
+        replies.changed.connect(self._on_reply_changed)
+        replies.ended.connect(self._on_reply_changed)
+        preferences.changed.connect(self.options_changed)
 
-    def begin(self, title: str, system_prompt: str, sampling: SamplingParams | None) -> None:
-        """Store a new chat without a message, with options of its own."""
-        self.start_new()
-        self.conversation = self._store.create_conversation(title)
-        self.set_options(system_prompt, sampling)
-
-    def open(self, conversation_id: int) -> None:
-        conversation, path = self._store.conversation(conversation_id), self._store.messages(conversation_id)
-        self.path = path
-        self._take(conversation)
-
-    def update(self, conversation: Conversation) -> None:
-        """Take over a change of title or options, if the conversation is the open one."""
-        if self.is_open(conversation.id):
-            self._take(conversation)
-
-    def _take(self, conversation: Conversation) -> None:
-        self.conversation = conversation
-        self.system_prompt, self.sampling = conversation.system_prompt, conversation.sampling
-        self.thinking = conversation.thinking_choice
+    # What is open
 
     @property
     def id(self) -> int | None:
         """The conversation's; None of one that is not stored yet."""
         return self.conversation.id if self.conversation else None
 
-    def is_open(self, conversation_id: int) -> bool:
-        return self.conversation is not None and self.conversation.id == conversation_id
+    @property
+    def typed(self) -> str:
+        """The text in the message field."""
+        return self.unsent.text(self.id)
 
-    def set_options(self, system_prompt: str | None, sampling: SamplingParams | None) -> None:
-        if self.conversation is None:
-            self.system_prompt, self.sampling = system_prompt, sampling
-        else:
-            self._take(self._store.set_chat_options(self.conversation.id, system_prompt, sampling))
+    @property
+    def options(self) -> ReplyOptions:
+        """Those of the next reply: the chat's own, else those of the preferences."""
+        settings = self._preferences.settings
+        own = self.system_prompt
+        return ReplyOptions(settings.system_prompt if own is None else own, self.sampling or settings.sampling)
 
-    def set_thinking(self, thinking: ThinkingChoice | None) -> None:
-        if self.conversation is None:
-            self.thinking = thinking
-        else:
-            self._take(self._store.set_thinking_choice(self.conversation.id, thinking))
+    @property
+    def streaming_id(self) -> int | None:
+        """The message of the path that is being written, or waits for the model."""
+        live = (reply.message.id for reply in reversed(self._replies.live))
+        return next((message_id for message_id in live if self.has(message_id)), None)
 
     def has(self, message_id: int) -> bool:
-        """Tell whether a message is on the active path."""
+        """Tell whether a message is on the path."""
         return self.path.place_of(message_id) is not None
 
-    def ends_with(self, message_id: int) -> bool:
-        return bool(self.path) and self.path.ids[-1] == message_id
+    def is_open(self, conversation_id: int) -> bool:
+        return self.id == conversation_id
 
-    def replace(self, message: Message) -> Message:
-        """Put a message in its place on the path, and return it with its place among the alternatives."""
-        if (old := self.path.find(message.id)) is not None:
-            message = replace(message, sibling=old.sibling, siblings=old.siblings)
-            self.path.put(message)
-        return message
+    def prompt(self) -> ChatPrompt:
+        """Return what the model would be told with the typed text and its files."""
+        typed = "\n\n".join(each for each in (self.files.blocks, self.typed.strip()) if each)
+        return ChatPrompt(from_cut(self.path.told()), self.options.system_prompt, typed)
+
+    # Opening
+
+    def start_new(self) -> None:
+        """Open a new chat."""
+        self._clear()
+        self._tell_opened()
+
+    def begin(self, title: str, system_prompt: str, sampling: SamplingParams | None) -> None:
+        """Open a new chat with options of its own, stored at once."""
+        with self._storage.writing():
+            self._clear()
+            self.conversation = self._store.create_conversation(title)
+            self._take(self._store.set_chat_options(self.conversation.id, system_prompt, sampling))
+        self._tell_opened()
+
+    def open(self, conversation_id: int) -> None:
+        with self._storage.reading():
+            conversation, path = self._store.conversation(conversation_id), self._store.messages(conversation_id)
+            self._set_path(path)
+            self._take(conversation)
+            self._tell_opened()
+
+    def forget_all(self) -> None:
+        """Forget what is known of chats, as the store is another one now, but keep the typed text for a new chat."""
+        self.unsent.begin_anew(self.typed)
+        self.files.begin_anew()
+        self.reader.begin_anew()
+        self._clear()
+
+    def update(self, conversation: Conversation) -> None:
+        """Take over a change of title or options, if the conversation is the open one."""
+        if self.is_open(conversation.id):
+            self._take(conversation)
+
+    def read_path(self) -> None:
+        """Read the path anew, as the store has changed it. Raises StorageError."""
+        if self.conversation is not None:
+            self._show_path(self._store.messages(self.conversation.id))
+
+    def show_alternative(self, message_id: int, step: int) -> None:
+        """Show the alternative of a message that is `step` places on, and what was said after it."""
+        with self._storage.writing():
+            self._show_path(self._store.select_sibling(message_id, step))
+
+    def _clear(self) -> None:
+        self.conversation, self.path = None, MessagePath()
+        self.system_prompt = self.sampling = self.thinking = None
+
+    def _take(self, conversation: Conversation) -> None:
+        self.conversation = conversation
+        self.system_prompt, self.sampling = conversation.system_prompt, conversation.sampling
+        self.thinking = conversation.thinking_choice
+
+    def _set_path(self, path: MessagePath) -> None:
+        """Take a path of the store, with the text of replies that the store does not have yet."""
+        for reply in self._replies.held:
+            if (stored := path.find(reply.message.id)) is not None:
+                path.put(reply.shown_as(stored))
+        self.path = path
+
+    def _show_path(self, path: MessagePath) -> None:
+        self._set_path(path)
+        self.path_changed.emit()
+
+    def _tell_opened(self) -> None:
+        """Tell that the chat is open, with the figures of its last reply, unless another one is being written."""
+        self.files.show_chat(self.id)
+        if not self._replies.live:
+            last = self.path.last_measured
+            self._replies.statistics_changed.emit(last.statistics if last and last.statistics else Statistics())
+        self.opened.emit()
+
+    # Changing
+
+    def set_typed(self, text: str) -> None:
+        """Take the text of the message field, to be stored soon."""
+        self.unsent.keep(self.id, None, text)
+        self.typed_changed.emit()
+
+    def set_options(self, system_prompt: str | None, sampling: SamplingParams | None) -> None:
+        """Give the chat its own system prompt and sampling; None takes those of the preferences."""
+        if self.conversation is None:
+            self.system_prompt, self.sampling = system_prompt, sampling
+            self.options_changed.emit()
+            return
+        with self._storage.writing():
+            self._take(self._store.set_chat_options(self.conversation.id, system_prompt, sampling))
+            self.options_changed.emit()
+
+    def set_thinking(self, thinking: ThinkingChoice | None) -> None:
+        """Choose whether or how much the model thinks in this chat; None leaves it to the model."""
+        if self.conversation is None:
+            self.thinking = thinking
+            return
+        with self._storage.writing():
+            self._take(self._store.set_thinking_choice(self.conversation.id, thinking))
 
     def set_cut(self, message_id: int, cut: ContextCut | None) -> None:
-        """Leave a message and those before it out of what the model is told, or with None no longer."""
-        self._store.set_context_cut(message_id, cut)
-        if (message := self.path.find(message_id)) is not None:
-            self.path.put(replace(message, context_cut=cut))
+        """Leave a message and those before it out of the prompt, or with None no longer."""
+        with self._storage.writing():
+            self._store.set_context_cut(message_id, cut)
+            if (message := self.path.find(message_id)) is not None:
+                self.path.put(replace(message, context_cut=cut))
+        self.path_changed.emit()
 
-    def last_statistics(self) -> Statistics:
-        last = self.path.last_measured
-        return last.statistics if last is not None and last.statistics else Statistics()
+    # Adding messages
 
-    def add_prompt(self, text: str, files: Sequence[tuple[AttachedFile, str]] = ()) -> Message:
-        """Add a prompt, with files and their texts, to the end of the path; the first one stores and names the chat."""
-        if self.conversation is None:
-            self._store_new(title_from_prompt(text))
-        assert self.conversation is not None
-        parent_id = self.path.ids[-1] if self.path else None
-        prompt = self._store.add_message(self.conversation.id, parent_id, Role.USER, text, files=files)
+    def add_prompt(self, text: str) -> None:
+        """Add a prompt with the pending files to the end of the path; the first one stores and names the chat."""
+        before, files = self.id, self.files.to_send()
+        try:
+            if self.conversation is None:
+                self._store_new(title_from_prompt(text))
+            assert self.conversation is not None
+            parent_id = self.path.ids[-1] if self.path else None
+            prompt = self._store.add_message(self.conversation.id, parent_id, Role.USER, text, files=files)
+        except StorageError:
+            if self.id != before:
+                self.files.follow(before, self.id)
+                self.files.show_chat(self.id)
+            raise
         self.path.append(prompt)
-        return prompt
+        self._storage.note_success()
+        self.files.clear()
+        self.files.show_chat(self.id)
+        self.message_added.emit(prompt)
 
     def _store_new(self, title: str) -> None:
-        thinking = self.thinking
+        """Store a new chat with its options and what is typed."""
+        typed, system_prompt, sampling, thinking = self.typed, self.system_prompt, self.sampling, self.thinking
         self.conversation = self._store.create_conversation(title, from_prompt=True)
-        if (self.system_prompt, self.sampling) != (None, None):
-            self.set_options(self.system_prompt, self.sampling)
+        if (system_prompt, sampling) != (None, None):
+            self._take(self._store.set_chat_options(self.conversation.id, system_prompt, sampling))
         if thinking is not None:
-            self.set_thinking(thinking)
+            self._take(self._store.set_thinking_choice(self.conversation.id, thinking))
+        self.unsent.keep(None, None, "")
+        self.unsent.keep(self.id, None, typed)
 
     def add_prompt_version(self, message_id: int, text: str) -> None:
         """Add an alternative of a prompt, with the same files; the path ends with it."""
         old = self._store.message(message_id)
         prompt = self._store.add_message(old.conversation_id, old.parent_id, Role.USER, text, files_of=old.id)
-        self.path = self._store.path_to(prompt.id)
+        self._show_path(self._store.path_to(prompt.id))
 
-    def add_reply(self, settings: Settings, model: str | None, made_with: MadeWith) -> Message:
+    def add_reply(self, model: str | None) -> Message:
         """Add an empty reply to the prompt that ends the path."""
-        return self._add_reply(self.path, settings, model, made_with)
+        reply = self._add_reply(self.path, model, MadeWith(self.options.sampling))
+        self.message_added.emit(reply)
+        return reply
 
     def path_to_prompt(self, message_id: int) -> MessagePath:
         """Return the path to what a reply answers, or to a prompt itself; of a store made by hand, perhaps nothing."""
         path = self._store.path_to(message_id)
         return path if path and path[-1].role is Role.USER else path[:-1]
 
-    def add_another_reply(self, message_id: int, settings: Settings, model: str | None, made_with: MadeWith) -> Message:
-        """Add an empty alternative of a reply, or the first reply of a prompt; the path ends with it."""
-        return self._add_reply(self.path_to_prompt(message_id), settings, model, made_with)
+    def add_another_reply(self, path: MessagePath, model: str | None, made_with: MadeWith) -> Message:
+        """Add an empty alternative of a reply, or the first reply, to a path that ends with a prompt."""
+        reply = self._add_reply(path, model, made_with)
+        self.path_changed.emit()
+        return reply
 
-    def _add_reply(self, path: MessagePath, settings: Settings, model: str | None, made_with: MadeWith) -> Message:
-        seed = settings.seed if settings.seed is not None else fresh_seed()
+    def _add_reply(self, path: MessagePath, model: str | None, made_with: MadeWith) -> Message:
+        own_seed = self._preferences.settings.seed
+        seed = own_seed if own_seed is not None else fresh_seed()
         earlier_replies = self._store.count_replies(path[-1].id)
         reply = self._store.add_message(
             path[-1].conversation_id,
@@ -158,27 +277,37 @@ class OpenChat:
 
     def add_edited_reply(self, old: Message, text: str) -> None:
         """Add the person's version of a reply as an alternative; the path ends with it."""
+        seed = reply_seed(fresh_seed(), 0, 0)  # for what a model may write on
+        parent, model = old.parent_id, old.model
         edited = self._store.add_message(
-            old.conversation_id,
-            old.parent_id,
-            Role.ASSISTANT,
-            text,
-            model=old.model,
-            seed=reply_seed(fresh_seed(), 0, 0),  # for what a model may write on
-            edited=True,
+            old.conversation_id, parent, Role.ASSISTANT, text, model=model, seed=seed, edited=True
         )
-        self.path = self._store.path_to(edited.id)
+        self._show_path(self._store.path_to(edited.id))
 
-    def read_path(self) -> None:
-        """Read the active path anew: what is shown of it has changed in the store."""
-        if self.conversation is not None:
-            self.path = self._store.messages(self.conversation.id)
-
-    def reopen_reply(self, made_with: MadeWith) -> Message:
-        """Let the reply that ends the path be written on."""
+    def reopen_reply(self) -> Message:
+        """Let the reply that ends the path be written on; options that were for it alone hold on."""
+        before = self.path[-1].made_with
+        made_with = before if before is not None and before.once else MadeWith(self.options.sampling)
         reply = self._store.reopen_message(self.path.ids[-1], made_with)
         self.path.put(reply)
+        self.message_changed.emit(reply)
         return reply
 
-    def select_alternative(self, message_id: int, step: int) -> None:
-        self.path = self._store.select_sibling(message_id, step)
+    # The reply that is being written
+
+    @Slot(Message)
+    def _on_reply_grew(self, reply: Message) -> None:
+        if self.has(reply.id):
+            self.reply_grew.emit(self._replace(reply))
+
+    @Slot(Message)
+    def _on_reply_changed(self, reply: Message) -> None:
+        if self.has(reply.id):
+            self.message_changed.emit(self._replace(reply))
+
+    def _replace(self, message: Message) -> Message:
+        """Put a message in its place on the path, and return it with its place among the alternatives."""
+        if (old := self.path.find(message.id)) is not None:
+            message = replace(message, sibling=old.sibling, siblings=old.siblings)
+            self.path.put(message)
+        return message

@@ -1,4 +1,4 @@
-"""Remembers where the person was reading in each chat, over restarts too."""
+"""Remembers where the person was reading in each chat, across restarts."""
 
 from PySide6.QtCore import QObject
 
@@ -8,7 +8,7 @@ from rdchat.errors import StorageError
 
 
 class ReaderMemory(QObject):
-    """Places by chat. One that cannot be stored is kept until the app ends: nobody is told, as nothing is lost."""
+    """Places by chat. One that cannot be stored is kept until the app ends, without a notice."""
 
     def __init__(self, store: ConversationStore, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -16,7 +16,7 @@ class ReaderMemory(QObject):
         self._known: dict[int, ReadingPlace | None] = {}
 
     def place(self, conversation_id: int) -> ReadingPlace | None:
-        """Return where the person was; None for the end."""
+        """Return the place in a chat; None for its end."""
         if conversation_id not in self._known:
             try:
                 self._known[conversation_id] = self._places.find(conversation_id)
@@ -29,7 +29,7 @@ class ReaderMemory(QObject):
         self._known.clear()
 
     def keep(self, conversation_id: int, place: ReadingPlace | None) -> None:
-        """Take where the person is now; None for the end."""
+        """Take the place where the person is now; None for the end."""
         if place == self.place(conversation_id):
             return
         self._known[conversation_id] = place

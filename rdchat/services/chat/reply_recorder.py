@@ -1,19 +1,20 @@
-"""Replies that are being written, and those whose end is not on the disk yet."""
+"""Keeps replies that are being written until the store has them."""
 
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Qt, QTimer, Slot
 
 from rdchat.chat.conversation import NO_THINKING, Drafting, Message, MessageStatus, Notice, Thinking
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.requests import GenerationRequest
+from rdchat.services.chat.storage_watch import StorageWatch
+from rdchat.services.engine.engine_request import EngineRequest
 from rdchat.thoughts import may_part
 
 _LOG = logging.getLogger(__name__)
@@ -21,35 +22,20 @@ _SAVE_AFTER_S = 0.3  # a crash may lose half a second of text, and a busy machin
 _RETRY_INTERVAL_MS = 1000
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LiveReply:
-    """A reply on its way into the store.
+    """A reply on its way into the store."""
 
-    Attributes:
-        request: What the engine was or will be asked.
-        message: The reply as it is to be shown, the new text included.
-        begins_at: Number of characters that were there before, where a reply is continued.
-        read: The request has the messages; otherwise they are being read.
-        sent: The engine has the request; otherwise it waits for them, or for a model.
-        stopping: It was asked to stop.
-        writing: The first token has come.
-        saved_text: What the store has.
-        in_thought: The text ends inside a thought.
-        thought_until: When it was last known to think; None outside of thoughts, and before it is written.
-        unsaved_since: When the first text was written that the store does not have; None where it has all.
-    """
-
-    request: GenerationRequest
-    message: Message
-    begins_at: int = 0
-    read: bool = False
-    sent: bool = False
+    message: Message  # with all of its text
+    begins_at: int = 0  # characters that were there before, where the reply is continued
+    generation: GenerationRequest | None = None  # None until its messages are read
+    request: EngineRequest | None = None  # None until there is a model
     stopping: bool = False
-    writing: bool = False
-    saved_text: str = ""
-    in_thought: bool = False
-    thought_until: float | None = None
-    unsaved_since: float | None = None
+    writing: bool = False  # the first token has come
+    saved_text: str = ""  # the text that the store has
+    unsaved_since: float | None = None  # when the first text was written that the store lacks
+    in_thought: bool = False  # the text ends inside a thought
+    thought_until: float | None = None  # when it was last known to think; None outside of thoughts
 
     @property
     def missing(self) -> int:
@@ -62,29 +48,43 @@ class LiveReply:
     def ended(self) -> bool:
         return self.message.status is not MessageStatus.STREAMING
 
+    def shown_as(self, stored: Message) -> Message:
+        """Return the message with its stored place among the alternatives."""
+        return replace(self.message, sibling=stored.sibling, siblings=stored.siblings)
+
+    def grow(self, text: str, at: float) -> None:
+        """Append text that was written from `at` on, and count the time of its thoughts."""
+        thinking = self.message.thinking
+        if self.in_thought and self.thought_until is not None:
+            thinking = replace(thinking, ms=thinking.ms + max(0.0, at - self.thought_until) * 1000)
+        self.message = replace(self.message, text=self.message.text + text, thinking=thinking)
+        if may_part(text):
+            self.in_thought = self.message.parts.open
+        self.thought_until = at if self.in_thought else None
+
 
 class ReplyRecorder(QObject):
-    """Keeps every reply in memory until the store has its end, and tries again where the disk does not take it.
+    """Stores the text of replies within half a second, and tries again where the disk does not take it.
 
     Args:
         store: The conversations.
+        storage: Is told when the store does not take the text, and when it does again.
         parent: The Qt parent.
         clock: Seconds, as `ReplyProgress.written_at` has them.
-
-    Attributes:
-        trouble: Why the store does not take what there is; None while it does.
     """
 
-    storage_failed = Signal(Notice)
-    storage_recovered = Signal()
-
     def __init__(
-        self, store: ConversationStore, parent: QObject | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        store: ConversationStore,
+        storage: StorageWatch,
+        parent: QObject | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(parent)
-        self._store, self._clock = store, clock
-        self._replies: dict[int, LiveReply] = {}  # by request id
-        self.trouble: Notice | None = None
+        self._store, self._storage, self._clock = store, storage, clock
+        self.held: list[LiveReply] = []  # replies that the store does not have as they are, oldest first
+        self.trouble: Notice | None = None  # why the store does not take them; None while it does
         self._closed = False
         self._timer = QTimer(self, singleShot=True, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self.save)
@@ -92,37 +92,23 @@ class ReplyRecorder(QObject):
     @property
     def live(self) -> list[LiveReply]:
         """The replies that have not ended, oldest first."""
-        return [reply for reply in self._replies.values() if not reply.ended]
+        return [reply for reply in self.held if not reply.ended]
 
     @property
     def unsaved(self) -> list[LiveReply]:
         """The replies with text that the store does not have, oldest first."""
-        return [reply for reply in self._replies.values() if reply.missing]
-
-    @property
-    def held(self) -> list[int]:
-        """The ids of messages that the store does not have as they are shown."""
-        return [reply.message.id for reply in self._replies.values()]
-
-    def find(self, request_id: int) -> LiveReply | None:
-        """Return a reply that has not ended."""
-        reply = self._replies.get(request_id)
-        return None if reply is None or reply.ended else reply
+        return [reply for reply in self.held if reply.missing]
 
     def shown(self, message: Message) -> Message:
-        """Return the message with what the store does not have yet."""
-        for reply in reversed(self._replies.values()):
-            if reply.message.id == message.id:
-                return replace(reply.message, sibling=message.sibling, siblings=message.siblings)
-        return message
+        """Return a stored message with what the store does not have yet."""
+        held = (reply for reply in reversed(self.held) if reply.message.id == message.id)
+        return next((reply.shown_as(message) for reply in held), message)
 
-    def begin(self, request: GenerationRequest, message: Message) -> LiveReply:
-        """Take charge of a reply; what `message` has already stays only where the request continues it."""
-        kept = message
-        if not request.continue_last:
-            kept = replace(message, text="", control_offsets=(), thinking=NO_THINKING)
-        reply = LiveReply(request, kept, len(kept.text), saved_text=message.text, in_thought=kept.parts.open)
-        self._replies[request.request_id] = reply
+    def begin(self, message: Message, *, continued: bool = False) -> LiveReply:
+        """Take charge of a reply; the text that it has stays only where it is continued."""
+        kept = message if continued else replace(message, text="", control_offsets=(), thinking=NO_THINKING)
+        reply = LiveReply(kept, len(kept.text), saved_text=message.text, in_thought=kept.parts.open)
+        self.held.append(reply)
         return reply
 
     def begin_in_thought(self, reply: LiveReply) -> None:
@@ -136,9 +122,8 @@ class ReplyRecorder(QObject):
         reply.writing = True
         if not text:
             return
-        reply.message = replace(reply.message, text=reply.message.text + text)
         at = self._clock() if written_at is None else written_at
-        _time_thought(reply, text, at)
+        reply.grow(text, at)
         if reply.unsaved_since is None:
             reply.unsaved_since = at
         if self.trouble is None:
@@ -152,41 +137,35 @@ class ReplyRecorder(QObject):
         elif not self._timer.isActive():
             self._timer.start(math.ceil(left_s * 1000))
 
-    def finish(
-        self,
-        reply: LiveReply,
-        text: str,
-        reason: FinishReason,
-        *,
-        statistics: Statistics | None = None,
-        drafting: Drafting | None = None,
-        model: str | None = None,
-        control_offsets: Sequence[int] = (),
-    ) -> None:
-        """End a reply with the text of the engine's last word on it; of a continued one, it knows the last part."""
-        if drafting is not None and reply.begins_at:
-            drafting = replace(drafting, last_part=True)  # each part has a prefill: the counters would not add up
-        before = reply.message.control_offsets
-        reply.message = replace(
-            reply.message,
-            text=reply.message.text[: reply.begins_at] + text,
-            control_offsets=(*before, *(reply.begins_at + offset for offset in control_offsets)),
+    def finish(self, reply: LiveReply, end: ReplyEnd | None = None, model: str | None = None) -> None:
+        """End a reply as the engine says; without `end` it was stopped before the engine had it.
+
+        The engine's final text counts; of a continued reply it knows the last part.
+        """
+        message, begins_at = reply.message, reply.begins_at
+        ended = replace(
+            message,
+            text=message.text[:begins_at] + (end.text if end else ""),
             status=MessageStatus.COMPLETE,
-            finish_reason=reason,
-            statistics=statistics or reply.message.statistics,
-            drafting=drafting or reply.message.drafting,
-            model=model or reply.message.model,
+            finish_reason=end.finish_reason if end else FinishReason.CANCELLED,
         )
+        if end is not None:
+            own_control = (begins_at + offset for offset in end.control_offsets)
+            # each part of a continued reply has a prefill: the counters would not add up
+            drafting = Drafting(end.mode, end.mode_reason or "", end.drafter or "", begins_at > 0, end.kind)
+            ended = replace(
+                ended,
+                control_offsets=(*message.control_offsets, *own_control),
+                statistics=end.statistics,
+                drafting=drafting,
+                model=model or message.model,
+            )
+        reply.message = ended
         self.save()
 
-    def fail(self, reply: LiveReply, error: str) -> None:
-        """End a reply that cannot be carried on with the text that it got."""
-        reply.message = replace(reply.message, status=MessageStatus.FAILED, error=error)
-        self.save()
-
-    def interrupt(self, reply: LiveReply) -> None:
-        """End a reply that rdchat closes on, with the text that it got."""
-        reply.message = replace(reply.message, status=MessageStatus.INTERRUPTED)
+    def break_off(self, reply: LiveReply, status: MessageStatus, error: str = "") -> None:
+        """End a reply that failed, or that rdchat closes on, with the text that it got."""
+        reply.message = replace(reply.message, status=status, error=error)
         self.save()
 
     @Slot()
@@ -199,14 +178,14 @@ class ReplyRecorder(QObject):
 
     def flush(self) -> None:
         """Bring the store up to date, or raise StorageError."""
-        for request_id, reply in list(self._replies.items()):
+        for reply in self.held[:]:
             self._save(reply)
             if reply.ended:
-                del self._replies[request_id]
+                self.held.remove(reply)
         self._timer.stop()
         if self.trouble is not None:
             self.trouble = None
-            self.storage_recovered.emit()
+            self._storage.recovered.emit()
 
     def _save(self, reply: LiveReply) -> None:
         message = reply.message
@@ -232,25 +211,14 @@ class ReplyRecorder(QObject):
         self._closed = True
         self._timer.stop()  # the store may be closed before it could be tried again
         for reply in self.live:
-            self.interrupt(reply)
+            self.break_off(reply, MessageStatus.INTERRUPTED)
         self.save()
-        if self._replies:
-            _LOG.error("%d replies could not be saved", len(self._replies))
+        if self.held:
+            _LOG.error("%d replies could not be saved", len(self.held))
 
     def _on_failure(self, error: StorageError) -> None:
         is_new, self.trouble = self.trouble is None, Notice(error.message, error.hint)
         if not self._closed:
             self._timer.start(_RETRY_INTERVAL_MS)
         if is_new:
-            self.storage_failed.emit(self.trouble)
-
-
-def _time_thought(reply: LiveReply, text: str, at: float) -> None:
-    """Count the time that a reply thinks, now that it gained a text that was written from `at` on."""
-    if reply.in_thought and reply.thought_until is not None:
-        thinking = reply.message.thinking
-        thinking = replace(thinking, ms=thinking.ms + max(0.0, at - reply.thought_until) * 1000)
-        reply.message = replace(reply.message, thinking=thinking)
-    if may_part(text):
-        reply.in_thought = reply.message.parts.open
-    reply.thought_until = at if reply.in_thought else None
+            self._storage.failed.emit(self.trouble)

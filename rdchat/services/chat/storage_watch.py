@@ -1,4 +1,4 @@
-"""Tells the person of what the store could not do, and when it can again."""
+"""Reports failures of the store to the person, and their end."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from rdchat.errors import StorageError
 
 
 class StorageWatch(QObject):
-    """Stands around every command that touches the store; where it fails, the rest of the block is left out."""
+    """Guards every command that reaches the store; where one fails, the rest of its block is skipped."""
 
     failed = Signal(Notice)
     recovered = Signal()
@@ -25,7 +25,7 @@ class StorageWatch(QObject):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """A block that writes no chats: that it works does not show that they can be saved."""
+        """Guard a block that writes no chats: its success does not show that they can be saved."""
         try:
             yield
         except StorageError as error:
@@ -33,7 +33,7 @@ class StorageWatch(QObject):
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A block that writes chats: that nothing in it fails ends what was told before."""
+        """Guard a block that writes chats: its success ends an earlier failure."""
         before = self._failures
         with self.reading():
             yield
@@ -41,7 +41,7 @@ class StorageWatch(QObject):
             self.note_success()
 
     def note_success(self) -> None:
-        """Something was written."""
+        """Chats were written."""
         if self._failures:
             self._failures = 0
             self.recovered.emit()

@@ -1,4 +1,4 @@
-"""Where the time of the replies went since the last reset, and what measuring it exactly costs."""
+"""The time ledger of all replies since the last reset, and what exact times cost."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,6 @@ from rdchat.inference.api.reply_statistics import LedgerEntry
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.api.shown_ledger import shown
 from rdchat.services.chat.draft_control import DraftControl
-from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import Failure, ReplyProgress
 
 
@@ -27,19 +26,18 @@ class ProfileCost:
 
 
 class TimeLedger(QObject):
-    """Adds up the ledgers of all replies, the one under way included.
+    """The sum of the ledgers of all replies, the one under way included.
 
     It begins anew where exact times are switched on or off, so that all its times are of one kind.
 
     Args:
-        engine: Tells of replies.
         drafting: Knows whether times are exact.
         parent: The Qt parent.
     """
 
     changed = Signal()
 
-    def __init__(self, engine: EngineClient, drafting: DraftControl, parent: QObject | None = None) -> None:
+    def __init__(self, drafting: DraftControl, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._drafting = drafting
         self._ended: tuple[LedgerEntry, ...] = ()
@@ -48,25 +46,21 @@ class TimeLedger(QObject):
         self._mixed = False  # it began with times of the other kind
         self._rates: dict[tuple[Mode, bool], float] = {}
         self._mode = Mode.OFF  # of the last reply
-        engine.reply_progressed.connect(self._on_progressed)
-        engine.reply_finished.connect(self._on_finished)
-        engine.reply_failed.connect(self._on_failed)
-        engine.model_loaded.connect(self._forget_rates)
         drafting.exact_times_changed.connect(self._begin_other_kind)
 
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:
-        """All stages as recorded; what has the same path is to be added up."""
+        """All stages as recorded; those of the same path are to be added up."""
         return (*self._ended, *self._new())
 
     @property
     def rows(self) -> tuple[LedgerRow, ...]:
-        """What the time was spent on, as people read it, each row directly followed by its parts."""
+        """The stages in words for people, each directly followed by its parts."""
         return ledger_rows(shown(self.entries))
 
     @property
     def cost(self) -> ProfileCost | None:
-        """What exact times cost in the mode of the last reply; None until a reply of either kind was seen."""
+        """The cost of exact times in the mode of the last reply; None until there was a reply with and one without."""
         exact, usual = (self._rates.get((self._mode, kind)) for kind in (True, False))
         return ProfileCost(exact, usual) if exact and usual else None
 
@@ -88,22 +82,20 @@ class TimeLedger(QObject):
         self.reset()
 
     @Slot(ReplyProgress)
-    def _on_progressed(self, progress: ReplyProgress) -> None:
+    def add_progress(self, progress: ReplyProgress) -> None:
+        """Take the counters of the reply under way."""
         self._running = progress.statistics.ledger
         self.changed.emit()
 
-    @Slot(ReplyEnd)
-    def _on_finished(self, end: ReplyEnd) -> None:
-        self._running = end.statistics.ledger
-        if not self._mixed and end.statistics.decode_tps:
-            self._mode = end.mode
-            self._rates[end.mode, self._drafting.exact_times] = end.statistics.decode_tps
+    @Slot(object)
+    def add_end(self, end: ReplyEnd | Failure) -> None:
+        """Take the end of the reply under way."""
+        if isinstance(end, ReplyEnd):
+            self._running = end.statistics.ledger
+            if not self._mixed and end.statistics.decode_tps:
+                self._mode = end.mode
+                self._rates[end.mode, self._drafting.exact_times] = end.statistics.decode_tps
         self._close()
-
-    @Slot(Failure)
-    def _on_failed(self, failure: Failure) -> None:
-        if failure.request_id is not None:
-            self._close()
 
     def _close(self) -> None:
         """Add the reply under way to those that ended."""
@@ -112,7 +104,8 @@ class TimeLedger(QObject):
         self.changed.emit()
 
     @Slot()
-    def _forget_rates(self) -> None:
+    def forget_rates(self) -> None:
+        """Another model is loaded: the speeds of the last one say nothing of it."""
         self._rates = {}
         self.changed.emit()
 

@@ -1,37 +1,27 @@
-"""Keeps how replies come about: in memory while they are written, in the store when they have ended."""
+"""Records the traces of replies: in memory while they are written, in the store once they have ended."""
 
 import logging
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.reply_trace import ReplyTrace, decode, encode
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import TokenEvent
+from rdchat.services.background.background_work import BackgroundWork
 
 _LOG = logging.getLogger(__name__)
-_SLICE_S = 0.003  # packing the trace of 2,000 tokens takes 50 ms: it must not be felt
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Unsaved:
-    """A trace on its way into the store; `parts` is what is packed of it."""
+    """A trace on its way into the store."""
 
     message_id: int
     trace: ReplyTrace
-    packing: Iterator[bytes]
-    parts: list[bytes] = field(default_factory=list)
-
-    def pack(self, deadline: float) -> bool:
-        """Pack on until the deadline; True when all is packed."""
-        for part in self.packing:
-            self.parts.append(part)
-            if time.perf_counter() > deadline:
-                return False
-        return True
+    packed: bytes = b""  # empty until it is packed
 
 
 class TraceRecorder(QObject):
@@ -45,8 +35,7 @@ class TraceRecorder(QObject):
         self._store = store
         self._live: dict[int, ReplyTrace] = {}
         self._unsaved: list[_Unsaved] = []
-        self._timer = QTimer(self, singleShot=True)
-        self._timer.timeout.connect(self._pack_some)
+        self._packing = BackgroundWork("traces", self)  # packing the trace of 2,000 tokens takes 50 ms
 
     def begin(self, message_id: int, begins_at: int) -> None:
         """Begin the trace of a reply that has `begins_at` characters already; 0 replaces an older trace."""
@@ -63,8 +52,9 @@ class TraceRecorder(QObject):
             return
         trace.end(len(trace.tokens) if kept is None else kept, trailing_text)
         if trace.tokens:
-            self._unsaved.append(_Unsaved(message_id, trace, encode(trace)))
-            self._timer.start(0)
+            unsaved = _Unsaved(message_id, trace)
+            self._unsaved.append(unsaved)
+            self._packing.do(lambda: _packed(trace), lambda packed: self._on_packed(unsaved, packed))
         self.trace_ended.emit(message_id)
 
     def is_live(self, message_id: int) -> bool:
@@ -87,22 +77,26 @@ class TraceRecorder(QObject):
 
     @Slot()
     def save(self) -> None:
-        """Store what could not be stored before."""
-        if self._unsaved:
-            self._timer.start(0)
+        """Store what is packed, the oldest first, as far as the disk takes it."""
+        while self._unsaved and self._unsaved[0].packed and self._save(self._unsaved[0]):
+            del self._unsaved[0]
 
     def close(self) -> None:
-        """Store what is left."""
-        for message_id in list(self._live):
-            self.end(message_id)
-        self._timer.stop()
-        while self._unsaved and self._save_first(deadline=float("inf")):
-            pass
+        """Store what is left, and end the thread."""
+        self._save_all()
+        self._packing.close()
 
     def settle(self) -> None:
         """Store what is left, and forget what cannot be stored: the store is about to be another one."""
-        self.close()
+        self._save_all()
         self._unsaved.clear()
+
+    def _save_all(self) -> None:
+        for message_id in list(self._live):
+            self.end(message_id)
+        for unsaved in self._unsaved:
+            unsaved.packed = unsaved.packed or _packed(unsaved.trace)
+        self.save()
 
     def _stored(self, message_id: int) -> list[ReplyTrace]:
         try:
@@ -113,20 +107,19 @@ class TraceRecorder(QObject):
         trace = decode(packed) if packed else None
         return [trace] if trace else []
 
-    @Slot()
-    def _pack_some(self) -> None:
-        if self._unsaved and self._save_first(time.perf_counter() + _SLICE_S) and self._unsaved:
-            self._timer.start(0)
+    def _on_packed(self, unsaved: _Unsaved, packed: bytes) -> None:
+        unsaved.packed = packed
+        self.save()
 
-    def _save_first(self, deadline: float) -> bool:
-        """Pack and store the oldest trace; False where the disk did not take it, so that it has to wait."""
-        first = self._unsaved[0]
-        if not first.pack(deadline):
-            return True
+    def _save(self, unsaved: _Unsaved) -> bool:
+        """Store a trace; False where the disk did not take it, so that it has to wait."""
         try:
-            self._store.save_trace(first.message_id, b"".join(first.parts), onward=first.trace.begins_at > 0)
+            self._store.save_trace(unsaved.message_id, unsaved.packed, onward=unsaved.trace.begins_at > 0)
         except StorageError as error:
-            _LOG.warning("The trace of message %d is not stored yet: %s", first.message_id, error)
+            _LOG.warning("The trace of message %d is not stored yet: %s", unsaved.message_id, error)
             return False
-        del self._unsaved[0]
         return True
+
+
+def _packed(trace: ReplyTrace) -> bytes:
+    return b"".join(encode(trace))

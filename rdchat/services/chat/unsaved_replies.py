@@ -1,4 +1,4 @@
-"""Replies that the store does not take: what would be lost by quitting, and another file to put it into."""
+"""Replies that the store does not take, and the file that rescues them."""
 
 import logging
 import os
@@ -19,21 +19,15 @@ _BEGINNING = "unsaved-replies-"
 
 @dataclass(frozen=True, slots=True)
 class UnsavedReply:
-    """A reply of which the store lacks something.
+    """A reply that the store has in part."""
 
-    Attributes:
-        title: Of its chat.
-        text: All of it.
-        missing: Number of characters that the store lacks.
-    """
-
-    title: str
-    text: str
-    missing: int
+    title: str  # of its chat
+    text: str  # all of it
+    missing: int  # characters that the store lacks
 
 
 class UnsavedReplies:
-    """What quitting would lose.
+    """The replies that quitting would lose.
 
     Args:
         recorder: Has the replies.
@@ -43,8 +37,8 @@ class UnsavedReplies:
 
     def __init__(self, recorder: ReplyRecorder, title_of: Callable[[int], str], folder: Path) -> None:
         self._recorder, self._title_of, self._folder = recorder, title_of, folder
-        self._file: Path | None = None  # has what is unsaved
-        self._chosen = False  # by the person: it stays
+        self._file: Path | None = None  # that has the unsaved replies
+        self._chosen = False  # the person chose the file: it stays
         self._given_up = False
 
     @property
@@ -58,14 +52,14 @@ class UnsavedReplies:
         return {reply.message.conversation_id for reply in self._recorder.live}
 
     def replies(self) -> list[UnsavedReply]:
-        """Return what the store lacks at present."""
+        """Return the replies that are not stored whole."""
         return [
             UnsavedReply(self._title_of(reply.message.conversation_id), reply.message.text, reply.missing)
             for reply in self._recorder.unsaved
         ]
 
     def save(self) -> bool:
-        """Try to store everything; False where something is lacking still."""
+        """Try to store everything; False where that failed."""
         self._recorder.save()
         return not self._recorder.unsaved
 
@@ -84,7 +78,7 @@ class UnsavedReplies:
         self._given_up = True
 
     def rescue(self) -> Path | None:
-        """Put what is unsaved at the end where it can be found again, and return the file; None where there is none."""
+        """Write unsaved replies into a file beside the chats as the app ends; None where all is stored."""
         replies = self.replies()
         if not replies and not self._chosen and self._file is not None:
             self._file.unlink(missing_ok=True)  # the store has taken it after all
@@ -105,7 +99,7 @@ class UnsavedReplies:
 
 
 def left_behind(folder: Path) -> Notice | None:
-    """Return what to tell of texts that an earlier run had to leave beside the chats; None where there are none."""
+    """Return a notice of the file of an earlier run beside the chats; None where there is none."""
     found = sorted(folder.glob(f"{_BEGINNING}*.md"))
     if not found:
         return None

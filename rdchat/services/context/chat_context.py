@@ -1,7 +1,7 @@
-"""What the person chooses where a chat outgrows the model's context: leave out, summarise, or start anew."""
+"""Cuts, summarises or continues a chat that is longer than the model's context, as the person chooses."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 
@@ -11,15 +11,13 @@ from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.conversation import ContextCut, Notice
 from rdchat.chat.message_path import uncut
-from rdchat.errors import RdchatError
-from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Role, ThinkingChoice
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.chat.chat_history import with_summary
+from rdchat.services.chat.chat_prompt import ChatPrompt, with_summary
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.storage_watch import StorageWatch
-from rdchat.services.context.context_meter import ContextMeter, OpenPath
-from rdchat.services.context.cutting import Count, SummaryPlan, Wanted, place_to_cut, plan_summary
+from rdchat.services.context.context_meter import ContextMeter
+from rdchat.services.context.cutting import Budget, Count, SummaryPlan, place_to_cut, plan_summary
 from rdchat.services.context.summariser import Summariser, SummaryProgress
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot
@@ -46,17 +44,11 @@ class Doing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outgrown:
-    """The open chat does not fit.
+    """The open chat does not fit."""
 
-    Attributes:
-        tokens: It would take with what is typed; None where they are far more than the context.
-        limit: The model's context.
-        can_cut: There are turns to leave out.
-    """
-
-    tokens: int | None
-    limit: int
-    can_cut: bool
+    tokens: int | None  # with what is typed; None where they are far beyond the context
+    limit: int  # the model's context
+    can_cut: bool  # there are turns to leave out
 
 
 class ChatContext(QObject):
@@ -64,23 +56,19 @@ class ChatContext(QObject):
 
     Args:
         chat: The open conversation.
-        storage: Stands around what is written.
-        engine: Counts.
+        storage: Stands around what is read.
+        engine: Counts and summarises.
         model: Tells which model is loaded.
-        open_path, texts: See `ContextMeter`.
+        texts: Of the files in the chat.
+        notify: Tells the person.
         parent: The Qt parent.
-
-    Attributes:
-        meter: Knows whether the chat fits.
     """
 
     changed = Signal()
     summary_progressed = Signal(SummaryProgress)
-    cut_changed = Signal()  # the path's messages have another cut
-    # a new one: its system prompt with the summary, what is to be asked there, and the files that were sent with that
+    # a new chat: its system prompt with the summary, the question to ask there, and the files that were sent with it
     chat_wanted = Signal(str, str, object)
     reply_wanted = Signal(int)  # a reply that failed, as the chat was too long, and now fits
-    notice_raised = Signal(Notice)
 
     def __init__(
         self,
@@ -89,15 +77,15 @@ class ChatContext(QObject):
         engine: EngineClient,
         model: ModelSlot,
         *,
-        open_path: Callable[[], OpenPath],
         texts: FileTexts,
+        notify: Callable[[Notice], object],
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._chat, self._storage, self._engine, self._model = chat, storage, engine, model
-        self._texts = texts
-        self.meter = ContextMeter(engine, model, open_path, texts, self)
-        self._doing = Doing.NOTHING
+        self._texts, self._notify = texts, notify
+        self.meter = ContextMeter(chat, engine, model, texts, self)  # knows whether the chat fits
+        self.doing = Doing.NOTHING
         self._path_end: int | None = None  # of the chat that it is done for
         self._task = BackgroundWork("cut", self)
         self.meter.changed.connect(self.changed)
@@ -105,17 +93,13 @@ class ChatContext(QObject):
         self._summariser = Summariser(engine, self)
         self._summariser.progressed.connect(self.summary_progressed)
         self._summariser.written.connect(self._on_summary)
-        self._summariser.failed.connect(self._on_no_summary)
-        model.load_started.connect(self.stop)
-        model.unload_started.connect(self.stop)
-
-    @property
-    def doing(self) -> Doing:
-        return self._doing
+        self._summariser.failed.connect(self._fail)
+        for another in (chat.opened, model.load_started, model.unload_started):
+            another.connect(self.stop)
 
     @property
     def outgrown(self) -> Outgrown | None:
-        """What to say of the open chat where it does not fit; None where it does, or that is not known."""
+        """By how much the open chat is too long; None where it fits, or that is not known."""
         use = self.meter.use
         if use is None or use.fits or use.last_id != self._end():
             return None
@@ -131,12 +115,12 @@ class ChatContext(QObject):
 
     @Slot()
     def leave_out(self) -> None:
-        """Tell the model only as many of the last turns as it takes; the others stay in the chat, marked."""
+        """Leave the oldest turns out of the prompt; they stay in the chat, marked."""
         self._start(Doing.LEAVING_OUT, place_to_cut)
 
     @Slot()
     def summarise(self) -> None:
-        """Tell the model a summary in the place of the oldest turns; they stay in the chat, marked."""
+        """Put a summary in the place of the oldest turns in the prompt; they stay in the chat, marked."""
         self._start(Doing.SUMMARISING, partial(plan_summary, whole=False))
 
     @Slot()
@@ -144,21 +128,24 @@ class ChatContext(QObject):
         """Begin another chat with a summary of this one, which stays as it is."""
         self._start(Doing.STARTING_ANEW, partial(plan_summary, whole=True))
 
-    def _start(self, doing: Doing, plan: Callable[[Wanted, Count], object]) -> None:
+    def _start(self, doing: Doing, plan: Callable[[ChatPrompt, Budget, Count], object]) -> None:
         info = self._model.info
-        if info is None or self._doing is not Doing.NOTHING:
+        if info is None or self.doing is not Doing.NOTHING:
             return
-        wanted, count, texts = self._wanted(info), self._engine.count_tokens, self._texts
+        reserve = min(self._chat.options.sampling.max_tokens, info.context_length // _REPLY_SHARE)
+        budget = Budget(info.context_length, reserve, ThinkingChoice.OFF not in info.thinking)
+        prompt, count, texts = self._chat.prompt(), self._engine.count_tokens, self._texts
         self._begin(doing)
         self._task.replace(
-            lambda _job: plan(replace(wanted, path=texts.spelled_out(wanted.path)), count),
+            lambda _job: plan(prompt.with_files(texts), budget, count),
             self._on_planned,
-            failed=self._on_failed,
+            failed=lambda error: self._fail(Notice(error.message, error.hint)),
         )
 
+    @Slot(int)
     def undo(self, message_id: int) -> None:
-        """Tell the model again what a cut left out."""
-        self._cut(message_id, None)
+        """Put what a cut left out into the prompt again."""
+        self._chat.set_cut(message_id, None)
 
     @Slot()
     def stop(self) -> None:
@@ -172,16 +159,10 @@ class ChatContext(QObject):
         self.meter.close()
         self._task.close()
 
-    def _wanted(self, info: ModelInfo) -> Wanted:
-        path = self.meter.open_path()
-        reserve = min(path.sampling.max_tokens, info.context_length // _REPLY_SHARE)
-        asked, thinks = path.asked(self.meter.typed), ThinkingChoice.OFF not in info.thinking
-        return Wanted(path.messages, path.system_prompt, asked, info.context_length, reserve, thinks)
-
     def _begin(self, doing: Doing) -> None:
         self._path_end = self._end()
-        if doing is not self._doing:
-            self._doing = doing
+        if doing is not self.doing:
+            self.doing = doing
             self.changed.emit()
 
     @Slot(object)
@@ -192,34 +173,37 @@ class ChatContext(QObject):
             self._plan = plan
             self._summariser.start(plan.pieces, plan.most, plan.thoughts)
         elif plan is None:
-            self._begin(Doing.NOTHING)
-            self.notice_raised.emit(_ALONE)
+            self._fail(_ALONE)
         else:
             self._finish(plan, ContextCut())
 
     @Slot(str)
     def _on_summary(self, summary: str) -> None:
-        plan, info = self._plan, self._model.info
+        plan = self._plan
         if plan is None or self._path_end != self._end():
             self._begin(Doing.NOTHING)
-        elif self._doing is Doing.STARTING_ANEW:
+        elif self.doing is Doing.STARTING_ANEW:
             self._begin(Doing.NOTHING)
             with self._storage.reading():  # the texts of files; without them the chat stays as it is
-                asked, files = (self.meter.typed, []) if self.meter.typed else self._unanswered()
-                self.chat_wanted.emit(with_summary(self.meter.open_path().system_prompt, summary), asked, files)
+                typed = self._chat.typed.strip()
+                asked, files = (typed, []) if typed else self._unanswered()
+                self.chat_wanted.emit(with_summary(self._chat.options.system_prompt, summary), asked, files)
         else:
-            self._finish(plan.message_id, ContextCut(summary, info.name if info else ""))
+            self._finish(plan.message_id, ContextCut(summary, self._model.name or ""))
 
     @Slot(Notice)
-    def _on_no_summary(self, why: Notice) -> None:
+    def _fail(self, why: Notice) -> None:
         self._begin(Doing.NOTHING)
-        self.notice_raised.emit(why)
+        self._notify(why)
 
     def _finish(self, message_id: int, cut: ContextCut) -> None:
-        typed = self.meter.typed
+        """Cut, and have the last question answered where its reply has no word yet and nothing is typed."""
+        typed = self._chat.typed.strip()
         self._begin(Doing.NOTHING)
-        self._cut(message_id, cut)
-        self._ask_again(typed)
+        self._chat.set_cut(message_id, cut)
+        last = self._chat.path[-1]
+        if not typed and not last.text.strip():
+            self.reply_wanted.emit(last.id)
 
     def _unanswered(self) -> tuple[str, list[tuple[AttachedFile, str]]]:
         """Return the question that ends the path and its files with their texts, where it has no reply."""
@@ -227,22 +211,6 @@ class ChatContext(QObject):
         if last is None or last.role is not Role.USER:
             return "", []
         return last.text, [(file, self._texts.text(file)) for file in last.files]
-
-    @Slot(RdchatError)
-    def _on_failed(self, error: RdchatError) -> None:
-        self._begin(Doing.NOTHING)
-        self.notice_raised.emit(Notice(error.message, error.hint))
-
-    def _cut(self, message_id: int, cut: ContextCut | None) -> None:
-        with self._storage.writing():
-            self._chat.set_cut(message_id, cut)
-        self.cut_changed.emit()
-
-    def _ask_again(self, typed: str) -> None:
-        """Have the last question answered, where its reply has no word yet and nothing else is about to be asked."""
-        last = self._chat.path[-1]
-        if not typed and not last.text.strip():
-            self.reply_wanted.emit(last.id)
 
     def _end(self) -> int | None:
         return self._chat.path.ids[-1] if self._chat.path else None

@@ -1,4 +1,4 @@
-"""Where a chat that outgrew the model's context is cut, and the text that a summary is made of. Plain functions."""
+"""Finds where a chat that outgrew the model's context is cut, and the text to summarise."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from rdchat.chat.conversation import ContextCut, Message
 from rdchat.chat.message_path import cut_of, uncut
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.requests import ChatMessage, Role
-from rdchat.services.chat.chat_history import told
+from rdchat.services.chat.chat_prompt import ChatPrompt
 
 Count = Callable[[Sequence[ChatMessage]], int]
 _LONGEST_SUMMARY = 768  # tokens
@@ -22,44 +22,25 @@ SUMMARY_WISH = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A chat that is to be cut.
+class Budget:
+    """The room that a model has for a chat."""
 
-    Attributes:
-        path: Its messages from the root on.
-        system_prompt: May be empty.
-        typed: What will be asked next; blank where the path ends with a question.
-        limit: The model's context, in tokens.
-        reserve: Tokens that the next reply should have room for.
-        thinks: The model may think, and it cannot be switched off.
-    """
-
-    path: Sequence[Message]
-    system_prompt: str
-    typed: str
-    limit: int
-    reserve: int
-    thinks: bool = True
+    limit: int  # the model's context, in tokens
+    reserve: int  # tokens that the next reply should have
+    thinks: bool = True  # the model may think, and it cannot be switched off
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryPlan:
-    """What is to be summarised.
+    """What is to be summarised."""
 
-    Attributes:
-        message_id: The last message of it.
-        pieces: Its text.
-        most: Tokens that the summary may have.
-        thoughts: Tokens that the model may think before it; 0 where it can be told not to.
-    """
-
-    message_id: int
-    pieces: Sequence[str]
-    most: int
-    thoughts: int = 0
+    message_id: int  # the last message of it
+    pieces: Sequence[str]  # its text
+    most: int  # tokens that the summary may have
+    thoughts: int = 0  # tokens that the model may think before it; 0 where it can be told not to
 
 
-def plan_summary(wanted: Wanted, count: Count, *, whole: bool) -> SummaryPlan | None:
+def plan_summary(prompt: ChatPrompt, budget: Budget, count: Count, *, whole: bool) -> SummaryPlan | None:
     """Return what is to be summarised so that the chat fits, or the `whole` of it; None where nothing can be.
 
     A question without an answer is never a part of it.
@@ -67,41 +48,42 @@ def plan_summary(wanted: Wanted, count: Count, *, whole: bool) -> SummaryPlan | 
     Raises:
         PromptTooLongError: If the context is too small for it.
     """
-    most = min(_LONGEST_SUMMARY, wanted.limit // 4)
-    last = _last_answered(wanted.path) if whole else place_to_cut(wanted, count, most)
-    text = "" if last is None else text_before(wanted.path, last)
+    most = min(_LONGEST_SUMMARY, budget.limit // 4)
+    last = _last_answered(prompt.path) if whole else place_to_cut(prompt, budget, count, most)
+    text = "" if last is None else text_before(prompt.path, last)
     if last is None or not text:
         return None
-    thoughts = min(_LONGEST_THOUGHT, wanted.limit // 4) if wanted.thinks else 0
-    has_thought = any(m.parts.thought for m in wanted.path if m.role is Role.ASSISTANT)
-    room = wanted.limit - 2 * most - (thoughts if has_thought else 0)
+    thoughts = min(_LONGEST_THOUGHT, budget.limit // 4) if budget.thinks else 0
+    has_thought = any(m.parts.thought for m in prompt.path if m.role is Role.ASSISTANT)
+    room = budget.limit - 2 * most - (thoughts if has_thought else 0)
     return SummaryPlan(last, pieces_of(text, count, room), most, thoughts)
 
 
-def place_to_cut(wanted: Wanted, count: Count, summary_tokens: int = 0) -> int | None:
+def place_to_cut(prompt: ChatPrompt, budget: Budget, count: Count, summary_tokens: int = 0) -> int | None:
     """Return the id of the first message behind which the rest fits; None where even the last question does not.
 
     Turns are left out whole. Where even the last question leaves less than the reserve, it is kept as long as the model
     takes it.
 
     Args:
-        wanted: What is to fit.
+        prompt: The chat, with the texts of its files.
+        budget: The room for it.
         count: Returns the tokens of a conversation.
         summary_tokens: Are taken by a summary of what is left out.
     """
-    places = _places(wanted)
-    room = wanted.limit - wanted.reserve - summary_tokens
+    places = _places(prompt)
+    room = budget.limit - budget.reserve - summary_tokens
     low, high = 0, len(places)
     while low < high:
         middle = (low + high) // 2
-        if _tokens(wanted, places[middle], count) <= room:
+        if _tokens(prompt, places[middle], count) <= room:
             high = middle
         else:
             low = middle + 1
     if low < len(places):
-        return wanted.path[places[low]].id
-    if places and _tokens(wanted, places[-1], count) + summary_tokens < wanted.limit:
-        return wanted.path[places[-1]].id
+        return prompt.path[places[low]].id
+    if places and _tokens(prompt, places[-1], count) + summary_tokens < budget.limit:
+        return prompt.path[places[-1]].id
     return None
 
 
@@ -150,11 +132,11 @@ def summary_request(piece: str, earlier: str) -> tuple[ChatMessage, ...]:
     return (ChatMessage(Role.USER, f"{SUMMARY_WISH}\n\n---\n{before}{piece}\n---"),)
 
 
-def _places(wanted: Wanted) -> list[int]:
+def _places(prompt: ChatPrompt) -> list[int]:
     """Return where the path can be cut: behind messages that a question follows, and behind the last cut."""
-    path = wanted.path
+    path = prompt.path
     places = range(len(path) - len(uncut(path)), len(path))
-    asked = bool(wanted.typed.strip())
+    asked = bool(prompt.typed.strip())
     return [place for place in places if (path[place + 1].role is Role.USER if place + 1 < len(path) else asked)]
 
 
@@ -163,9 +145,9 @@ def _last_answered(path: Sequence[Message]) -> int | None:
     return next(replies, None)
 
 
-def _tokens(wanted: Wanted, place: int, count: Count) -> int:
-    path = [replace(wanted.path[place], context_cut=ContextCut()), *wanted.path[place + 1 :]]
-    return _count(count, told(path, wanted.system_prompt, wanted.typed))
+def _tokens(prompt: ChatPrompt, place: int, count: Count) -> int:
+    path = [replace(prompt.path[place], context_cut=ContextCut()), *prompt.path[place + 1 :]]
+    return _count(count, replace(prompt, path=path).turns())
 
 
 def _count(count: Count, messages: Sequence[ChatMessage]) -> int:

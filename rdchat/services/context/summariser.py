@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.conversation import Notice
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams, ThinkingChoice
 from rdchat.services.context.cutting import summary_request
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import Failure, ReplyProgress
+from rdchat.services.engine.engine_events import EngineEvent, Failure, ReplyProgress
+from rdchat.services.engine.engine_request import EngineRequest
 from rdchat.thoughts import split_thoughts
 
 _STOPPED = Notice("The summary was stopped", "The chat is as it was.")
@@ -20,25 +21,17 @@ _NOTHING = Notice("The model wrote no summary", "The chat is as it was. Leave ou
 
 @dataclass(frozen=True, slots=True)
 class SummaryProgress:
-    """How far a summary is.
+    """How far a summary is."""
 
-    Attributes:
-        part: Of the text, from 1, that the model is at.
-        parts: All of them.
-        read: Tokens of the part's prompt that the model has read.
-        to_read: All of them; 0 before that is known.
-        written: Tokens of the part's summary so far.
-    """
-
-    part: int
+    part: int  # of the text, from 1, that the model is at
     parts: int
-    read: int = 0
-    to_read: int = 0
-    written: int = 0
+    read: int = 0  # tokens of the part's prompt
+    to_read: int = 0  # all of them; 0 before that is known
+    written: int = 0  # tokens of the part's summary
 
 
 class Summariser(QObject):
-    """One summary at a time, beside the chat: another request stops it.
+    """Writes one summary at a time in the background: another request to the engine stops it.
 
     Args:
         engine: Writes.
@@ -55,10 +48,8 @@ class Summariser(QObject):
         self._pieces: list[str] = []
         self._most = self._thoughts = 0
         self._in_thought = False  # the chat template began a thought
-        self._request_id = 0
+        self._request: EngineRequest | None = None
         self._progress = SummaryProgress(0, 0)
-        engine.aside_progressed.connect(self._on_progressed)
-        engine.aside_ended.connect(self._on_ended)
 
     def start(self, pieces: Sequence[str], most: int, thoughts: int) -> None:
         """Summarise pieces of a text, each together with the summary of those before it.
@@ -73,43 +64,43 @@ class Summariser(QObject):
         self._ask("")
 
     def stop(self) -> None:
-        """Write no more; nothing is told of it."""
-        if self._request_id:
-            self._engine.stop(self._request_id)
-        self._request_id, self._pieces = 0, []
+        """Write no more, without a signal."""
+        if self._request is not None:
+            self._request.cancel()
+        self._request, self._pieces = None, []
 
     def _ask(self, earlier: str) -> None:
         messages = summary_request(self._pieces.pop(0), earlier)
         sampling = SamplingParams(temperature=0.0, max_tokens=self._most + self._thoughts)
         thinking = None if self._thoughts else ThinkingChoice.OFF
         self._in_thought = False
-        self._request_id = self._engine.new_request_id()
         self._progress = SummaryProgress(self._progress.part + 1, self._progress.parts)
-        self._engine.generate_aside(
-            GenerationRequest(
-                messages, sampling, 0, self._request_id, draft=DraftSettings(Mode.AUTO), thinking=thinking
-            )
-        )
+        generation = GenerationRequest(messages, sampling, draft=DraftSettings(Mode.AUTO), thinking=thinking)
+        request = self._engine.submit(generation, lambda event: self._on_event(request, event), background=True)
+        self._request = request
 
-    @Slot(object)
-    def _on_progressed(self, event: ReplyProgress | PrefillProgress) -> None:
-        if event.request_id != self._request_id:
+    def _on_event(self, request: EngineRequest, event: EngineEvent) -> None:
+        if request is not self._request:
             return
-        if isinstance(event, PrefillProgress):
-            self._in_thought = event.in_thought
-            self._progress = replace(self._progress, read=event.processed, to_read=event.total)
-        else:
-            self._progress = replace(self._progress, written=self._progress.written + len(event.tokens))
+        match event:
+            case PrefillProgress():
+                self._in_thought = event.in_thought
+                self._show(read=event.processed, to_read=event.total)
+            case ReplyProgress():
+                self._show(written=self._progress.written + len(event.tokens))
+            case ReplyEnd():
+                self._request = None
+                self._take(event)
+            case Failure():
+                self._request = None
+                self.failed.emit(Notice(event.message, event.hint))
+
+    def _show(self, **figures: int) -> None:
+        self._progress = replace(self._progress, **figures)
         self.progressed.emit(self._progress)
 
-    @Slot(int, object)
-    def _on_ended(self, request_id: int, end: ReplyEnd | Failure) -> None:
-        if request_id != self._request_id:
-            return
-        self._request_id = 0
-        if isinstance(end, Failure):
-            self.failed.emit(Notice(end.message, end.hint))
-        elif end.finish_reason is FinishReason.CANCELLED:
+    def _take(self, end: ReplyEnd) -> None:
+        if end.finish_reason is FinishReason.CANCELLED:
             self.failed.emit(_STOPPED)
         elif not (summary := split_thoughts(end.text, begun=self._in_thought).answer.strip()):
             self.failed.emit(_NOTHING)

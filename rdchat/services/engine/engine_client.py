@@ -1,8 +1,9 @@
-"""The engine as the main thread sees it: requests go in as calls, events come out as signals."""
+"""The engine as the main thread sees it: requests are submitted, their events are delivered 30 times a second."""
 
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
@@ -10,25 +11,15 @@ from PySide6.QtCore import QObject, Qt, QThread, QTimer, Signal, Slot
 
 from rdchat import host
 from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.protocol import Engine
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest
-from rdchat.services.engine.engine_events import (
-    BenchEnd,
-    BenchUpdate,
-    EngineEvent,
-    Failure,
-    LoadEvent,
-    LoadRequest,
-    ReplyProgress,
-    Unloaded,
-)
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest
+from rdchat.services.engine.engine_events import FINAL, EngineEvent, Failure
+from rdchat.services.engine.engine_request import Command, EngineRequest, LoadModel, Outbox, UnloadModel
 from rdchat.services.engine.engine_worker import EngineWorker
-from rdchat.services.engine.open_requests import OpenRequests
-from rdchat.services.engine.outbox import Outbox
 
 _LOG = logging.getLogger(__name__)
 _DELIVERY_INTERVAL_S = 1 / 30
+_DEAD = Failure("The engine has stopped working.", "Quit rdchat and open it again; your chats are kept.")
 
 
 class EngineClient(QObject):
@@ -40,26 +31,9 @@ class EngineClient(QObject):
         parent: The Qt parent.
     """
 
-    load_progressed = Signal(LoadProgress)
-    model_loaded = Signal(ModelInfo)
-    model_failed = Signal(Failure)
-    model_unloaded = Signal(Unloaded)
-    prefill_progressed = Signal(PrefillProgress)
-    reply_progressed = Signal(ReplyProgress)
-    reply_finished = Signal(ReplyEnd)
-    reply_failed = Signal(Failure)
-    aside_progressed = Signal(object)  # ReplyProgress or PrefillProgress
-    aside_ended = Signal(int, object)  # request id; its ReplyEnd or Failure
-    options_told = Signal(DraftOptions)
-    bench_progressed = Signal(BenchUpdate)
-    bench_finished = Signal(BenchEnd)
+    thread_died = Signal(Failure)
 
-    _load_requested = Signal(object)
-    _unload_requested = Signal(int)
-    _generation_requested = Signal(object)
-    _options_requested = Signal(object, object)
-    _benchmark_requested = Signal(int, object)
-    _finish_requested = Signal()
+    _submitted = Signal()  # the inbox has a request more
 
     def __init__(
         self,
@@ -68,17 +42,14 @@ class EngineClient(QObject):
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._requests = OpenRequests()
+        self._inbox: deque[EngineRequest | None] = deque()
         self._outbox = Outbox()
+        self._open: list[EngineRequest] = []  # without their last event, oldest first
         self._closing = False
-        self._load_id = 0
-        self._last_request_id = 0
-        self._benchmarks: set[int] = set()  # under way, or waiting for it
-        self._asides: set[int] = set()  # likewise
         self._delivered_at = 0.0
         self._delivery = QTimer(self, singleShot=True, timerType=Qt.TimerType.PreciseTimer)
         self._delivery.timeout.connect(self._deliver)
-        self._worker = EngineWorker(engine_factory, keep_awake, self._requests, self._outbox)
+        self._worker = EngineWorker(engine_factory, keep_awake, self._inbox, self._outbox)
         self._thread = self._start_thread()
 
     def _start_thread(self) -> QThread:
@@ -87,81 +58,42 @@ class EngineClient(QObject):
         thread.setStackSize(host.THREAD_STACK_BYTES)  # it loads and parses what strangers nested as deep as they liked
         self._worker.moveToThread(thread)
         queued = Qt.ConnectionType.QueuedConnection
-        self._load_requested.connect(self._worker.load, queued)
-        self._unload_requested.connect(self._worker.unload, queued)
-        self._generation_requested.connect(self._worker.generate, queued)
-        self._options_requested.connect(self._worker.tell_options, queued)
-        self._benchmark_requested.connect(self._worker.benchmark, queued)
-        self._finish_requested.connect(self._worker.finish, queued)
+        self._submitted.connect(self._worker.work, queued)
         self._worker.posted.connect(self._schedule_delivery, queued)
         thread.finished.connect(self._on_thread_finished, queued)
         thread.start()
         return thread
 
-    def load_model(self, model: str | None, dtype: Dtype, anyway: bool = False) -> None:
-        """Load a model in place of the present one; replies under way are stopped, an earlier load is given up.
+    def submit(
+        self, command: Command, on_event: Callable[[EngineEvent], object], *, background: bool = False
+    ) -> EngineRequest:
+        """Carry out a command behind those submitted before.
 
-        With `anyway` it is loaded also where it seems too large for the memory.
+        Loading or unloading a model cancels everything before it. A reply or a benchmark that a person waits for
+        cancels those of the background.
+
+        Args:
+            command: What to do.
+            on_event: Called on the main thread with each event; one of the kinds `FINAL` is the last.
+            background: Nobody waits for it.
         """
-        self._requests.stop_all()
-        self._load_id = self._requests.begin_load()
-        if self._is_alive():
-            self._load_requested.emit(LoadRequest(self._load_id, model, dtype, anyway))
+        request = EngineRequest(command, on_event, background=background)
+        if isinstance(command, LoadModel | UnloadModel):
+            self._cancel(self._open)
+        elif isinstance(command, GenerationRequest | BenchPlan) and not background:
+            self._cancel([each for each in self._open if each.background])
+        self._open.append(request)
+        if not self._closing and self._thread.isRunning():
+            self._inbox.append(request)
+            self._submitted.emit()
         else:
-            self._post(LoadEvent(self._load_id, _dead(None)))
-
-    def unload_model(self) -> None:
-        """Free the model; replies under way are stopped, a load is given up."""
-        self._requests.stop_all()
-        self._load_id = self._requests.begin_load()
-        if self._is_alive():
-            self._unload_requested.emit(self._load_id)
-        else:
-            self._post(LoadEvent(self._load_id, _dead(None)))
+            self._fail(request)
+        return request
 
     @property
     def measuring(self) -> bool:
-        """Whether a benchmark runs or is about to: what is asked for now would wait for its end."""
-        return bool(self._benchmarks)
-
-    def new_request_id(self) -> int:
-        """Return an id that no request had before."""
-        self._last_request_id += 1
-        return self._last_request_id
-
-    def generate(self, request: GenerationRequest) -> None:
-        """Write a reply, after those asked for before; what is written aside gives way to it."""
-        self.stop_asides()
-        self._generate(request)
-
-    def generate_aside(self, request: GenerationRequest) -> None:
-        """Write something that nobody waits for; any other request stops it. Only signals of its own tell of it."""
-        self._asides.add(request.request_id)
-        self._generate(request)
-
-    def stop_asides(self) -> None:
-        """Stop what nobody waits for."""
-        for request_id in self._asides:
-            self._requests.stop(request_id)
-
-    def _generate(self, request: GenerationRequest) -> None:
-        if self._is_alive():
-            self._requests.add(request.request_id)
-            self._generation_requested.emit(request)
-        else:
-            self._post(_dead(request.request_id))
-
-    def update_draft(self, request_id: int, settings: DraftSettings) -> None:
-        """Draft a running reply by other settings from its next round on; see `TokenIterator.update`."""
-        self._requests.update(request_id, settings)
-
-    def ask_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> None:
-        """Ask what the loaded model can be drafted with, and which of some drafters fit it.
-
-        `options_told` answers where a model is loaded.
-        """
-        if self._is_alive():
-            self._options_requested.emit(settings, tuple(drafters))
+        """Whether a benchmark runs or is about to: another request would wait for its end."""
+        return any(isinstance(each.command, BenchPlan) for each in self._open)
 
     def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         """Count the tokens of a conversation on the calling thread, never the main one: it may take seconds.
@@ -169,20 +101,6 @@ class EngineClient(QObject):
         Raises what `Engine.count_tokens` raises.
         """
         return self._worker.count_tokens(messages)
-
-    def benchmark(self, request_id: int, plan: BenchPlan) -> None:
-        """Run a benchmark after what was asked for before; `bench_finished` or `reply_failed` ends it."""
-        self.stop_asides()
-        self._benchmarks.add(request_id)
-        if self._is_alive():
-            self._requests.add(request_id)
-            self._benchmark_requested.emit(request_id, plan)
-        else:
-            self._post(_dead(request_id))
-
-    def stop(self, request_id: int) -> None:
-        """Stop a reply or a benchmark wherever it stands; a reply ends with `reply_finished` as cancelled."""
-        self._requests.stop(request_id)
 
     def shutdown(self, timeout_s: float = 10.0) -> bool:
         """Stop what runs, free the model, end the thread and deliver its last events.
@@ -193,9 +111,9 @@ class EngineClient(QObject):
         """
         if not self._closing:
             self._closing = True
-            self._requests.stop_all()
-            self._requests.begin_load()
-            self._finish_requested.emit()
+            self._cancel(self._open)
+            self._inbox.append(None)
+            self._submitted.emit()
         ended = self._thread.wait(round(timeout_s * 1000))
         if not ended:
             _LOG.error("The engine thread did not end within %.0f s", timeout_s)
@@ -203,11 +121,14 @@ class EngineClient(QObject):
         self._delivery.stop()
         return ended
 
-    def _is_alive(self) -> bool:
-        return not self._closing and self._thread.isRunning()
+    def _cancel(self, requests: Sequence[EngineRequest]) -> None:
+        for request in list(requests):
+            request.cancel()
+            if isinstance(request.command, LoadModel | UnloadModel):  # it has no more events
+                self._open.remove(request)
 
-    def _post(self, event: EngineEvent) -> None:
-        self._outbox.put(event)
+    def _fail(self, request: EngineRequest) -> None:
+        self._outbox.put(request, _DEAD)
         self._schedule_delivery()
 
     @Slot()
@@ -218,66 +139,28 @@ class EngineClient(QObject):
 
     @Slot()
     def _deliver(self) -> None:
-        """Emit what has come. One event is taken at a time, so that a slot that shuts down keeps the order."""
+        """Deliver what has come. One event is taken at a time, so that a callback that shuts down keeps the order."""
         self._delivered_at = time.monotonic()
         for _ in range(len(self._outbox)):
-            if (event := self._outbox.take()) is not None:
-                self._emit(event)
+            if (taken := self._outbox.take()) is not None and taken[0] in self._open:
+                request, event = taken
+                on_event = request.on_event
+                if isinstance(event, FINAL):
+                    self._open.remove(request)
+                    request.on_event = _ignore  # a callback may hold the request: no cycle is left to the collector
+                on_event(event)
         if len(self._outbox):
             self._schedule_delivery()
 
-    def _emit(self, event: EngineEvent) -> None:
-        if isinstance(event, ReplyProgress | PrefillProgress | ReplyEnd | Failure) and event.request_id in self._asides:
-            self._emit_aside(event)
-            return
-        match event:
-            case ReplyProgress():
-                self.reply_progressed.emit(event)
-            case PrefillProgress():
-                self.prefill_progressed.emit(event)
-            case ReplyEnd():
-                self.reply_finished.emit(event)
-            case Failure():
-                self._benchmarks -= {event.request_id}
-                self.reply_failed.emit(event)
-            case DraftOptions():
-                self.options_told.emit(event)
-            case BenchUpdate():
-                self.bench_progressed.emit(event)
-            case BenchEnd():
-                self._benchmarks -= {event.request_id}
-                self.bench_finished.emit(event)
-            case LoadEvent() if event.load_id == self._load_id:
-                self._emit_load(event.event)
-
-    def _emit_aside(self, event: ReplyProgress | PrefillProgress | ReplyEnd | Failure) -> None:
-        if isinstance(event, ReplyEnd | Failure) and event.request_id is not None:
-            self._asides -= {event.request_id}
-            self.aside_ended.emit(event.request_id, event)
-        else:
-            self.aside_progressed.emit(event)
-
-    def _emit_load(self, event: LoadProgress | ModelInfo | Unloaded | Failure) -> None:
-        match event:
-            case LoadProgress():
-                self.load_progressed.emit(event)
-            case Unloaded():
-                self.model_unloaded.emit(event)
-            case ModelInfo():
-                self.model_loaded.emit(event)
-            case Failure():
-                self.model_failed.emit(event)
-
     @Slot()
     def _on_thread_finished(self) -> None:
-        """Fail what a thread left open that ended without being asked to."""
+        """Fail the requests that are left open by a thread that ended without being asked to."""
         if self._closing:
             return
         _LOG.error("The engine thread ended by itself")
-        for request_id in self._requests.ids():
-            self._requests.remove(request_id)
-            self._post(_dead(request_id))
-        self._post(LoadEvent(self._load_id, _dead(None)))
+        for request in self._open:
+            self._fail(request)
+        self.thread_died.emit(_DEAD)
 
 
 class _EngineThread(QThread):
@@ -290,5 +173,5 @@ class _EngineThread(QThread):
         self.exec()
 
 
-def _dead(request_id: int | None) -> Failure:
-    return Failure(request_id, "The engine has stopped working.", "Quit rdchat and open it again; your chats are kept.")
+def _ignore(_event: EngineEvent) -> None:
+    """Do nothing with an event."""

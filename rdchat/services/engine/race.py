@@ -1,4 +1,4 @@
-"""A race: one prompt answered plainly and drafted, one after the other, then replayed side by side.
+"""A race: one prompt is answered plainly and drafted, one after the other, then replayed side by side.
 
 The engine has one thread, and two replies at once would take each other's time. So each is written alone, after a
 warm-up, and a replay shows both from the recorded moments of their tokens. Which goes first changes from race to race.
@@ -23,9 +23,9 @@ from rdchat.services.engine.engine_events import Failure
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
-    """Where a replay stands at a moment."""
+    """The state of a replay at a moment."""
 
-    characters: int  # of the text that is written so far
+    characters: int  # written so far
     tokens: int  # written so far
     elapsed_ms: float  # the reply's own time; it stops with the last token
     tokens_per_s: float | None  # decoding speed so far; None before there are two tokens
@@ -33,7 +33,7 @@ class ReplayState:
 
 
 class Replay:
-    """A recorded reply that can be looked at as it was at any moment."""
+    """A recorded reply that can be shown as it was at any moment."""
 
     def __init__(self, run: BenchRun) -> None:
         self.run = run
@@ -102,7 +102,7 @@ class Race(Benchmark):
 
     @property
     def words(self) -> str:
-        """What is being done, such as `Off (1 of 2)…`; empty before the engine has got to it."""
+        """The step under way, such as `Off (1 of 2)…`; empty before the first one."""
         progress = self.progress
         if progress is None:
             return ""
@@ -123,7 +123,7 @@ class Race(Benchmark):
 
     @Slot()
     def _on_runs_made(self) -> None:
-        """End where the mode turns out not to be had, as it does in the warm-up: a plain reply alone is no race."""
+        """Stop where the warm-up shows that the mode cannot run: a plain reply alone is no race."""
         if any(run.mode_reason for run in self.runs):
             self.stop()
 
@@ -134,7 +134,7 @@ class Race(Benchmark):
         cell = len(plan.baselines)
         drafted, plain = runs.get(cell), runs.get(0)
         if drafted is not None and drafted.mode_reason:
-            self.failed.emit(Failure(None, drafted.mode_reason, "Choose another way of drafting."))
+            self.failed.emit(Failure(drafted.mode_reason, "Choose another way of drafting."))
         elif stopped or plain is None or drafted is None:
             self.stopped.emit()
         else:
@@ -153,7 +153,7 @@ def _difference_words(difference: Difference, name: str, dtype: str) -> str:
 
 
 def _blame(dtype: str) -> str:
-    """Return what may be said of a difference that is no near-tie: the program is to blame where nothing else can be.
+    """Return the likely cause of a difference that is no near-tie: the program, where nothing else can be.
 
     In 16 bits a router may pick other experts for other rounding, which moves scores far.
     """

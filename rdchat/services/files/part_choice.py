@@ -1,4 +1,4 @@
-"""Which part of a file is to be sent: computed and counted beside the window while the person picks."""
+"""Computes and counts the part of a file that the person picks, on a thread."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,11 +19,9 @@ from rdchat.chat.attachments.choosing import (
     ranked,
     whole,
 )
-from rdchat.errors import RdchatError
 from rdchat.inference.api.requests import ChatMessage
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.files.fitting import FILLED, fitting_passages
-from rdchat.services.files.token_counts import TokenCount, tokens_of
+from rdchat.services.files.token_counts import FILLED, TokenCount, fitting_passages, tokens_of
 
 _QUIET_MS = 150  # after the last letter
 
@@ -41,44 +39,26 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the person picked.
-
-    Attributes:
-        way: How the part is chosen.
-        question: What passages are to match.
-        passages: How many of the best; 0 for as many as fit.
-        pages: As in a print dialog, `1-4, 7`.
-        percent: Of the file, from its beginning; 0 for as much as fits.
-    """
+    """The part that the person picked."""
 
     way: Way
-    question: str = ""
-    passages: int = 0
-    pages: str = ""
-    percent: int = 0
+    question: str = ""  # that passages match
+    passages: int = 0  # how many of the best; 0 for as many as fit
+    pages: str = ""  # as in a print dialog, `1-4, 7`
+    percent: int = 0  # of the file, from its beginning; 0 for as much as fits
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a choice comes to.
-
-    Attributes:
-        choice: It.
-        part: What would be sent; None where there is nothing.
-        count: Its tokens; None without a model.
-        problem: Why there is nothing, a sentence.
-        used: How many passages, or what percentage, it is.
-        matching: How many passages match.
-        passages: How many there are.
-    """
+    """The text that a choice stands for."""
 
     choice: Choice
-    part: Part | None = None
-    count: TokenCount | None = None
-    problem: str = ""
-    used: int = 0
-    matching: int = 0
-    passages: int = 0
+    part: Part | None = None  # None where there is no text
+    count: TokenCount | None = None  # its tokens; None without a model
+    problem: str = ""  # why there is no text, a sentence
+    used: int = 0  # how many passages, or what percentage, the part has
+    matching: int = 0  # passages that match
+    passages: int = 0  # of the file
 
 
 class PartChoice(QObject):
@@ -90,9 +70,6 @@ class PartChoice(QObject):
         room: Tokens that its part can have; None without a model.
         count: Counts tokens of messages, on any thread.
         parent: The Qt parent.
-
-    Attributes:
-        file, tokens, room: As given.
     """
 
     answered = Signal(Outcome)
@@ -129,20 +106,15 @@ class PartChoice(QObject):
     def _start(self) -> None:
         choice, work = self._choice, self._work
         if choice is not None:
-            self._task.replace(lambda _job: work.outcome(choice), self._answer, failed=self._fail)
-
-    @Slot(object)
-    def _answer(self, outcome: Outcome) -> None:
-        self.answered.emit(outcome)
-
-    @Slot(RdchatError)
-    def _fail(self, error: RdchatError) -> None:
-        if self._choice is not None:
-            self.answered.emit(Outcome(self._choice, problem=str(error)))
+            self._task.replace(
+                lambda _job: work.outcome(choice),
+                self.answered.emit,
+                failed=lambda error: self.answered.emit(Outcome(choice, problem=str(error))),
+            )
 
 
 class _Work:
-    """What is done on the thread."""
+    """Computes outcomes on the thread."""
 
     def __init__(self, file: ReadFile, tokens: TokenCount | None, room: int | None, count: Count) -> None:
         self._file, self._room, self._count = file, room, count

@@ -1,26 +1,24 @@
-"""How many tokens a text takes in the prompt."""
+"""Counts the tokens of a text in a prompt, and takes as many passages of a file as fit."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rdchat.chat.attachments.choosing import Part, Passage, best_within, joined
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.requests import ChatMessage, Role
 
-_SAMPLE = 12_000  # characters, of which the rest is reckoned
+FILLED = 0.75  # of the room: the rest is for what comes later in the chat
+_TRIES = 4
+_SAMPLE = 12_000  # characters, from which the rest is estimated
 _LEAST_SAMPLE = 200
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """A number of tokens.
-
-    Attributes:
-        tokens: The number.
-        exact: Whether they were counted; far too many are reckoned from a sample.
-    """
+    """A number of tokens."""
 
     tokens: int
-    exact: bool = True
+    exact: bool = True  # else it is an estimate from a sample, as of far too many
 
     @property
     def words(self) -> str:
@@ -51,3 +49,32 @@ def tokens_of(text: str, count: Callable[[Sequence[ChatMessage]], int]) -> Token
                 size //= 4  # the model takes hardly anything
             else:
                 return TokenCount(round(sampled * len(text) / size), exact=False)
+
+
+def fitting_passages(
+    passages: Sequence[Passage],
+    order: Sequence[int],
+    room: int,
+    per_token: float,
+    count: Callable[[str], TokenCount],
+) -> tuple[int, Part, TokenCount]:
+    """Take the best passages until three quarters of the room are filled; at least one, though it may not fit.
+
+    Args:
+        passages: All of a file.
+        order: Places of those that match, the best first; not empty.
+        room: Tokens.
+        per_token: Characters, about.
+        count: Counts the tokens of a text.
+
+    Returns:
+        How many they are, their text and its tokens.
+    """
+    taken = len(best_within(passages, order, int(max(room, 1) * FILLED * per_token)))
+    for _ in range(_TRIES):
+        part = joined(passages, order[:taken])
+        tokens = count(part.text)
+        if tokens.tokens <= room or taken == 1:
+            break
+        taken = max(int(taken * room * FILLED / tokens.tokens), 1)
+    return taken, part, tokens

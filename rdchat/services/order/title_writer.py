@@ -11,10 +11,12 @@ from rdchat.chat.titles import TITLE_WISH, begins_in_thought, title_from_model
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
-from rdchat.services.chat.reply_writer import ReplyWriter
+from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import EngineState, Failure
+from rdchat.services.engine.engine_events import EngineEvent, EngineState, Failure
+from rdchat.services.engine.engine_request import EngineRequest
+from rdchat.services.engine.model_slot import ModelSlot
 
 _QUIET_MS = 1500  # after the last thing that happened: the person may be about to go on
 _LONGEST_TOLD = 4000  # characters of each message
@@ -34,7 +36,8 @@ class TitleWriter(QObject):
     Args:
         store: The conversations.
         engine: Writes.
-        writer: Knows whether the engine is idle.
+        model: Tells when another model is loaded.
+        replies: Know whether the engine is idle.
         preferences: Have the switch.
         titled: Called when a title was stored.
         parent: The Qt parent.
@@ -47,16 +50,17 @@ class TitleWriter(QObject):
         self,
         store: ConversationStore,
         engine: EngineClient,
-        writer: ReplyWriter,
+        model: ModelSlot,
+        replies: Replies,
         preferences: SettingsControl,
         *,
         titled: Callable[[], object],
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._store, self._engine, self._writer, self._preferences = store, engine, writer, preferences
+        self._store, self._engine, self._replies, self._preferences = store, engine, replies, preferences
         self._titled = titled
-        self._request_id = 0  # of the title that is being written
+        self._request: EngineRequest | None = None  # of the title that is being written
         self._conversation_id = 0
         self._in_thought = False
         self._last_chat: int | None = None  # that the engine wrote in since the model was loaded
@@ -64,16 +68,15 @@ class TitleWriter(QObject):
         self._closed = False
         self.quiet = QTimer(self, singleShot=True, interval=_QUIET_MS)
         self.quiet.timeout.connect(self._begin)
-        writer.changed.connect(self.wait)
-        writer.reply_ended.connect(self._on_reply_ended)
-        engine.model_loaded.connect(self._forget_last_chat)
+        replies.state_changed.connect(self.wait)
+        replies.ended.connect(self._on_reply_ended)
+        model.loaded.connect(self._forget_last_chat)
         preferences.changed.connect(self._on_preferences)
-        engine.aside_ended.connect(self._on_ended)
 
     @property
     def writing(self) -> bool:
         """Whether a title is being written."""
-        return bool(self._request_id)
+        return self._request is not None
 
     @Slot()
     def wait(self) -> None:
@@ -90,14 +93,15 @@ class TitleWriter(QObject):
     def _on_preferences(self) -> None:
         if not self._preferences.settings.titles_by_model:
             self.quiet.stop()
-            self._engine.stop_asides()
+            if self._request is not None:
+                self._request.cancel()
         elif not self.quiet.isActive():
             self.wait()
 
     @Slot()
     def _begin(self) -> None:
         """Ask for the next title, where the engine has nothing to do; what ends that comes by `wait` again."""
-        if self.writing or self._writer.state is not EngineState.IDLE or self._engine.measuring:
+        if self.writing or self._replies.state is not EngineState.IDLE or self._engine.measuring:
             return
         try:
             last = () if self._last_chat is None else self._store.messages(self._last_chat)
@@ -126,10 +130,9 @@ class TitleWriter(QObject):
             ChatMessage(Role.USER, TITLE_WISH),
         )
         sampling = SamplingParams(temperature=0.0, max_tokens=_THINKING_TOKENS if thinks else _TITLE_TOKENS)
-        self._conversation_id, self._request_id = conversation_id, self._engine.new_request_id()
-        self._engine.generate_aside(
-            GenerationRequest(messages, sampling, 0, self._request_id, draft=DraftSettings(Mode.OFF))
-        )
+        generation = GenerationRequest(messages, sampling, draft=DraftSettings(Mode.OFF))
+        self._conversation_id = conversation_id
+        self._request = self._engine.submit(generation, self._on_event, background=True)
 
     @Slot(Message)
     def _on_reply_ended(self, reply: Message) -> None:
@@ -139,11 +142,10 @@ class TitleWriter(QObject):
     def _forget_last_chat(self) -> None:
         self._last_chat = None
 
-    @Slot(int, object)
-    def _on_ended(self, request_id: int, end: ReplyEnd | Failure) -> None:
-        if request_id != self._request_id:
+    def _on_event(self, end: EngineEvent) -> None:
+        if not isinstance(end, ReplyEnd | Failure):
             return
-        self._request_id = 0
+        self._request = None
         if isinstance(end, Failure):
             self._failed.add(self._conversation_id)
         elif end.finish_reason is not FinishReason.CANCELLED:

@@ -1,4 +1,4 @@
-"""Which words of two texts differ, found beside the window's own work."""
+"""Compares two texts word by word, on a thread."""
 
 import re
 import struct
@@ -18,7 +18,7 @@ _EXACT = 3000  # words of a text up to which the longest common parts are found;
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Two texts, and where each has words that the other has not: begin and end, in UTF-16 units as Qt counts."""
+    """Two texts and the places of words that the other lacks: begin and end, in UTF-16 units as Qt counts."""
 
     one: str
     other: str
@@ -52,7 +52,7 @@ def _units(text: str) -> str:
 
 
 class Comparison(QObject):
-    """Compares the texts that were given last; `compared` tells."""
+    """Compares the two latest texts, and emits `compared`."""
 
     compared = Signal(Differences)
 
@@ -61,7 +61,7 @@ class Comparison(QObject):
         self._task = BackgroundWork("compare", self)
 
     def compare(self, one: str, other: str) -> None:
-        """Compare two texts instead of those before."""
+        """Compare two texts in place of those before."""
         self._task.replace(lambda _job: differences(one, other), self.compared.emit)
 
     def stop(self) -> None:
@@ -69,5 +69,5 @@ class Comparison(QObject):
         self._task.forget()
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the comparison under way."""
         self._task.close()

@@ -1,4 +1,4 @@
-"""A reply that is to be made in another way than the chat's others: the wish, and the model that is borrowed for it."""
+"""A reply with options of its own, and the model that is borrowed for it."""
 
 from dataclasses import dataclass
 
@@ -6,28 +6,22 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.chat.conversation import Message
 from rdchat.inference.api.requests import Dtype, SamplingParams
-from rdchat.services.chat.reply_writer import ReplyWriter
+from rdchat.services.chat.replies import Replies
 from rdchat.services.engine.model_slot import ModelSlot
 
 
 @dataclass(frozen=True, slots=True)
 class OtherModel:
-    """Another model to load for one reply.
+    """Another model to load for one reply."""
 
-    Attributes:
-        model: As `ModelSlot.load` takes it; None is the default one.
-        name: In words.
-        stay: Whether it is to answer from then on.
-    """
-
-    model: str | None
-    name: str
-    stay: bool = False
+    model: str | None  # as `ModelSlot.load` takes it; None is the default one
+    name: str  # for people
+    stay: bool = False  # it answers from then on
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyWish:
-    """What one reply is to be made with; None is as in the chat."""
+    """Options of one reply; None takes those of the chat."""
 
     sampling: SamplingParams | None = None
     system_prompt: str | None = None
@@ -42,27 +36,24 @@ class BorrowedModel(QObject):
 
     Args:
         slot: Loads models.
-        writer: Tells when the reply has ended.
+        replies: Tell when the reply has ended.
         parent: The Qt parent.
-
-    Attributes:
-        name: Of the model that is borrowed; empty while none is.
-        own_name: Of the one that comes back.
     """
 
     changed = Signal()
     stayed = Signal()  # the borrowed model is the chat's own from now on
 
-    def __init__(self, slot: ModelSlot, writer: ReplyWriter, parent: QObject | None = None) -> None:
+    def __init__(self, slot: ModelSlot, replies: Replies, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._slot = slot
         self._own: tuple[str | None, Dtype] | None = None
         self._borrowed: str | None = None
         self._reply_id: int | None = None
-        self.name = self.own_name = ""
+        self.name = ""  # of the borrowed model; empty while none is borrowed
+        self.own_name = ""  # of the one that comes back
         slot.load_started.connect(self._on_load)
         slot.unload_started.connect(self._forget)
-        writer.reply_ended.connect(self._on_reply_ended)
+        replies.ended.connect(self._on_reply_ended)
 
     @property
     def holds(self) -> bool:

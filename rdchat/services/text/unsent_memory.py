@@ -1,4 +1,4 @@
-"""Remembers what was typed and neither sent nor saved, over restarts too."""
+"""Remembers texts that were typed and neither sent nor saved, across restarts."""
 
 from PySide6.QtCore import QObject, QTimer
 
@@ -11,9 +11,9 @@ _Place = tuple[int | None, int | None]
 
 
 class UnsentMemory(QObject):
-    """Texts by chat and message, as `UnsentTexts` names them.
+    """Texts by chat and message.
 
-    One that cannot be stored is kept until the app ends: nobody is told, as it is still where it was typed.
+    One that cannot be stored is kept until the app ends, without a notice: it is still where it was typed.
 
     Args:
         stored: Outlasts the app; None keeps them until then.
@@ -30,12 +30,12 @@ class UnsentMemory(QObject):
         self._timer.timeout.connect(self.store)
 
     def text(self, conversation_id: int | None, message_id: int | None = None) -> str:
-        """Return what was typed into the field of a chat, or into the editor of a message; empty where nothing was."""
+        """Return the text in the message field of a chat, or in the editor of a message; empty for none."""
         self._read_chat(conversation_id)
         return self._texts.get((conversation_id, message_id), "")
 
     def keep(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
-        """Take what is typed there now, to be stored soon; an empty text is none."""
+        """Take the text that is typed there now, to be stored soon; an empty one is removed."""
         if text != self.text(conversation_id, message_id):
             self._texts[conversation_id, message_id] = text
             self._changed.add((conversation_id, message_id))
@@ -43,7 +43,7 @@ class UnsentMemory(QObject):
                 self._timer.start()
 
     def store(self) -> None:
-        """Store now what has changed."""
+        """Store the changes now."""
         self._timer.stop()
         changed, self._changed = self._changed, set()
         if self._stored is None:
@@ -55,7 +55,7 @@ class UnsentMemory(QObject):
                 self._changed.add(place)  # the next change tries it again
 
     def begin_anew(self, typed: str) -> None:
-        """Forget all, as the store is another one now, but what is typed: that is for a new chat."""
+        """Forget all texts, as the store is another one now, but keep what is typed for a new chat."""
         typed = typed or self._texts.get((None, None), "")
         self._texts, self._read, self._changed = {}, set(), set()
         self.keep(None, None, typed or self.text(None))

@@ -85,7 +85,7 @@ class TransferDesk(QObject):
         def take(report: ImportReport) -> None:
             if then is not None:
                 then(report)
-            self._controller.desk.refresh()
+            self._controller.chats.refresh()
             self.imported.emit(report)
 
         self._begin(lambda told, end: self._process.import_files(self._store.database, paths, told, end), take)
@@ -113,7 +113,7 @@ class TransferDesk(QObject):
         chats = list(report.chats)
 
         def take(_done: object) -> None:
-            self._controller.desk.drop(chats, self._controller.unsaved.chats_being_written)
+            self._controller.chats.drop(chats, self._controller.unsaved.chats_being_written)
             self.import_undone.emit(len(chats))
 
         self._begin(lambda _told, end: self._store.delete_conversations(chats, end), take)
@@ -162,8 +162,7 @@ class TransferDesk(QObject):
             self.failed.emit(Notice(error.message, error.hint))
             return
         self._controller.preferences.read_again()
-        self._controller.files.begin_anew()
-        self._controller.desk.begin_anew()
+        self._controller.chats.begin_anew()
         self.restored.emit(kept or Restored())
 
     def _reason_not_to_restore(self) -> Notice | None:

@@ -51,9 +51,9 @@ class AlternativesWindow(QDialog):
             pane.area.drawn.connect(self._compare)
             bar = pane.area.verticalScrollBar()
             bar.valueChanged.connect(lambda _value, place=place: self._scroll_other(place))
-        for changed in (controller.transcript_changed, controller.message_changed):
+        for changed in (controller.chat.path_changed, controller.chat.message_changed):
             changed.connect(self._refresh)
-        controller.desk.conversation_opened.connect(self.close)
+        controller.chat.opened.connect(self.close)
         QShortcut(QKeySequence.StandardKey.Close, self, self.close)
         theme.changed.connect(self._restyle)
         self._restyle()
@@ -86,7 +86,7 @@ class AlternativesWindow(QDialog):
 
     def _begin_with(self, message: Message) -> None:
         """Show a message at the right, and the alternative before it, or else after it, at the left."""
-        self._all = self._controller.text.alternatives(message.id)
+        self._all = self._controller.editor.alternatives(message.id)
         places = [place for place, each in enumerate(self._all) if each.id == message.id]
         if len(self._all) > 1 and places:
             right = max(places[0], 1)
@@ -96,8 +96,8 @@ class AlternativesWindow(QDialog):
     def _refresh(self) -> None:
         """Show what there is now; an alternative may have been deleted, or written on."""
         before = self._all
-        shown = next((each for each in self._ids if self._controller.text.has(each)), None)
-        self._all = self._controller.text.alternatives(shown) if shown is not None else []
+        shown = next((each for each in self._ids if self._controller.editor.has(each)), None)
+        self._all = self._controller.editor.alternatives(shown) if shown is not None else []
         if len(self._all) < 2:
             self.close()
             return
@@ -113,7 +113,7 @@ class AlternativesWindow(QDialog):
     def _show(self) -> None:
         self.note.setText("")
         self._comparison.stop()
-        in_use = set(self._controller.messages.ids)
+        in_use = set(self._controller.chat.path.ids)
         for pane, message_id in zip(self.panes, self._ids, strict=True):
             message = next(each for each in self._all if each.id == message_id)
             pane.show_message(message, in_use=message.id in in_use)
@@ -125,7 +125,7 @@ class AlternativesWindow(QDialog):
 
     def _use(self, message_id: int) -> None:
         self.close()
-        self._controller.show_alternative(message_id, 0)
+        self._controller.chat.show_alternative(message_id, 0)
 
     def _compare(self) -> None:
         self._comparison.compare(*(pane.shown_text for pane in self.panes))

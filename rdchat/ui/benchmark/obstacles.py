@@ -15,14 +15,14 @@ class Obstacles(QObject):
         super().__init__(parent)
         self._controller = controller
         race, benchmark = controller.race, controller.benchmark
-        for happened in (race.started, race.finished, race.stopped, race.failed, controller.state_changed):
+        for happened in (race.started, race.finished, race.stopped, race.failed, controller.replies.state_changed):
             happened.connect(self.changed)
         for happened in (benchmark.started, benchmark.ended, benchmark.failed):
             happened.connect(self.changed)
 
     def obstacle(self) -> str:
         """Return why nothing can be measured now; empty if it can."""
-        state = self._controller.state
+        state = self._controller.replies.state
         if state is EngineState.NO_MODEL:
             return "No model is loaded. Choose one first."
         if state is EngineState.LOADING:
@@ -33,5 +33,5 @@ class Obstacles(QObject):
 
     def waiting_words(self) -> str:
         """Return what a race or a benchmark that has not begun yet waits for."""
-        replying = self._controller.state in (EngineState.PREFILL, EngineState.WRITING)
+        replying = self._controller.replies.state in (EngineState.PREFILL, EngineState.WRITING)
         return "Waiting for the reply that is being written…" if replying else "Starting…"

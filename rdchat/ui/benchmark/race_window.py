@@ -137,7 +137,7 @@ class RaceWindow(SideWindow):
             self._race.stop()
             return
         settings = self._controller.preferences.settings
-        sampling = self._controller.desk.chat_sampling or settings.sampling
+        sampling = self._controller.chat.sampling or settings.sampling
         draft = replace(self._tried or self._drafting.settings, mode=Mode(self.mode.currentData()))
         self._load(None)
         try:

@@ -1,4 +1,4 @@
-"""Slim banners above the transcript: what happened, one thing to do about it, and a way to put them away."""
+"""Slim banners above the transcript, with actions and a button that closes them."""
 
 from collections.abc import Callable
 
@@ -23,9 +23,6 @@ class Banner(QWidget):
         detail: More of it, in secondary text.
         icon: Name of a line icon.
         color: Name of the icon's colour.
-
-    Attributes:
-        words: The text; more can be put below it.
     """
 
     closed = Signal()
@@ -38,7 +35,7 @@ class Banner(QWidget):
         self._picture = PlainLabel()
         title = ThemedLabel(theme, text, bold=bool(detail))
         title.setWordWrap(True)
-        self.words = QVBoxLayout()
+        self.words = QVBoxLayout()  # the text; more can be put below it
         self.words.setSpacing(2)
         self.words.addWidget(title)
         if detail:
@@ -84,7 +81,7 @@ class Banner(QWidget):
 
 
 class BannerArea(QWidget):
-    """The banners that stand at present, the newest below. One with a `key` replaces the earlier one of that key."""
+    """A column of banners, the newest below. One replaces the earlier one of its key."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)

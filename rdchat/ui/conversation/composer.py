@@ -1,6 +1,5 @@
-"""Where the person writes: a field that grows with its text, and one button that sends or stops."""
+"""The message field: it grows with its text, beside one button that sends or stops."""
 
-from enum import Enum, auto
 from math import ceil
 
 from PySide6.QtCore import QEvent, QMimeData, QRectF, Qt, Signal
@@ -19,6 +18,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractButton, QFrame, QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
 
+from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.conversation.context_ring import ContextRing
 from rdchat.ui.files.attaching import PendingRow
 from rdchat.ui.look.buttons import IconButton
@@ -30,31 +30,26 @@ from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 _MOST_LINES = 8
 _MOST_PASTED = 500_000  # characters: no model takes more, and Qt lays out a megabyte in a second
 _BUTTON = 30
-_EXCESS = "This text is too long to be pasted. Save it as a file and attach that."
 _PLACEHOLDERS = (  # the first that fits
     "Ask anything. Return sends, Shift-Return starts a new line.",
     "Ask anything. Return sends.",
     "Ask anything",
 )
-
-
-class ComposerState(Enum):
-    """What the button does, and why it may not."""
-
-    READY = auto()
-    LOADING = auto()  # what is sent now waits for the model
-    WRITING = auto()
-    NO_MODEL = auto()
+_TIPS = {
+    EngineState.IDLE: "Send (Return)",
+    EngineState.LOADING: "Send (Return). The model is still loading; the reply starts when it is ready.",
+    EngineState.WRITING: "Stop the reply (Esc)",
+    EngineState.NO_MODEL: "No model is loaded. Choose a model first.",
+}
 
 
 class PromptField(QPlainTextEdit):
-    """Plain text that asks for the height of its lines, up to eight, and tells Return from Shift-Return."""
+    """A text field as high as its lines, up to eight. Return submits, Shift-Return starts a line."""
 
     submit_requested = Signal()
     focus_changed = Signal()
     files_pasted = Signal(list)  # paths
-    image_pasted = Signal()
-    excess_pasted = Signal()
+    paste_refused = Signal(str)  # why
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -86,9 +81,9 @@ class PromptField(QPlainTextEdit):
         if paths := local_files(source):
             self.files_pasted.emit(paths)
         elif source.hasImage() and not source.hasText():
-            self.image_pasted.emit()
+            self.paste_refused.emit("rdchat cannot look at images yet.")
         elif len(source.text()) > _MOST_PASTED:
-            self.excess_pasted.emit()
+            self.paste_refused.emit("This text is too long to be pasted. Save it as a file and attach that.")
         else:
             super().insertFromMimeData(source)
 
@@ -147,7 +142,7 @@ def local_files(data: QMimeData) -> list[str]:
 
 
 class RoundButton(QAbstractButton):
-    """A filled circle with an icon: the one main action of the composer."""
+    """A filled circle with an icon: the main action of the composer."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -180,7 +175,7 @@ class RoundButton(QAbstractButton):
 
 
 class Composer(QWidget):
-    """The field and its button in one rounded frame, with a line below it that says why something was not sent."""
+    """The field and its button in one rounded frame; a line below says why a message was not sent."""
 
     submitted = Signal(str)
     stop_requested = Signal()
@@ -189,7 +184,7 @@ class Composer(QWidget):
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._theme = theme
-        self._state = ComposerState.LOADING
+        self._state = EngineState.LOADING
         self.field = PromptField(theme)
         self.button = RoundButton(theme)
         self.meter = ContextRing(theme)
@@ -227,8 +222,7 @@ class Composer(QWidget):
         self.field.submit_requested.connect(self._submit)
         self.field.textChanged.connect(self._note_edit)
         self.field.files_pasted.connect(self.files_pasted)
-        self.field.image_pasted.connect(lambda: self.show_note("rdchat cannot look at images yet."))
-        self.field.excess_pasted.connect(lambda: self.show_note(_EXCESS))
+        self.field.paste_refused.connect(self.show_note)
         self.button.clicked.connect(self._press)
         self._refresh_button()
 
@@ -253,25 +247,27 @@ class Composer(QWidget):
         self.field.ensureCursorVisible()
         self.field.setFocus()
 
-    def set_state(self, state: ComposerState) -> None:
+    def set_state(self, state: EngineState) -> None:
+        """Show what the engine is busy with."""
+        state = EngineState.WRITING if state is EngineState.PREFILL else state
         if state is not self._state:
             self._state = state
             self.show_note("")
             self._refresh_button()
 
     def show_note(self, words: str) -> None:
-        """Say below the field why nothing was sent; an empty string takes it away."""
+        """Say below the field why nothing was sent; an empty string removes that."""
         self.note.setText(words)
         self.note.setVisible(bool(words))
 
     def give_back(self, text: str, reason: str) -> None:
-        """Put text that was not sent back, unless something else was typed since, and say why it was not."""
+        """Put back text that was not sent, unless something else was typed since, and say why."""
         if not self.text.strip():
             self.set_text(text)
         self.show_note(reason)
 
     def _press(self) -> None:
-        if self._state is ComposerState.WRITING:
+        if self._state is EngineState.WRITING:
             self.stop_requested.emit()
         else:
             self._submit()
@@ -280,9 +276,9 @@ class Composer(QWidget):
         text = self.text.strip()
         if not text:
             self.show_note("Type something to ask first.")
-        elif self._state is ComposerState.NO_MODEL:
+        elif self._state is EngineState.NO_MODEL:
             self.show_note("No model is loaded, so nothing can answer. Choose a model first.")
-        elif self._state is ComposerState.WRITING:
+        elif self._state is EngineState.WRITING:
             self.show_note("A reply is being written. Wait for its end, or press Esc to stop it.")
         else:
             self.field.clear()
@@ -293,25 +289,12 @@ class Composer(QWidget):
         self._refresh_button()
 
     def _refresh_button(self) -> None:
-        writing = self._state is ComposerState.WRITING
-        if writing:
-            name, tip, enabled = "Stop", "Stop the reply (Esc)", True
-        elif self._state is ComposerState.NO_MODEL:
-            name, tip, enabled = "Send", "No model is loaded. Choose a model first.", False
-        elif not self.text.strip():
-            name, tip, enabled = "Send", "Type something to send", False
-        elif self._state is ComposerState.LOADING:
-            name, tip, enabled = (
-                "Send",
-                "Send (Return). The model is still loading; the reply starts when it is ready.",
-                True,
-            )
-        else:
-            name, tip, enabled = "Send", "Send (Return)", True
+        writing, no_model = self._state is EngineState.WRITING, self._state is EngineState.NO_MODEL
+        empty = not (writing or no_model or self.text.strip())
         self.button.show_picture("stop" if writing else "send")
-        self.button.setAccessibleName(name)
-        set_tip(self.button, tip)
-        self.button.setEnabled(enabled)
+        self.button.setAccessibleName("Stop" if writing else "Send")
+        set_tip(self.button, "Type something to send" if empty else _TIPS[self._state])
+        self.button.setEnabled(not (empty or no_model))
 
 
 class _Frame(QWidget):

@@ -1,10 +1,12 @@
-"""The banner of a chat that is longer than the model's context: what happened, and the choice."""
+"""The banner of a chat that is longer than the model's context, with what can be done about it."""
 
-from PySide6.QtCore import Qt, Signal
+from collections.abc import Callable
+
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QPushButton
 
-from rdchat.services.context.chat_context import Doing, Outgrown
+from rdchat.services.context.chat_context import ChatContext, Doing, Outgrown
 from rdchat.services.context.summariser import SummaryProgress
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.look.labels import ThemedLabel
@@ -24,16 +26,12 @@ class ContextBanner(Banner):
 
     Args:
         theme: The appearance to follow.
-        outgrown: What does not fit.
+        outgrown: By how much.
         doing: What is being done about it.
+        context: Does what the buttons say.
     """
 
-    leave_out_requested = Signal()
-    summarise_requested = Signal()
-    anew_requested = Signal()
-    stop_requested = Signal()
-
-    def __init__(self, theme: Theme, outgrown: Outgrown, doing: Doing) -> None:
+    def __init__(self, theme: Theme, outgrown: Outgrown, doing: Doing, context: ChatContext) -> None:
         free = doing is Doing.NOTHING
         sign = ("warning", "warning") if free else ("waiting", "muted")
         super().__init__(theme, *_words(outgrown, doing), *sign)
@@ -44,14 +42,16 @@ class ContextBanner(Banner):
         self._buttons.setContentsMargins(0, TIGHT, 0, 0)
         self._buttons.setSpacing(SMALL)
         self.words.addLayout(self._buttons)
-        self.leave_out = self._add("Leave out the oldest", "They stay in the chat, marked; the model is not told them")
-        self.leave_out.clicked.connect(self.leave_out_requested)
-        self.summarise = self._add("Summarise them", "They stay in the chat, marked; the model gets a summary instead")
-        self.summarise.clicked.connect(self.summarise_requested)
-        self.anew = self._add("Start anew", "Begins another chat with a summary; this one stays as it is")
-        self.anew.clicked.connect(self.anew_requested)
-        self.stop = self._add("Stop", "Leaves the chat as it is")
-        self.stop.clicked.connect(self.stop_requested)
+        self.leave_out = self._add(
+            "Leave out the oldest", "They stay in the chat, marked; the model is not told them", context.leave_out
+        )
+        self.summarise = self._add(
+            "Summarise them", "They stay in the chat, marked; the model gets a summary instead", context.summarise
+        )
+        self.anew = self._add(
+            "Start anew", "Begins another chat with a summary; this one stays as it is", context.start_anew
+        )
+        self.stop = self._add("Stop", "Leaves the chat as it is", context.stop)
         self._buttons.addStretch(1)
         self.stop.setVisible(not free)
         for button in self._choices:
@@ -70,8 +70,9 @@ class ContextBanner(Banner):
     def _choices(self) -> list[QPushButton]:
         return [self.leave_out, self.summarise, self.anew]
 
-    def _add(self, text: str, tip: str) -> QPushButton:
+    def _add(self, text: str, tip: str, act: Callable[[], object]) -> QPushButton:
         button = QPushButton(text)
+        button.clicked.connect(act)
         set_tip(button, tip)
         button.setAccessibleDescription(tip)
         self._buttons.addWidget(button, 0, Qt.AlignmentFlag.AlignLeft)

@@ -1,4 +1,4 @@
-"""Finds words in the open conversation: what is looked for, how many messages have it, and the next one."""
+"""A bar that finds words in the open chat."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ _TYPING_MS, _FIELD_WIDTH = 120, 320
 
 
 class FindBar(Ground):
-    """Stands above the transcript while something is looked for.
+    """Shown above the transcript during a search.
 
     A step goes to the next word in the message, or to the next message that has every word. Messages that another
     version of the chat has, an edited question or another reply, are counted apart.
@@ -103,7 +103,7 @@ class FindBar(Ground):
         self.field.selectAll()
 
     def follow(self, words: str) -> None:
-        """Look for the words of a search of all chats, or for nothing once that has ended."""
+        """Search for the words of a search of all chats; empty once that has ended."""
         if not words:
             if self._followed:
                 self.close_bar()
@@ -115,7 +115,7 @@ class FindBar(Ground):
         self._look(go_there=True)
 
     def close_bar(self) -> None:
-        """Look for nothing."""
+        """End the search and hide the bar."""
         focused = self.focusWidget()
         had_focus = focused is not None and self.isAncestorOf(focused)
         self._typing.stop()
@@ -126,7 +126,7 @@ class FindBar(Ground):
             self._transcript.setFocus()
 
     def show_chat(self, conversation_id: int | None, path: Sequence[int]) -> None:
-        """Take the messages of the open conversation; what is looked for is looked for in them."""
+        """Search the messages of another conversation, or of another path."""
         other, self._chat, self._path = conversation_id != self._chat, conversation_id, list(path)
         if not self.isHidden():
             self._look(go_there=other or self._goes_there)

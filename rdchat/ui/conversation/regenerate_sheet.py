@@ -1,4 +1,4 @@
-"""Asks in which other way one reply is to be made."""
+"""A dialog for the options of one reply."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -30,7 +30,7 @@ type ModelChoice = tuple[str, str | None]  # its name, and as it is loaded
 
 
 class RegenerateSheet(QDialog):
-    """Shows what the chat has; what is changed holds for the one reply.
+    """Shows the chat's options; changes hold for the one reply.
 
     Args:
         own_model: Name of the model that is loaded; empty where there is none.
@@ -121,7 +121,7 @@ class RegenerateSheet(QDialog):
         column.addWidget(self.buttons)
 
     def offer_found(self) -> None:
-        """Add models that were found since."""
+        """Add models that a search found since."""
         known = {choice[1] for choice in self._models if choice is not None}
         for choice in self._find_models():
             if choice[1] not in known:

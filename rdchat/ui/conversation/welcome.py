@@ -1,4 +1,4 @@
-"""What stands in the transcript's place: the greeting of a new chat, and a model that did not load."""
+"""The pages in the transcript's place: the greeting of a new chat, and a model that did not load."""
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
@@ -70,13 +70,7 @@ class WelcomeView(QWidget):
 
 
 class ModelFailedView(QWidget):
-    """A model that did not load: what happened, and what to do."""
-
-    retry_requested = Signal()
-    choose_requested = Signal()
-    default_requested = Signal()
-    anyway_requested = Signal()
-    read_requested = Signal()
+    """A model that did not load: what happened, and buttons for what to do; who shows it connects them."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -88,20 +82,15 @@ class ModelFailedView(QWidget):
         self.hint = _centred(ThemedLabel(theme, "", "muted"))
         for label in (self.message, self.hint):
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        retry = QPushButton("Try again")
-        choose = QPushButton("Choose another model…")
+        self.retry = QPushButton("Try again")
+        self.choose = QPushButton("Choose another model…")
         self.anyway = QPushButton("Load anyway")
         set_tip(self.anyway, "The machine may become slow, and rdchat may be ended by the system")
         self.read = QPushButton("Read the conversation")
-        retry.clicked.connect(self.retry_requested)
-        choose.clicked.connect(self.choose_requested)
-        self.anyway.clicked.connect(self.anyway_requested)
-        self.read.clicked.connect(self.read_requested)
         self.default = QPushButton("Use the default model")
-        self.default.clicked.connect(self.default_requested)
         buttons = QVBoxLayout()  # one below the other, as a Mac's alerts have them: they fit the smallest window
         buttons.setSpacing(SMALL)
-        for button in (choose, self.default, retry, self.anyway, self.read):
+        for button in (self.choose, self.default, self.retry, self.anyway, self.read):
             button.setFixedWidth(_BUTTON_WIDTH)
             buttons.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
         column = _column(self, theme)

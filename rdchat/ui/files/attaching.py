@@ -94,7 +94,7 @@ class FileAttacher(QObject):
 
     def __init__(self, controller: ChatController, composer: "Composer", theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
-        self._controller, self._files = controller, controller.files
+        self._controller, self._files = controller, controller.chat.files
         self._composer, self._theme, self._parent = composer, theme, parent
         self._refusals: list[str] = []
         composer.attach.clicked.connect(self.choose)

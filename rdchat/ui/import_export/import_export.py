@@ -88,7 +88,7 @@ class ImportExport(QObject):
     # Questions
 
     def _ask_export(self) -> None:
-        chat = self._controller.desk.conversation
+        chat = self._controller.chat.conversation
         if chat is not None and not self._is_busy():
             self._show_export(chat.title, partial(self._desk.export_chat, chat.id))
 

@@ -4,7 +4,7 @@ from PySide6.QtCore import QPoint, QSignalBlocker, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QComboBox, QLayout, QWidget
 
-from rdchat.services.chat.conversation_desk import ConversationDesk
+from rdchat.services.chat.chat_list import ChatList
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look.buttons import push_button
@@ -22,7 +22,7 @@ class ChatOptions(QWidget):
 
     def __init__(
         self,
-        desk: ConversationDesk,
+        desk: ChatList,
         preferences: SettingsControl,
         model: ModelSlot,
         theme: Theme,
@@ -75,7 +75,7 @@ class ChatOptions(QWidget):
 
     def refresh(self) -> None:
         """Show the effective values."""
-        prompt, sampling = self._desk.chat_system_prompt, self._desk.chat_sampling
+        prompt, sampling = self._desk.chat.system_prompt, self._desk.chat.sampling
         settings = self._preferences.settings
         shown = settings.system_prompt if prompt is None else prompt
         if self.prompt.toPlainText() != shown:
@@ -93,10 +93,10 @@ class ChatOptions(QWidget):
         self.thinking.addItem("As the model does", None)
         for each in found:
             self.thinking.addItem(each.value.capitalize(), each)
-        self.thinking.setCurrentIndex(max(0, self.thinking.findData(self._desk.chat_thinking)))
+        self.thinking.setCurrentIndex(max(0, self.thinking.findData(self._desk.chat.thinking)))
 
     def _apply_thinking(self) -> None:
-        self._desk.set_chat_thinking(self.thinking.currentData())
+        self._desk.chat.set_thinking(self.thinking.currentData())
         self._show_source()
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -113,16 +113,16 @@ class ChatOptions(QWidget):
         prompt = None if text == settings.system_prompt else text
         values = self.form.sampling()
         sampling = None if values == settings.sampling else values
-        self._desk.set_chat_options(prompt, sampling)
+        self._desk.chat.set_options(prompt, sampling)
         self._show_source()
 
     def _use_defaults(self) -> None:
-        self._desk.set_chat_options(None, None)
-        self._desk.set_chat_thinking(None)
+        self._desk.chat.set_options(None, None)
+        self._desk.chat.set_thinking(None)
         self.refresh()
 
     def _show_source(self) -> None:
         desk = self._desk
-        own = any(each is not None for each in (desk.chat_system_prompt, desk.chat_sampling, desk.chat_thinking))
+        own = any(each is not None for each in (desk.chat.system_prompt, desk.chat.sampling, desk.chat.thinking))
         self.source.setText("Changed for this chat" if own else "As in the preferences")
         self.defaults.setEnabled(own)

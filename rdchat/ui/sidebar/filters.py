@@ -6,7 +6,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QSizePolicy, QToolButton, QWidget
 
 from rdchat.chat.storage.search_reader import SearchQuery
-from rdchat.services.chat.conversation_desk import ConversationDesk
+from rdchat.services.chat.chat_list import ChatList
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.labels import ElidedLabel
 from rdchat.ui.look.layouts import row
@@ -23,7 +23,7 @@ class FilterButton(IconButton):
 
     changed = Signal()
 
-    def __init__(self, desk: ConversationDesk, theme: Theme) -> None:
+    def __init__(self, desk: ChatList, theme: Theme) -> None:
         super().__init__("filter", "Filter by model or folder", theme)
         self._desk = desk
         self.chosen = SearchQuery()

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Key, Row
-from rdchat.services.chat.conversation_desk import ConversationDesk
+from rdchat.services.chat.chat_list import ChatList
 from rdchat.services.order.chat_order import Place, named
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.open_menu import add_action
@@ -35,7 +35,7 @@ class RowActions:
         parent: The parent of menus and questions.
     """
 
-    def __init__(self, desk: ConversationDesk, rename: Callable[[Key], None], parent: QWidget) -> None:
+    def __init__(self, desk: ChatList, rename: Callable[[Key], None], parent: QWidget) -> None:
         self._desk, self._order, self._rename, self._parent = desk, desk.order, rename, parent
 
     def chat_actions(self, chat: Conversation) -> dict[str, Action]:
@@ -54,9 +54,9 @@ class RowActions:
 
     def open(self, conversation_id: int) -> None:
         """Open a chat; during a search also the one that is open, to show its hits."""
-        current = self._desk.conversation
+        current = self._desk.chat.conversation
         if current is None or current.id != conversation_id or self._desk.listing.query.words:
-            self._desk.open_conversation(conversation_id)
+            self._desk.chat.open(conversation_id)
 
     def expand(self, folder: Folder, expanded: bool) -> None:
         """Expand or collapse a folder."""

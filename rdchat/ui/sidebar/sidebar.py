@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QLineEdit, QWidget
 from rdchat.chat.listing import Key
 from rdchat.chat.search_words import WordMatcher
 from rdchat.chat.storage.search_reader import SearchQuery
-from rdchat.services.chat.conversation_desk import ConversationDesk
+from rdchat.services.chat.chat_list import ChatList
 from rdchat.services.order.chat_order import Place
 from rdchat.ui.look.icons import line_icon
 from rdchat.ui.look.labels import Ground, ThemedLabel
@@ -37,7 +37,7 @@ class Sidebar(Ground):
         row_actions: What can be done to a row.
     """
 
-    def __init__(self, desk: ConversationDesk, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, desk: ChatList, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(theme, "window", parent)
         self._desk = desk
         self._refresh_waits = False
@@ -85,7 +85,7 @@ class Sidebar(Ground):
 
     def mark_open(self) -> None:
         """Select the chat that is open."""
-        conversation = self._desk.conversation
+        conversation = self._desk.chat.conversation
         self.list.select(conversation.id if conversation else None)
 
     def focus_search(self) -> None:
@@ -135,9 +135,9 @@ class Sidebar(Ground):
         self.filter.changed.connect(self._ask)
         # later: the view leaves its editing state after this signal
         self.list.painter.closeEditor.connect(lambda *_: QTimer.singleShot(0, self, self._refresh_after_edit))
-        self._desk.order.copied.connect(self._desk.open_conversation)
+        self._desk.order.copied.connect(self._desk.chat.open)
         self._desk.conversations_changed.connect(self.refresh)
-        self._desk.conversation_opened.connect(self.mark_open)
+        self._desk.chat.opened.connect(self.mark_open)
         self._theme.changed.connect(self._draw_icon)
 
     def _ask(self) -> None:

@@ -32,11 +32,11 @@ class SpeedPanel(QScrollArea):
 
     ledger_requested = Signal()
 
-    def __init__(self, replies: ChatController, theme: Theme) -> None:
+    def __init__(self, controller: ChatController, theme: Theme) -> None:
         super().__init__()
-        self._replies, self._context, self._preferences = replies, replies.context, replies.preferences
+        self._controller, self._context, self._preferences = controller, controller.context, controller.preferences
         self._pending = Statistics()
-        self._state = replies.state
+        self._state = controller.replies.state
         self.throttle = Throttle(self)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setWidgetResizable(True)
@@ -46,7 +46,7 @@ class SpeedPanel(QScrollArea):
         self.setMinimumWidth(220)
         self.status = StatusLine(theme)
         self.speed = SpeedSection(theme)
-        self.drafting = DraftControls(replies.drafting, theme)
+        self.drafting = DraftControls(controller.drafting, theme)
         self.time = TimeSection(theme)
         self.drafts = DraftFigures(theme)
         self.reply = ReplySection(theme)
@@ -84,18 +84,18 @@ class SpeedPanel(QScrollArea):
         return QSize(PANEL_WIDTH, 600)
 
     def _connect(self) -> None:
-        replies = self._replies
-        replies.state_changed.connect(self._show_state)
-        replies.load_progressed.connect(self.status.show_load)
-        replies.prefill_progressed.connect(self.status.show_prefill)
-        replies.statistics_changed.connect(self._note_statistics)
-        replies.message_changed.connect(self._note_message)
+        controller = self._controller
+        controller.replies.state_changed.connect(self._show_state)
+        controller.model_slot.load_progressed.connect(self.status.show_load)
+        controller.replies.prefill_progressed.connect(self.status.show_prefill)
+        controller.replies.statistics_changed.connect(self._note_statistics)
+        controller.chat.message_changed.connect(self._note_message)
         self._context.summary_progressed.connect(self.status.show_summary)
         self._context.changed.connect(self._show_state)
         self.throttle.due.connect(self._show_pending)
 
     def _show_state(self) -> None:
-        state, model = self._replies.state, self._replies.model
+        state, model = self._controller.replies.state, self._controller.model_slot.info
         if state is EngineState.PREFILL and self._state is not state:
             self._begin(Statistics())  # another reply, or the same one again
         self._state = state
@@ -109,7 +109,7 @@ class SpeedPanel(QScrollArea):
         self.throttle.note()
 
     def _show_pending(self) -> None:
-        if self._replies.state in _BUSY:
+        if self._controller.replies.state in _BUSY:
             self.speed.sparkline.add(self._pending)
         self._show_statistics(self._pending)
 
@@ -122,9 +122,9 @@ class SpeedPanel(QScrollArea):
 
     def show_last_reply(self) -> None:
         """Show the figures of the open chat's last reply, unless one is being written."""
-        if self._replies.state in _BUSY:
+        if self._controller.replies.state in _BUSY:
             return  # the figures are those of the reply that is being written
-        last = self._replies.messages.last_measured
+        last = self._controller.chat.path.last_measured
         self._begin(last.statistics if last is not None and last.statistics else Statistics())
         if last is not None:
             self.reply.show_finish(last.finish_reason)

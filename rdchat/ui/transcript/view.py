@@ -117,14 +117,18 @@ class TranscriptView(MessageColumn):
             self.place()
 
     def append_text(self, message_id: int, text: str) -> None:
-        """Add characters to a reply that is being written; they are drawn within a thirtieth of a second."""
+        """Add characters to a reply that is being written, as `show_growth` does."""
         message = self.messages.find(message_id)
-        if message is None:
+        if message is not None:
+            self.show_growth(replace(message, text=message.text + text))
+
+    def show_growth(self, message: Message) -> None:
+        """Show a reply that is being written with more text; it is drawn within a thirtieth of a second."""
+        if self.messages.place_of(message.id) is None:
             return
-        message = replace(message, text=message.text + text)
         self.messages.put(message)
         self._jump.show_more(self._jump.isVisibleTo(self))
-        if widget := self.widgets.get(message_id):
+        if widget := self.widgets.get(message.id):
             widget.show_message(message)
 
     def set_waiting(self, message_id: int, text: str) -> None:

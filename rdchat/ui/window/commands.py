@@ -36,7 +36,7 @@ class Commands(QObject):
 
     def __init__(self, window: "MainWindow", controller: ChatController, theme: Theme) -> None:
         super().__init__(window)
-        self._window, self._theme, self.controller, self._desk = window, theme, controller, controller.desk
+        self._window, self._theme, self.controller, self._desk = window, theme, controller, controller.chats
         self._opened = ""  # the folder chosen in the dialog, until it is known whether it holds a model
         self.move_menu = OpenMenu(self._fill_move_menu, window)
         self.has_deleted = False
@@ -47,33 +47,33 @@ class Commands(QObject):
 
     def has_chat(self) -> bool:
         """Tell whether a stored chat is open."""
-        return self._desk.conversation is not None
+        return self._desk.chat.conversation is not None
 
     def busy(self) -> bool:
         """Tell whether a reply is being written."""
         controller = self.controller
-        writing = controller.state in (EngineState.PREFILL, EngineState.WRITING)
-        return writing or controller.streaming_message_id is not None
+        writing = controller.replies.state in (EngineState.PREFILL, EngineState.WRITING)
+        return writing or controller.chat.streaming_id is not None
 
     def has_reply(self) -> bool:
         """Tell whether the chat ends with a reply."""
-        messages = self.controller.messages
+        messages = self.controller.chat.path
         return bool(messages) and messages[-1].role is Role.ASSISTANT
 
     def can_regenerate(self) -> bool:
         """Tell whether the loaded model can write the last reply again."""
-        return self.controller.state is EngineState.IDLE and self.can_regenerate_with()
+        return self.controller.replies.state is EngineState.IDLE and self.can_regenerate_with()
 
     def can_regenerate_with(self) -> bool:
         """Tell whether another model may write the last reply again."""
-        ready = self.controller.state in (EngineState.IDLE, EngineState.NO_MODEL)
-        return ready and bool(self.controller.messages) and not self.busy()
+        ready = self.controller.replies.state in (EngineState.IDLE, EngineState.NO_MODEL)
+        return ready and bool(self.controller.chat.path) and not self.busy()
 
     # Chats
 
     def new_chat(self) -> None:
         """Begin a chat, and list the chats."""
-        self._desk.new_chat()
+        self._desk.chat.start_new()
         if self.place is not Place.CHATS:
             self._window.sidebar.show_place(Place.CHATS)
         self._window.conversation.composer.setFocus()
@@ -85,18 +85,18 @@ class Commands(QObject):
 
     def chat_action_text(self, name: str) -> str:
         """Return the text of an action on the open chat; empty if there is none."""
-        chat = self._desk.conversation
+        chat = self._desk.chat.conversation
         return self._window.sidebar.row_actions.chat_actions(chat)[name][0].format(" chat") if chat else ""
 
     def run_chat_action(self, name: str) -> None:
         """Carry out an action on the open chat."""
-        if (chat := self._desk.conversation) is not None:
+        if (chat := self._desk.chat.conversation) is not None:
             if name == "rename":
                 self._window.show_side(self._window.sidebar)
             self._window.sidebar.row_actions.chat_actions(chat)[name][1]()
 
     def _fill_move_menu(self) -> None:
-        if (chat := self._desk.conversation) is not None:
+        if (chat := self._desk.chat.conversation) is not None:
             self._window.sidebar.row_actions.fill_move_menu(self.move_menu, chat)
 
     @property
@@ -145,17 +145,17 @@ class Commands(QObject):
 
     def regenerate(self) -> None:
         """Write the last reply again."""
-        self.controller.regenerate(self.controller.messages[-1].id)
+        self.controller.regenerate(self.controller.chat.path[-1].id)
 
     def regenerate_with(self, message_id: int | None = None) -> None:
         """Ask with which model and options to write a reply again, by default the last one."""
         controller, model = self.controller, self._window.header.model
-        reply = controller.messages[-1].id if message_id is None else message_id
-        own = controller.model.name if controller.model else ""
+        reply = controller.chat.path[-1].id if message_id is None else message_id
+        own = controller.model_slot.info.name if controller.model_slot.info else ""
         if controller.borrowed.holds:
             own = controller.borrowed.own_name
         model.look()
-        asked = controller.asked_with
+        asked = controller.chat.options
         sheet = RegenerateSheet(
             own, model.choices, asked.system_prompt, asked.sampling, theme=self._theme, parent=self._window
         )
@@ -179,7 +179,7 @@ class Commands(QObject):
 
     def show_tokens(self) -> None:
         """Show the tokens and drafts of the last reply."""
-        self._window.windows.show_tokens(self.controller.messages[-1].id)
+        self._window.windows.show_tokens(self.controller.chat.path[-1].id)
 
     def open_race(self) -> None:
         """Open the race with the text of the message field."""

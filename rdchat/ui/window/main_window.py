@@ -62,13 +62,13 @@ class MainWindow(QMainWindow):
         self.setWindowIcon(app_icon())
         self.setUnifiedTitleAndToolBarOnMac(True)
         self.setMinimumSize(480, 400)
-        self.sidebar = Sidebar(controller.desk, theme)
+        self.sidebar = Sidebar(controller.chats, theme)
         self.conversation = ConversationView(controller, theme, transcript)
         self.panel = SpeedPanel(controller, theme)
         self._sides = {self.sidebar: _ROOM_FOR_SIDEBAR, self.panel: _ROOM_FOR_PANEL}
         self.commands = Commands(self, controller, theme)
         self.actions_ = WindowActions(self.menuBar(), menus(self, self.commands), self)
-        options = ChatOptions(controller.desk, controller.preferences, controller.model_slot, theme)
+        options = ChatOptions(controller.chats, controller.preferences, controller.model_slot, theme)
         self.header = Header(ModelButton(controller.model_slot, controller.preferences), options, theme, self.actions_)
         self.addToolBar(self.header)
         self._splitter = self._build_splitter()
@@ -158,20 +158,24 @@ class MainWindow(QMainWindow):
         conversation.transcript.regenerate_with_requested.connect(commands.regenerate_with)
         conversation.transcript.tokens_requested.connect(windows.show_tokens)
         conversation.transcript.compare_requested.connect(windows.compare)
-        windows.drops.refused.connect(conversation.show_refused_model)
+        windows.drops.refused.connect(conversation.notices.show_refused_model)
         windows.drops.files_dropped.connect(conversation.files.add)
         windows.drops.show_on(chat=conversation, model=self._splitter)
 
     def _connect_controller(self) -> None:
-        controller, desk, refresh = self._controller, self._controller.desk, self.actions_.refresh
+        controller, desk, refresh = self._controller, self._controller.chats, self.actions_.refresh
         controller.preferences.changed.connect(self._apply_settings)
-        desk.conversation_opened.connect(self.panel.show_last_reply)
-        for changed in (desk.conversation_opened, desk.conversations_changed):
+        desk.chat.opened.connect(self.panel.show_last_reply)
+        for changed in (desk.chat.opened, desk.conversations_changed):
             changed.connect(self._show_title)
             changed.connect(refresh)
-        for changed in (controller.transcript_changed, desk.conversation_opened):
+        for changed in (controller.chat.path_changed, desk.chat.opened):
             changed.connect(self._look_for_deleted)
-        for changed in (controller.state_changed, controller.message_added, controller.message_changed):
+        for changed in (
+            controller.replies.state_changed,
+            controller.chat.message_added,
+            controller.chat.message_changed,
+        ):
             changed.connect(refresh)
         controller.drafting.changed.connect(refresh)
         app = QApplication.instance()
@@ -184,7 +188,7 @@ class MainWindow(QMainWindow):
             self._controller.drafting.refresh_options()
 
     def _look_for_deleted(self) -> None:
-        self.commands.has_deleted = self._controller.text.has_deleted
+        self.commands.has_deleted = self._controller.editor.has_deleted
         self.actions_.refresh()
 
     def _restore(self, settings: Settings) -> None:
@@ -212,7 +216,7 @@ class MainWindow(QMainWindow):
         self.actions_.refresh()
 
     def _show_title(self) -> None:
-        conversation = self._controller.desk.conversation
+        conversation = self._controller.chat.conversation
         self.setWindowTitle(conversation.title if conversation else "New chat")
 
 

@@ -113,7 +113,7 @@ def _chat(window: "MainWindow", do: "Commands") -> list[Command | None]:
         Command(
             "restore_message",
             "Restore deleted message",
-            controller.text.restore_deleted,
+            controller.editor.restore_deleted,
             enabled=lambda: do.has_deleted,
         ),
         None,

@@ -65,12 +65,12 @@ class SideWindows:
         from rdchat.ui.drafts.window import DraftsWindow  # noqa: PLC0415
 
         window = DraftsWindow(self._controller.traces, self._theme, self._parent)
-        self._controller.desk.conversation_removed.connect(self._close_tokens_of)
+        self._controller.chats.conversation_removed.connect(self._close_tokens_of)
         return window
 
     def show_tokens(self, message_id: int) -> None:
         """Show the tokens of a reply of the open chat."""
-        chat = self._controller.desk.conversation
+        chat = self._controller.chat.conversation
         self._chat_of_tokens = chat.id if chat else None
         self.drafts.show_reply(message_id)
 
@@ -82,7 +82,7 @@ class SideWindows:
         """Show two alternatives of a message of the open chat beside each other."""
         from rdchat.ui.alternatives import AlternativesWindow  # noqa: PLC0415
 
-        message = self._controller.messages.find(message_id)
+        message = self._controller.chat.path.find(message_id)
         for open_one in self._parent.findChildren(AlternativesWindow):
             open_one.close()
         if message is not None:
@@ -111,7 +111,7 @@ class SideWindows:
         self.race.open_with(typed.strip() or self._last_prompt())
 
     def _last_prompt(self) -> str:
-        prompts = (message.text for message in reversed(self._controller.messages) if message.role is Role.USER)
+        prompts = (message.text for message in reversed(self._controller.chat.path) if message.role is Role.USER)
         return next(prompts, "")
 
     @cached_property

@@ -22,15 +22,15 @@ from tests.services.window import WAIT_MS, Window, pause_in_prefill, pause_midwa
 
 def test_a_first_prompt_is_answered_and_makes_the_chat_and_its_title(window: Window) -> None:
     controller = window.controller
-    assert (controller.desk.conversation, controller.messages, controller.desk.conversations()) == (None, [], [])
+    assert (controller.chat.conversation, controller.chat.path, controller.chats.conversations()) == (None, [], [])
     reply = window.ask("What is a tree?\nIn two lines.")
     assert window.texts == ["What is a tree?\nIn two lines.", "Hello, you!"]
     assert (reply.status, reply.finish_reason, reply.model) == (MessageStatus.COMPLETE, FinishReason.EOS, "tiny")
     assert reply.statistics == Statistics(prompt_tokens=8, generated_tokens=4)
     assert window.titles == ["What is a tree?"]
-    assert controller.desk.conversation is not None
-    assert window.store.messages(controller.desk.conversation.id) == controller.messages
-    assert "".join(text for _, text in window.seen.added_text) == "Hello, you!"
+    assert controller.chat.conversation is not None
+    assert window.store.messages(controller.chat.conversation.id) == controller.chat.path
+    assert window.seen.grown[-1] == "Hello, you!"
     assert window.seen.states == [
         EngineState.LOADING,
         EngineState.IDLE,
@@ -41,7 +41,7 @@ def test_a_first_prompt_is_answered_and_makes_the_chat_and_its_title(window: Win
 
 
 def test_the_model_is_told_the_system_prompt_and_the_whole_path(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.desk.set_chat_options("Be brief.", SamplingParams(temperature=0))
+    window.controller.chat.set_options("Be brief.", SamplingParams(temperature=0))
     window.ask("One")
     window.ask("Two")
     assert engine.requests[-1].messages == (
@@ -51,8 +51,8 @@ def test_the_model_is_told_the_system_prompt_and_the_whole_path(window: Window, 
         ChatMessage(Role.USER, "Two"),
     )
     assert engine.requests[-1].sampling.temperature == 0
-    assert window.controller.desk.conversation is not None
-    assert window.controller.desk.conversation.system_prompt == "Be brief."
+    assert window.controller.chat.conversation is not None
+    assert window.controller.chat.conversation.system_prompt == "Be brief."
 
 
 def test_preferences_hold_where_the_chat_says_nothing_else(window: Window, engine: ScriptedEngine) -> None:
@@ -62,7 +62,7 @@ def test_preferences_hold_where_the_chat_says_nothing_else(window: Window, engin
     window.ask("One")
     assert engine.requests[-1].messages[0] == ChatMessage(Role.SYSTEM, "Be kind.")
     assert engine.requests[-1].sampling.top_k == 5
-    window.controller.desk.set_chat_options("", None)
+    window.controller.chat.set_options("", None)
     window.ask("Two")
     assert engine.requests[-1].messages[0] == ChatMessage(Role.USER, "One")
 
@@ -78,7 +78,7 @@ def test_a_prompt_sent_while_a_reply_is_written_is_refused_and_kept(window: Wind
     pause_midway(window, engine)
     window.controller.send("And this?")
     assert window.seen.refused == [("And this?", "A reply is still being written. Wait for it, or stop it first.")]
-    assert len(window.controller.messages) == 2
+    assert len(window.controller.chat.path) == 2
 
 
 def test_a_prompt_sent_while_the_model_loads_waits_for_it(unstarted: Window, engine: ScriptedEngine) -> None:
@@ -86,14 +86,14 @@ def test_a_prompt_sent_while_the_model_loads_waits_for_it(unstarted: Window, eng
     window = unstarted
     window.controller.start()
     window.controller.send("Hi")
-    assert window.controller.state is EngineState.LOADING
+    assert window.controller.replies.state is EngineState.LOADING
     assert window.texts == ["Hi", ""]
-    assert window.controller.streaming_message_id == window.controller.messages[-1].id
+    assert window.controller.chat.streaming_id == window.controller.chat.path[-1].id
     window.controller.send("Again")
     assert [text for text, _ in window.seen.refused] == ["Again"]
     engine.load_gate.open()
     window.wait_for(EngineState.IDLE)
-    reply = window.controller.messages[-1]
+    reply = window.controller.chat.path[-1]
     assert (reply.text, reply.model) == ("Hello, you!", "tiny")
 
 
@@ -104,7 +104,7 @@ def test_reply_seeds_follow_the_persons_seed_turn_and_alternative(window: Window
     assert reply.seed == engine.requests[-1].seed == reply_seed(0, 3, 0)
     window.controller.regenerate(reply.id)
     window.wait_for(EngineState.IDLE)
-    assert engine.requests[-1].seed == window.controller.messages[-1].seed == reply_seed(0, 3, 1)
+    assert engine.requests[-1].seed == window.controller.chat.path[-1].seed == reply_seed(0, 3, 1)
 
 
 # Stopping
@@ -142,7 +142,7 @@ def test_the_figures_of_a_continued_reply_are_marked_as_those_of_its_last_part(
     assert (first.drafting, continued.drafting) == (Drafting(), Drafting(last_part=True))
     window.controller.regenerate(first.id)
     window.wait_for(EngineState.IDLE)
-    assert window.controller.messages[-1].drafting == Drafting()
+    assert window.controller.chat.path[-1].drafting == Drafting()
 
 
 def test_the_model_is_told_which_control_tokens_are_its_own_after_a_restart_too(
@@ -155,13 +155,13 @@ def test_the_model_is_told_which_control_tokens_are_its_own_after_a_restart_too(
     window.wait_for(EngineState.IDLE)
     assert engine.requests[-1].messages[-1].own_control == (0, 9)
     assert window.store.message(first.id).control_offsets == (0, 9, 20)
-    window.controller.desk.new_chat()
-    window.controller.desk.open_conversation(first.conversation_id)
+    window.controller.chat.start_new()
+    window.controller.chat.open(first.conversation_id)
     window.ask("More")
     assert [message.own_control for message in engine.requests[-1].messages] == [(), (0, 9, 20), ()]
     window.controller.regenerate(first.id)
     window.wait_for(EngineState.IDLE)
-    assert window.controller.messages[-1].control_offsets == (3,)
+    assert window.controller.chat.path[-1].control_offsets == (3,)
 
 
 def test_a_stop_during_prefill_leaves_an_empty_reply_that_continue_answers(
@@ -170,7 +170,7 @@ def test_a_stop_during_prefill_leaves_an_empty_reply_that_continue_answers(
     pause_in_prefill(window, engine)
     window.controller.stop()
     window.wait_for(EngineState.IDLE)
-    reply = window.controller.messages[-1]
+    reply = window.controller.chat.path[-1]
     assert (reply.text, reply.finish_reason) == ("", FinishReason.CANCELLED)
     engine.gate.open()
     window.controller.continue_reply(reply.id)
@@ -187,7 +187,7 @@ def test_a_stop_while_the_model_loads_withdraws_the_prompt_from_the_queue(
     window.controller.start()
     window.controller.send("Hi")
     window.controller.stop()
-    assert window.controller.messages[-1].finish_reason is FinishReason.CANCELLED
+    assert window.controller.chat.path[-1].finish_reason is FinishReason.CANCELLED
     engine.load_gate.open()
     window.wait_for(EngineState.IDLE)
     assert engine.requests == []
@@ -208,7 +208,7 @@ def test_closing_while_a_prompt_waits_for_the_model_leaves_it_interrupted(
     window = unstarted
     window.controller.start()
     window.controller.send("Hi")
-    reply_id = window.controller.messages[-1].id
+    reply_id = window.controller.chat.path[-1].id
     engine.load_gate.allow(1)
     assert window.controller.close()
     assert window.store.message(reply_id).status is MessageStatus.INTERRUPTED
@@ -246,18 +246,18 @@ def test_regenerating_keeps_the_old_reply_as_an_alternative(window: Window, engi
     engine.replies = [Reply(tokens=("Another",))]
     window.controller.regenerate(first.id)
     window.wait_for(EngineState.IDLE)
-    second = window.controller.messages[-1]
+    second = window.controller.chat.path[-1]
     assert (second.text, second.sibling, second.siblings) == ("Another", 1, 2)
     assert second.seed != first.seed
-    window.controller.show_alternative(second.id, -1)
-    shown = window.controller.messages[-1]
+    window.controller.chat.show_alternative(second.id, -1)
+    shown = window.controller.chat.path[-1]
     assert (shown.id, shown.text, shown.siblings) == (first.id, "Hello, you!", 2)
 
 
 def test_a_prompt_that_never_got_a_reply_is_answered(window: Window) -> None:
     conversation = window.store.create_conversation("Broken off")
     prompt = window.store.add_message(conversation.id, None, Role.USER, "Hi")
-    window.controller.desk.open_conversation(conversation.id)
+    window.controller.chat.open(conversation.id)
     window.controller.regenerate(prompt.id)
     window.wait_for(EngineState.IDLE)
     assert window.texts == ["Hi", "Hello, you!"]
@@ -266,21 +266,21 @@ def test_a_prompt_that_never_got_a_reply_is_answered(window: Window) -> None:
 def test_an_edit_is_answered_and_keeps_the_old_branch(window: Window, engine: ScriptedEngine) -> None:
     window.ask("One")
     window.ask("Two")
-    first = window.controller.messages[0]
+    first = window.controller.chat.path[0]
     engine.replies = [Reply(tokens=("Uno!",))]
     window.controller.edit_message(first.id, "Uno")
     window.wait_for(EngineState.IDLE)
     assert window.texts == ["Uno", "Uno!"]
     assert engine.requests[-1].messages == (ChatMessage(Role.USER, "Uno"),)
-    window.controller.show_alternative(window.controller.messages[0].id, -1)
+    window.controller.chat.show_alternative(window.controller.chat.path[0].id, -1)
     assert window.texts == ["One", "Hello, you!", "Two", "Hello, you!"]
 
 
 def test_an_empty_edit_is_refused_with_a_reason(window: Window) -> None:
     window.ask("One")
-    window.controller.edit_message(window.controller.messages[0].id, " ")
+    window.controller.edit_message(window.controller.chat.path[0].id, " ")
     assert window.seen.notices[-1].title == "The message is empty"
-    assert len(window.controller.messages) == 2
+    assert len(window.controller.chat.path) == 2
 
 
 @pytest.mark.parametrize("command", ["edit", "regenerate"])
@@ -289,7 +289,7 @@ def test_editing_or_regenerating_while_writing_stops_that_reply_first(
 ) -> None:
     reply_id = pause_midway(window, engine)
     engine.replies = [Reply(tokens=("New",))]
-    prompt_id = window.controller.messages[0].id
+    prompt_id = window.controller.chat.path[0].id
     if command == "edit":
         window.controller.edit_message(prompt_id, "Hey")
     else:
@@ -314,31 +314,31 @@ def test_only_an_ended_reply_at_the_end_of_the_path_is_continued(window: Window,
 
 def test_a_reply_is_finished_behind_another_conversation(window: Window, engine: ScriptedEngine) -> None:
     reply_id = pause_midway(window, engine, "First")
-    first = window.controller.desk.conversation
+    first = window.controller.chat.conversation
     assert first is not None
-    window.controller.desk.new_chat()
-    assert window.controller.streaming_message_id is None
-    assert window.controller.state is EngineState.WRITING
+    window.controller.chat.start_new()
+    assert window.controller.chat.streaming_id is None
+    assert window.controller.replies.state is EngineState.WRITING
     window.controller.send("Second")
     reason = "A reply is still being written in another chat. Wait for it, or stop it first."
     assert window.seen.refused == [("Second", reason)]
-    shown = len(window.seen.added_text)
+    shown = len(window.seen.grown)
     engine.gate.open()
     window.wait_for(EngineState.IDLE)
-    assert len(window.seen.added_text) == shown
+    assert len(window.seen.grown) == shown
     assert window.store.message(reply_id).text == "Hello, you!"
-    window.controller.desk.open_conversation(first.id)
+    window.controller.chat.open(first.id)
     assert window.texts == ["First", "Hello, you!"]
 
 
 def test_switching_back_shows_the_text_so_far_and_goes_on_live(window: Window, engine: ScriptedEngine) -> None:
     reply_id = pause_midway(window, engine, "First")
-    first = window.controller.desk.conversation
+    first = window.controller.chat.conversation
     assert first is not None
-    window.controller.desk.new_chat()
+    window.controller.chat.start_new()
     engine.gate.allow(1)
-    window.controller.desk.open_conversation(first.id)
-    assert window.controller.streaming_message_id == reply_id
+    window.controller.chat.open(first.id)
+    assert window.controller.chat.streaming_id == reply_id
     assert window.texts[-1].startswith("Hello,")
     window.qtbot.waitUntil(lambda: window.texts[-1] == "Hello, you", timeout=WAIT_MS)
     engine.gate.open()
@@ -351,43 +351,43 @@ def test_deleting_the_conversation_that_is_written_stops_it_and_opens_its_neighb
     window: Window, engine: ScriptedEngine
 ) -> None:
     window.ask("Older")
-    window.controller.desk.new_chat()
+    window.controller.chat.start_new()
     reply_id = pause_midway(window, engine, "Newer")
-    deleted = window.controller.desk.conversation
+    deleted = window.controller.chat.conversation
     assert deleted is not None
-    window.controller.desk.delete_conversation(deleted.id)
+    window.controller.chats.delete_conversation(deleted.id)
     assert window.titles == ["Older"]
     assert window.texts[0] == "Older"
-    assert [conversation.id for conversation in window.seen.deleted] == [deleted.id]
+    assert window.seen.removed == [deleted.id]
     window.wait_for(EngineState.IDLE)
-    window.controller.desk.undo()
+    window.controller.chats.undo()
     assert window.titles == ["Newer", "Older"]
     assert window.texts == ["Newer", "Hello,"]
-    assert window.controller.messages[-1].id == reply_id
-    window.controller.desk.undo()
+    assert window.controller.chat.path[-1].id == reply_id
+    window.controller.chats.undo()
     assert len(window.titles) == 2
 
 
 def test_deleting_the_last_conversation_leaves_a_new_chat(window: Window) -> None:
     window.ask("Only")
-    assert window.controller.desk.conversation is not None
-    window.controller.desk.delete_conversation(window.controller.desk.conversation.id)
-    assert (window.controller.desk.conversation, window.controller.messages, window.titles) == (None, [], [])
+    assert window.controller.chat.conversation is not None
+    window.controller.chats.delete_conversation(window.controller.chat.conversation.id)
+    assert (window.controller.chat.conversation, window.controller.chat.path, window.titles) == (None, [], [])
 
 
 def test_conversations_are_renamed_and_searched(window: Window) -> None:
     window.ask("Trees and birds")
-    window.controller.desk.new_chat()
+    window.controller.chat.start_new()
     window.ask("Cars")
-    assert window.controller.desk.conversation is not None
-    window.controller.desk.rename_conversation(window.controller.desk.conversation.id, "Vehicles")
+    assert window.controller.chat.conversation is not None
+    window.controller.chats.rename_conversation(window.controller.chat.conversation.id, "Vehicles")
     assert window.titles == ["Vehicles", "Trees and birds"]
-    assert window.controller.desk.conversation.title == "Vehicles"
-    window.controller.desk.rename_conversation(window.controller.desk.conversation.id, "  ")
+    assert window.controller.chat.conversation.title == "Vehicles"
+    window.controller.chats.rename_conversation(window.controller.chat.conversation.id, "  ")
     assert window.titles[0] == "Vehicles"
-    window.controller.desk.search("bir")
+    window.controller.chats.search("bir")
     window.qtbot.waitUntil(lambda: window.titles == ["Trees and birds"])
-    window.controller.desk.search("")
+    window.controller.chats.search("")
     assert len(window.titles) == 2
 
 
@@ -416,10 +416,10 @@ def test_a_model_that_does_not_load_fails_the_waiting_reply_and_another_mends_it
     window.controller.send("Hi")
     engine.load_gate.open()
     window.wait_for(EngineState.NO_MODEL)
-    failed = window.controller.messages[-1]
+    failed = window.controller.chat.path[-1]
     assert (failed.status, failed.error) == (MessageStatus.FAILED, "The weights are cut short. Fetch them again.")
     assert window.controller.model_slot.failure is not None
-    assert window.controller.model is None
+    assert window.controller.model_slot.info is None
 
     window.controller.send("More")
     assert window.seen.refused[-1] == ("More", "No model is loaded. Choose one first.")
@@ -427,12 +427,12 @@ def test_a_model_that_does_not_load_fails_the_waiting_reply_and_another_mends_it
     window.controller.continue_reply(failed.id)
     assert [notice.title for notice in window.seen.notices] == ["No model is loaded"] * 2
 
-    window.controller.load_model("/models/good", Dtype.FLOAT16)
+    window.controller.model_slot.load("/models/good", Dtype.FLOAT16)
     window.wait_for(EngineState.IDLE)
     assert window.controller.model_slot.failure is None
     window.controller.regenerate(failed.id)
     window.wait_for(EngineState.IDLE)
-    reply = window.controller.messages[-1]
+    reply = window.controller.chat.path[-1]
     assert (reply.text, reply.model, reply.sibling) == ("Hello, you!", "/models/good", 1)
     assert (settings.settings.model, settings.settings.dtype) == ("/models/good", Dtype.FLOAT16)
     assert settings.settings.recent_models == ("/models/good",)
@@ -444,11 +444,11 @@ def test_an_edit_without_a_model_is_kept_with_a_failed_reply(unstarted: Window, 
     window.wait_for(EngineState.IDLE)
     window.ask("Hi")
     engine.load_errors["bad"] = ModelError("No such folder.", "Choose another.")
-    window.controller.load_model("bad")
+    window.controller.model_slot.load("bad")
     window.wait_for(EngineState.NO_MODEL)
-    window.controller.edit_message(window.controller.messages[0].id, "Hey")
+    window.controller.edit_message(window.controller.chat.path[0].id, "Hey")
     assert window.texts == ["Hey", ""]
-    assert window.controller.messages[-1].error == "No such folder. Choose another."
+    assert window.controller.chat.path[-1].error == "No such folder. Choose another."
     engine.load_errors.clear()
     window.controller.model_slot.retry()
     window.wait_for(EngineState.IDLE)
@@ -459,15 +459,15 @@ def test_another_model_stops_the_reply_and_recent_ones_are_remembered(
     window: Window, engine: ScriptedEngine, settings: SettingsStore
 ) -> None:
     reply_id = pause_midway(window, engine)
-    window.controller.load_model("a")
+    window.controller.model_slot.load("a")
     window.wait_for(EngineState.IDLE)
     assert window.store.message(reply_id).finish_reason is FinishReason.CANCELLED
     for name in ("b", "a"):
-        window.controller.load_model(name)
+        window.controller.model_slot.load(name)
         window.wait_for(EngineState.IDLE)
     assert settings.settings.recent_models == ("a", "b")
-    assert window.controller.model is not None
-    assert window.controller.model.name == "a"
+    assert window.controller.model_slot.info is not None
+    assert window.controller.model_slot.info.name == "a"
 
 
 def test_another_precision_is_for_the_model_that_did_not_load(
@@ -475,7 +475,7 @@ def test_another_precision_is_for_the_model_that_did_not_load(
 ) -> None:
     """It loaded the default model: the one too large for memory was known nowhere."""
     engine.load_errors["/models/big"] = OutOfMemoryError("It needs 80 GB.", "Choose a smaller precision.")
-    window.controller.load_model("/models/big")
+    window.controller.model_slot.load("/models/big")
     window.wait_for(EngineState.NO_MODEL)
     assert (settings.settings.model, settings.settings.recent_models) == ("/models/big", ())
     engine.load_errors.clear()
@@ -484,7 +484,7 @@ def test_another_precision_is_for_the_model_that_did_not_load(
     assert engine.loads[-1] == ("/models/big", Dtype.FOUR_BIT)
     assert settings.settings.recent_models == ("/models/big",)
     assert settings.settings.dtype is Dtype.FOUR_BIT
-    window.controller.load_model("/models/small")  # in the precision that was chosen last
+    window.controller.model_slot.load("/models/small")  # in the precision that was chosen last
     window.wait_for(EngineState.IDLE)
     assert engine.loads[-1] == ("/models/small", Dtype.FOUR_BIT)
 
@@ -493,10 +493,10 @@ def test_what_seems_too_large_is_loaded_anyway_where_the_person_says_so(
     window: Window, engine: ScriptedEngine, settings: SettingsStore
 ) -> None:
     engine.load_errors["/models/big"] = DoesNotFitError("It needs 80 GB.", "Choose a smaller precision.")
-    window.controller.load_model("/models/big", Dtype.FLOAT16)
+    window.controller.model_slot.load("/models/big", Dtype.FLOAT16)
     window.wait_for(EngineState.NO_MODEL)
     slot = window.controller.model_slot
-    assert slot.failure == Failure(None, "It needs 80 GB.", "Choose a smaller precision.", can_load_anyway=True)
+    assert slot.failure == Failure("It needs 80 GB.", "Choose a smaller precision.", can_load_anyway=True)
     slot.retry()
     window.wait_for(EngineState.NO_MODEL)
     assert engine.loaded_anyway == []
@@ -512,7 +512,7 @@ def test_what_seems_too_large_is_loaded_anyway_where_the_person_says_so(
 def test_what_cannot_be_loaded_anyway_does_not_say_so(window: Window, engine: ScriptedEngine) -> None:
     for error in (ModelError("It is damaged."), OutOfMemoryError("The memory was not enough.")):
         engine.load_errors["/models/bad"] = error
-        window.controller.load_model("/models/bad")
+        window.controller.model_slot.load("/models/bad")
         window.wait_for(EngineState.NO_MODEL)
         failure = window.controller.model_slot.failure
         assert failure is not None
@@ -536,11 +536,11 @@ def test_what_does_not_load_leaves_the_recent_models_as_they_were(
 ) -> None:
     """A folder without a model stood first among them for good."""
     for name in ("/models/a", "/models/b"):
-        window.controller.load_model(name)
+        window.controller.model_slot.load(name)
         window.wait_for(EngineState.IDLE)
     for name in ("/downloads", "/models/a"):
         engine.load_errors[name] = ModelError("There is no model.", "Choose another.")
-        window.controller.load_model(name)
+        window.controller.model_slot.load(name)
         window.wait_for(EngineState.NO_MODEL)
         assert settings.settings.recent_models == ("/models/b", "/models/a")
 
@@ -550,7 +550,7 @@ def test_a_choice_is_kept_only_once_its_outcome_is_known(
 ) -> None:
     """A model that takes the whole process down would do so at every start."""
     engine.load_gate.shut()
-    window.controller.load_model("/models/deadly")
+    window.controller.model_slot.load("/models/deadly")
     window.qtbot.waitUntil(lambda: engine.load_gate.is_waiting, timeout=WAIT_MS)
     assert window.controller.model_slot.chosen == "/models/deadly"
     assert settings.settings.model is None
@@ -558,7 +558,7 @@ def test_a_choice_is_kept_only_once_its_outcome_is_known(
 
 def test_closing_again_does_not_wait_again_for_a_thread_that_hangs(window: Window, engine: ScriptedEngine) -> None:
     engine.load_gate.shut()
-    window.controller.load_model("/models/other")
+    window.controller.model_slot.load("/models/other")
     window.qtbot.waitUntil(lambda: engine.load_gate.is_waiting, timeout=WAIT_MS)
     assert not window.controller.close(timeout_s=0.1)
     began = perf_counter()
@@ -572,7 +572,7 @@ def test_a_prompt_that_is_too_long_stays_and_can_be_edited(window: Window, engin
     engine.replies = [Reply(refusal=PromptTooLongError("It has 3,000 tokens.", "Shorten it.")), Reply()]
     window.controller.send("A long story")
     window.wait_for(EngineState.IDLE)
-    prompt, reply = window.controller.messages
+    prompt, reply = window.controller.chat.path
     assert (reply.status, reply.error) == (MessageStatus.FAILED, "It has 3,000 tokens. Shorten it.")
     assert window.store.message(reply.id).error == reply.error
     window.controller.edit_message(prompt.id, "A short story")
@@ -586,7 +586,7 @@ def test_a_reply_that_breaks_off_keeps_its_text_and_can_be_continued(window: Win
     assert (reply.text, reply.status, reply.error) == ("Half", MessageStatus.FAILED, "The device is gone.")
     window.controller.continue_reply(reply.id)
     window.wait_for(EngineState.IDLE)
-    continued = window.controller.messages[-1]
+    continued = window.controller.chat.path[-1]
     assert (continued.id, continued.text, continued.error) == (reply.id, "Half done", "")
     assert continued.status is MessageStatus.COMPLETE
 

@@ -1,6 +1,6 @@
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.requests import ChatMessage, Role
-from rdchat.services.chat.chat_history import history
+from rdchat.services.chat.chat_prompt import history
 
 USER, ASSISTANT = Role.USER, Role.ASSISTANT
 

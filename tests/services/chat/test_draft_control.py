@@ -29,12 +29,12 @@ def test_a_request_carries_the_settings_and_asks_for_traces(window: Window, engi
 def test_settings_are_kept_per_model_and_over_a_restart(window: Window, settings: SettingsStore) -> None:
     controller = window.controller
     controller.drafting.change(_LOOKUP)
-    controller.load_model("other")
+    controller.model_slot.load("other")
     window.wait_for(EngineState.IDLE)
     assert controller.drafting.settings == DraftSettings()
     controller.drafting.change(DraftSettings(mode=Mode.SPECULATIVE))
     assert [item.model for item in controller.preferences.settings.drafts] == ["other", "tiny"]
-    controller.load_model(None)
+    controller.model_slot.load(None)
     window.wait_for(EngineState.IDLE)
     assert controller.drafting.settings == _LOOKUP
     again = SettingsStore(settings._path)
@@ -146,7 +146,7 @@ def test_options_of_the_model_before_are_forgotten(window: Window, engine: Scrip
     drafting = window.controller.drafting
     window.qtbot.waitUntil(lambda: drafting.option(Mode.LOOKUP) is not None, timeout=WAIT_MS)
     engine.load_gate.shut()
-    window.controller.load_model("other")
+    window.controller.model_slot.load("other")
     assert drafting.option(Mode.LOOKUP) is None
     assert not drafting.ready
     drafting.change(_LOOKUP)
@@ -168,9 +168,9 @@ def test_it_is_told_why_a_reply_was_decoded_plainly_until_something_changes(
 def test_folders_chosen_before_are_offered_again(window: Window) -> None:
     controller, drafting = window.controller, window.controller.drafting
     drafting.change(DraftSettings(draft_model="/models/small", drafter="/drafters/a"))
-    controller.load_model("other")
+    controller.model_slot.load("other")
     window.wait_for(EngineState.IDLE)
-    controller.load_model("third")
+    controller.model_slot.load("third")
     window.wait_for(EngineState.IDLE)
     assert drafting.recent_draft_models == ("/models/small", "other")
     assert drafting.recent_drafters == ("/drafters/a",)
@@ -184,7 +184,7 @@ def test_why_a_reply_was_decoded_plainly_is_not_told_of_another_model(
     shut_gate.allow(4)
     window.controller.send("Hi")
     window.wait_for(EngineState.WRITING)
-    window.controller.load_model("other")
+    window.controller.model_slot.load("other")
     window.wait_for(EngineState.IDLE)
-    window.qtbot.waitUntil(lambda: not window.controller._recorder.live, timeout=WAIT_MS)
+    window.qtbot.waitUntil(lambda: not window.controller.recorder.live, timeout=WAIT_MS)
     assert window.controller.drafting.last_problem == ""

@@ -8,13 +8,12 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus, Thinking
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
+from rdchat.inference.api.requests import Role
 from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
+from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
-from rdchat.services.engine.engine_events import ReplyProgress
-from rdchat.services.engine.outbox import merge
 from tests.clocks import ManualClock
 from tests.disks import SmallDisk, small_disk
 from tests.processes import held_by_another_process
@@ -28,26 +27,25 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def recorder(qtbot: QtBot, store: ConversationStore, clock: ManualClock) -> Iterator[ReplyRecorder]:
-    recorder = ReplyRecorder(store, clock=clock)
+    recorder = ReplyRecorder(store, StorageWatch(), clock=clock)
     yield recorder
     recorder.close()
-
-
-def request(number: int) -> GenerationRequest:
-    return GenerationRequest((ChatMessage(Role.USER, "Tell me a story"),), SamplingParams(), 0, number)
 
 
 @pytest.fixture
 def begin(store: ConversationStore, recorder: ReplyRecorder) -> Callable[[], LiveReply]:
     """Begins replies in one chat."""
     chat = store.create_conversation("Sea story")
-    numbers = iter(range(1, 100))
 
     def begin() -> LiveReply:
         message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
-        return recorder.begin(request(next(numbers)), message)
+        return recorder.begin(message)
 
     return begin
+
+
+def end(text: str, reason: FinishReason) -> ReplyEnd:
+    return ReplyEnd(0, text, (), "", reason, Statistics())
 
 
 def stored(store: ConversationStore, reply: LiveReply) -> Message:
@@ -79,14 +77,6 @@ def test_text_counts_from_when_it_was_written_not_from_when_it_arrived(
     clock.now += 0.31
     recorder.add_text(reply, " text", clock.now)
     assert stored(store, reply).text == "late, new text"
-
-
-def test_merged_progress_keeps_the_time_of_its_first_token() -> None:
-    early = ReplyProgress(1, "a", Statistics(), written_at=1.0)
-    late = ReplyProgress(1, "b", Statistics(), written_at=2.0)
-    merged = merge(early, late)
-    assert isinstance(merged, ReplyProgress)
-    assert (merged.text, merged.written_at) == ("ab", 1.0)
 
 
 def test_the_last_text_is_stored_though_no_more_comes(
@@ -133,7 +123,7 @@ def test_what_is_lacking_is_counted_in_characters(
         recorder.add_text(reply, "y" * 606)
         assert not unsaved.save()
         assert [(each.title, each.missing, len(each.text)) for each in unsaved.replies()] == [("Sea story", 606, 640)]
-        recorder.finish(reply, "x" * 30, FinishReason.STOP_STRING)
+        recorder.finish(reply, end("x" * 30, FinishReason.STOP_STRING))
         assert unsaved.replies() == []  # a stop string took away what the store lacked
     assert unsaved.save()
 
@@ -175,8 +165,8 @@ def _fill_and_close(disk: SmallDisk, home: Path) -> None:
     store = ConversationStore.open(disk.folder / "conversations.db")
     chat = store.create_conversation("Sea story")
     message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
-    recorder = ReplyRecorder(store)
-    reply = recorder.begin(request(1), message)
+    recorder = ReplyRecorder(store, StorageWatch())
+    reply = recorder.begin(message)
     disk.fill()
     recorder.add_text(reply, "word " * 50_000)
     recorder.close()
@@ -199,7 +189,7 @@ def test_the_time_of_thinking_is_kept_and_that_of_the_answer_not_counted(
         clock.now += 1.0
         recorder.add_text(reply, piece)
     assert reply.message.thinking == Thinking(begun=False, ms=3000.0)
-    recorder.finish(reply, "".join(pieces), FinishReason.EOS)
+    recorder.finish(reply, end("".join(pieces), FinishReason.EOS))
     assert stored(store, reply).thinking.ms == 3000.0
 
 
@@ -225,12 +215,9 @@ def test_a_continued_thought_does_not_count_the_pause(
     recorder.add_text(reply, "I")
     clock.now += 1.0
     recorder.add_text(reply, " wonder")
-    recorder.finish(reply, "I wonder", FinishReason.CANCELLED)
+    recorder.finish(reply, end("I wonder", FinishReason.CANCELLED))
     clock.now += 3600.0
-    again = recorder.begin(
-        GenerationRequest((ChatMessage(Role.ASSISTANT, "I wonder"),), SamplingParams(), 0, 77, continue_last=True),
-        store.reopen_message(reply.message.id),
-    )
+    again = recorder.begin(store.reopen_message(reply.message.id), continued=True)
     for piece in (" on", ".</think>Hello"):
         recorder.add_text(again, piece)
         clock.now += 2.0

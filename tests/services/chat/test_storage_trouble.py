@@ -28,8 +28,8 @@ def test_a_reply_that_cannot_be_saved_is_kept_and_saved_as_soon_as_it_can(
         assert [notice.title for notice in window.seen.storage_failures] == [f"Another program is using {store.path}."]
         assert store.message(reply_id).status is MessageStatus.STREAMING
         # opened again, it still shows what the store does not have
-        assert window.controller.desk.conversation is not None
-        window.controller.desk.open_conversation(window.controller.desk.conversation.id)
+        assert window.controller.chat.conversation is not None
+        window.controller.chat.open(window.controller.chat.conversation.id)
         assert window.texts == ["Hi", "Hello, you!"]
     window.qtbot.waitUntil(lambda: store.message(reply_id).text == "Hello, you!", timeout=WAIT_MS)
     assert (store.message(reply_id).text, store.message(reply_id).status) == ("Hello, you!", MessageStatus.COMPLETE)
@@ -39,24 +39,24 @@ def test_a_reply_that_cannot_be_saved_is_kept_and_saved_as_soon_as_it_can(
 def test_commands_that_cannot_be_stored_say_so_and_change_nothing(window: Window) -> None:
     store = window.store
     window.ask("First")
-    conversation = window.controller.desk.conversation
+    conversation = window.controller.chat.conversation
     assert conversation is not None
     with held_by_another_process(store.path):
         window.controller.send("Second")
-        window.controller.edit_message(window.controller.messages[0].id, "Changed")
-        window.controller.regenerate(window.controller.messages[1].id)
-        window.controller.continue_reply(window.controller.messages[1].id)
-        window.controller.desk.rename_conversation(conversation.id, "Other")
-        window.controller.desk.delete_conversation(conversation.id)
+        window.controller.edit_message(window.controller.chat.path[0].id, "Changed")
+        window.controller.regenerate(window.controller.chat.path[1].id)
+        window.controller.continue_reply(window.controller.chat.path[1].id)
+        window.controller.chats.rename_conversation(conversation.id, "Other")
+        window.controller.chats.delete_conversation(conversation.id)
     assert len(window.seen.storage_failures) == 6
     assert window.seen.refused == [
         ("Second", f"Another program is using {store.path}. Close that program, then try again.")
     ]
     assert (window.titles, window.texts) == (["First"], ["First", "Hello, you!"])
-    with window.qtbot.assertNotEmitted(window.controller.storage_recovered):
-        window.controller.desk.search("")  # that reading works shows nothing: it did all the time
-    with window.qtbot.waitSignal(window.controller.storage_recovered, timeout=WAIT_MS):
-        window.controller.desk.rename_conversation(conversation.id, "First")
+    with window.qtbot.assertNotEmitted(window.controller.storage.recovered):
+        window.controller.chats.search("")  # that reading works shows nothing: it did all the time
+    with window.qtbot.waitSignal(window.controller.storage.recovered, timeout=WAIT_MS):
+        window.controller.chats.rename_conversation(conversation.id, "First")
     window.ask("Second")
     assert window.texts[2:] == ["Second", "Hello, you!"]
 
@@ -86,7 +86,7 @@ def test_a_full_disk_loses_no_text_and_room_mends_it(
     assert "the disk is full" in notice.title.lower()
     text = window.texts[-1]
     assert len(text) > 160_000
-    with window.qtbot.waitSignal(window.controller.storage_recovered, timeout=WAIT_MS):
+    with window.qtbot.waitSignal(window.controller.storage.recovered, timeout=WAIT_MS):
         disk.free()
     assert window.store.message(reply_id).text == text
 
@@ -174,7 +174,7 @@ def test_a_message_that_is_its_own_ancestor_is_told_of_at_the_start_and_can_be_w
     assert [notice.title for notice in again.seen.notices] == ["Some messages were not where they belong"]
     assert again.texts == ["First", "Hello, you!", "Second", "Hello, you!"]
     again.ask("Third")
-    again.controller.edit_message(again.controller.messages[0].id, "Other")
+    again.controller.edit_message(again.controller.chat.path[0].id, "Other")
     again.wait_for(EngineState.IDLE)
     assert again.texts == ["Other", "Hello, you!"]
 
@@ -191,10 +191,10 @@ def test_a_reply_without_a_question_is_not_written_anew(
     again = window_on(tmp_path)
     again.controller.start()
     again.wait_for(EngineState.IDLE)
-    first, second = again.controller.messages
+    first, second = again.controller.chat.path
     again.controller.regenerate(first.id)
     again.controller.regenerate(second.id)
     again.controller.continue_reply(second.id)
     assert [notice.title for notice in again.seen.notices] == ["There is no question to answer"] * 3
-    assert again.controller.messages == [first, second]
+    assert again.controller.chat.path == [first, second]
     assert again.ask("Anew").text == "Hello, you!"

@@ -17,21 +17,20 @@ from rdchat.services.engine.model_slot import ModelSlot
 
 
 class Desk:
-    """A ledger and the signals that it hears; no reply is really written."""
+    """A ledger; no reply is really written."""
 
     def __init__(self, engine: EngineClient) -> None:
-        self.engine = engine
         self.model = ModelSlot(engine, Settings())
         self.drafting = DraftControl(engine, self.model, Settings, lambda _settings: None)
-        self.ledger = TimeLedger(engine, self.drafting)
+        self.ledger = TimeLedger(self.drafting)
 
     def progress(self, rounds: int, verify_ms: float) -> None:
-        self.engine.reply_progressed.emit(ReplyProgress(1, "", Statistics(ledger=_entries(rounds, verify_ms))))
+        self.ledger.add_progress(ReplyProgress("", Statistics(ledger=_entries(rounds, verify_ms))))
 
     def finish(self, rounds: int, verify_ms: float, tps: float = 10.0, mode: Mode = Mode.LOOKUP) -> None:
         statistics = Statistics(generated_tokens=11, decode_ms=10_000 / tps, ledger=_entries(rounds, verify_ms))
         end = ReplyEnd(1, "", (), "", FinishReason.EOS, statistics, mode)
-        self.engine.reply_finished.emit(end)
+        self.ledger.add_end(end)
 
     @property
     def verify(self) -> tuple[int, float]:
@@ -65,7 +64,7 @@ def test_replies_add_up_the_one_under_way_included(desk: Desk) -> None:
 def test_time_that_was_not_measured_is_kept_over_a_reset(desk: Desk) -> None:
     def progress(ms: float) -> None:
         entries = (*_entries(1, 5.0), LedgerEntry("not measured", "", 1, ms))
-        desk.engine.reply_progressed.emit(ReplyProgress(1, "", Statistics(ledger=entries)))
+        desk.ledger.add_progress(ReplyProgress("", Statistics(ledger=entries)))
 
     progress(2.0)
     desk.ledger.reset()
@@ -88,7 +87,7 @@ def test_a_reset_midway_counts_from_then_on(desk: Desk) -> None:
 
 def test_what_a_failed_reply_took_is_kept(desk: Desk) -> None:
     desk.progress(2, 20.0)
-    desk.engine.reply_failed.emit(Failure(1, "Broke off.", ""))
+    desk.ledger.add_end(Failure("Broke off.", ""))
     desk.progress(1, 10.0)
     assert desk.verify == (3, 30.0)
 

@@ -1,15 +1,15 @@
-"""Traces reach the store in slices, whole, and are read back with what is still on its way."""
+"""Traces are packed on a thread, reach the store whole, and are read back with what is still on its way."""
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QTimer
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.reply_trace import ReplyTrace
+from rdchat.chat.reply_trace import ReplyTrace, encode
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageFullError
 from rdchat.inference.api.requests import Mode, Role
@@ -50,26 +50,23 @@ def test_a_trace_is_there_while_it_grows_and_after_a_restart(
     assert TraceRecorder(store).trace(reply_id) == drafted_trace(30)
 
 
-def test_a_long_trace_is_packed_in_slices(
+def test_a_long_trace_is_packed_beside_the_main_thread(
     qtbot: QtBot, recorder: TraceRecorder, store: ConversationStore, reply_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each turn of the event loop packs until its deadline, never the whole."""
-    monkeypatch.setattr("rdchat.services.chat.trace_recorder._SLICE_S", 0.0)
+    threads: list[int] = []
+
+    def packed(trace: ReplyTrace) -> Iterator[bytes]:
+        threads.append(threading.get_ident())
+        return encode(trace)
+
+    monkeypatch.setattr("rdchat.services.chat.trace_recorder.encode", packed)
     recorder.begin(reply_id, 0)
     recorder.add(reply_id, drafted_events(5))
     recorder.end(reply_id)
-    turns = 0
-    clock = QTimer()
-
-    def count() -> None:
-        nonlocal turns
-        turns += store.trace(reply_id) is None
-
-    clock.timeout.connect(count)
-    clock.start(0)
+    assert recorder.trace(reply_id) == drafted_trace(5)
     qtbot.waitUntil(lambda: store.trace(reply_id) is not None)
-    clock.stop()
-    assert turns > 2
+    assert threads
+    assert threading.get_ident() not in threads
     assert recorder.trace(reply_id) == drafted_trace(5)
 
 

@@ -22,7 +22,7 @@ LONGER = "word " * 99
 def fill(window: Window, engine: ScriptedEngine, context: int = 48, question: str = LONG) -> None:
     """Load a model of few tokens and have it answer three questions, so that a fourth is too much."""
     engine.context_length = context
-    window.controller.load_model("/models/short")
+    window.controller.model_slot.load("/models/short")
     window.wait_for(EngineState.IDLE)
     for _ in range(3):
         window.ask(question)
@@ -30,7 +30,7 @@ def fill(window: Window, engine: ScriptedEngine, context: int = 48, question: st
 
 def outgrow(window: Window, typed: str = LONG) -> None:
     context = window.controller.context
-    context.meter.set_typed(typed)
+    window.controller.chat.set_typed(typed)
     window.qtbot.waitUntil(
         lambda: (
             context.outgrown is not None
@@ -67,14 +67,14 @@ def test_the_oldest_turns_are_left_out_kept_and_told_again(window: Window, engin
     outgrow(window)
     leave_out(window)
     window.ask(LONG)
-    cut = cut_of(window.controller.messages)
+    cut = cut_of(window.controller.chat.path)
     assert cut is not None
-    assert cut.id == window.controller.messages[1].id  # 36 of 48: 12 for the reply
+    assert cut.id == window.controller.chat.path[1].id  # 36 of 48: 12 for the reply
     assert (len(asked(engine)), len(window.texts)) == (5, 8)
     stored = window.store.messages(cut.conversation_id)
     assert cut_of(stored) == cut
     window.controller.context.undo(cut.id)
-    assert cut_of(window.controller.messages) is None
+    assert cut_of(window.controller.chat.path) is None
     assert cut_of(window.store.messages(cut.conversation_id)) is None
 
 
@@ -82,11 +82,11 @@ def test_a_question_that_failed_is_answered_once_it_fits(window: Window, engine:
     fill(window, engine)
     engine.replies = [Reply(refusal=PromptTooLongError("It has 49 tokens.")), Reply()]
     window.controller.send(LONG)  # before it was counted
-    window.qtbot.waitUntil(lambda: window.controller.messages[-1].status is MessageStatus.FAILED, timeout=WAIT_MS)
+    window.qtbot.waitUntil(lambda: window.controller.chat.path[-1].status is MessageStatus.FAILED, timeout=WAIT_MS)
     outgrow(window, "")
     leave_out(window)
     window.wait_for(EngineState.IDLE)
-    last = window.controller.messages[-1]
+    last = window.controller.chat.path[-1]
     assert (last.text, last.status, last.siblings) == ("Hello, you!", MessageStatus.COMPLETE, 1)
     assert [message.role for message in engine.requests[-1].messages] == [Role.USER, Role.ASSISTANT] * 2 + [Role.USER]
 
@@ -96,17 +96,17 @@ def test_a_message_that_is_too_long_alone_leaves_the_chat_whole(window: Window, 
     outgrow(window, "word " * 60)
     leave_out(window)
     assert [notice.title for notice in window.seen.notices][-1].startswith("The last message alone")
-    assert cut_of(window.controller.messages) is None
+    assert cut_of(window.controller.chat.path) is None
 
 
 def test_a_cut_that_another_chat_overtakes_is_not_made(window: Window, engine: ScriptedEngine) -> None:
     fill(window, engine)
-    first = window.controller.desk.conversation
+    first = window.controller.chat.conversation
     assert first is not None
     outgrow(window)
     engine.count_gate.shut()
     window.controller.context.leave_out()
-    window.controller.desk.new_chat()
+    window.controller.chat.start_new()
     engine.count_gate.open()
     window.qtbot.waitUntil(lambda: window.controller.context.doing is Doing.NOTHING, timeout=WAIT_MS)
     assert cut_of(window.store.messages(first.id)) is None
@@ -116,12 +116,12 @@ def test_a_copy_keeps_the_cut(window: Window, engine: ScriptedEngine) -> None:
     fill(window, engine)
     outgrow(window)
     leave_out(window)
-    chat = window.controller.desk.conversation
+    chat = window.controller.chat.conversation
     assert chat is not None
     copy_id = window.store.organiser.copy(chat.id, "Copy").result()
     copy = cut_of(window.store.messages(copy_id))
     assert copy is not None
-    assert copy.context_cut == cut_of(window.controller.messages).context_cut  # type: ignore[union-attr]
+    assert copy.context_cut == cut_of(window.controller.chat.path).context_cut  # type: ignore[union-attr]
 
 
 def test_a_summary_stands_for_the_oldest_turns(window: Window, engine: ScriptedEngine) -> None:
@@ -132,14 +132,14 @@ def test_a_summary_stands_for_the_oldest_turns(window: Window, engine: ScriptedE
     told: list[SummaryProgress] = []
     context.summary_progressed.connect(told.append)
     context.summarise()
-    window.qtbot.waitUntil(lambda: cut_of(window.controller.messages) is not None, timeout=WAIT_MS)
-    cut = cut_of(window.controller.messages)
+    window.qtbot.waitUntil(lambda: cut_of(window.controller.chat.path) is not None, timeout=WAIT_MS)
+    cut = cut_of(window.controller.chat.path)
     assert cut is not None
     assert cut.context_cut == ContextCut("They said words.", "/models/short")
     assert (told[0].part, told[0].to_read, told[0].written) == (1, 8, 0)
     assert told[-1] == SummaryProgress(2, 2, 8, 8, 5)
     assert "Person: word" in engine.requests[3].messages[0].content
-    window.controller.context.meter.set_typed("")
+    window.controller.chat.set_typed("")
     assert len(window.texts) == 6, "what it replaces stays in the chat"
     window.ask("And now?")
     assert asked(engine)[0].endswith("They said words.")
@@ -160,7 +160,7 @@ def test_a_summary_that_is_stopped_or_empty_leaves_the_chat_as_it_was(window: Wi
     context.stop()
     engine.gate.open()
     window.qtbot.wait(100)
-    assert (context.doing, cut_of(window.controller.messages)) == (Doing.NOTHING, None)
+    assert (context.doing, cut_of(window.controller.chat.path)) == (Doing.NOTHING, None)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_summary_that_is_cut_off_or_a_thought_is_none(
     context = window.controller.context
     context.summarise()
     window.qtbot.waitUntil(lambda: context.doing is Doing.NOTHING, timeout=WAIT_MS)
-    assert (cut_of(window.controller.messages), window.seen.notices[-1].title) == (None, said)
+    assert (cut_of(window.controller.chat.path), window.seen.notices[-1].title) == (None, said)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_summary_is_asked_for_without_thoughts_or_with_room_for_them(
 
 
 def test_the_parts_of_a_long_text_are_counted(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.load_model("/models/short")
+    window.controller.model_slot.load("/models/short")
     window.wait_for(EngineState.IDLE)
     summariser = Summariser(window.controller._engine)
     told: list[SummaryProgress] = []
@@ -220,15 +220,16 @@ def test_a_new_chat_begins_with_a_summary_and_what_was_asked(window: Window, eng
     fill(window, engine, 400, LONGER)
     outgrow(window, LONGER)
     engine.replies = [Reply(tokens=("All", " of it."))]
-    old = window.controller.desk.conversation
+    old = window.controller.chat.conversation
     assert old is not None
-    with window.qtbot.waitSignal(window.controller.text_given_back, timeout=WAIT_MS) as given:
+    with window.qtbot.waitSignal(window.controller.chat.opened, timeout=WAIT_MS):
         window.controller.context.start_anew()
-    new = window.controller.desk.conversation
+    new = window.controller.chat.conversation
     assert new is not None
-    assert given.args == [LONGER.strip()]
+    assert new != old
+    assert window.controller.chat.typed == LONGER.strip()
     assert new.title == f"{old.title} (continued)"
-    assert window.store.conversation(new.id).system_prompt == window.controller.desk.chat_system_prompt
+    assert window.store.conversation(new.id).system_prompt == window.controller.chat.system_prompt
     assert str(new.system_prompt).endswith("All of it.")
     assert len(window.store.messages(old.id)) == 6
     window.ask("And now?")
@@ -240,16 +241,16 @@ def test_a_new_chat_takes_the_files_of_the_unanswered_question(
     window: Window, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     fill(window, engine, 400, LONG)
-    files = window.controller.files
+    files = window.controller.chat.files
     (tmp_path / "prices.csv").write_text("apples,3")
     files.add([str(tmp_path / "prices.csv")])
     window.qtbot.waitUntil(lambda: all(file.count for file in files.files), timeout=WAIT_MS)
     engine.replies = [Reply(tokens=(), refusal=PromptTooLongError("Too long.")), Reply(tokens=("All", " of it."))]
     window.ask("How much?")
     assert files.files == ()
-    with window.qtbot.waitSignal(window.controller.text_given_back, timeout=WAIT_MS) as given:
+    with window.qtbot.waitSignal(window.controller.chat.opened, timeout=WAIT_MS):
         window.controller.context.start_anew()
-    assert given.args == ["How much?"]
+    assert window.controller.chat.typed == "How much?"
     window.qtbot.waitUntil(lambda: all(file.count for file in files.files), timeout=WAIT_MS)
     window.ask("How much?")
     assert asked(engine)[-1] == '<file name="prices.csv">\napples,3\n</file>\n\nHow much?'

@@ -23,19 +23,19 @@ def test_the_chat_is_counted_with_what_is_typed_on_a_thread_of_its_own(window: W
     wait_for(window, 0)
     window.ask("one two")  # 3 tokens; "Hello, you!" has 3
     wait_for(window, 6)
-    window.controller.context.meter.set_typed("three four five")
+    window.controller.chat.set_typed("three four five")
     use = wait_for(window, 10)
     assert (use.limit, use.typed, use.fits) == (MODEL.context_length, "three four five", True)
-    window.controller.desk.set_chat_options("Be brief", None)
+    window.controller.chat.set_options("Be brief", None)
     wait_for(window, 13)
     assert not engine.counting_threads & (engine.threads | {threading.get_ident()})
 
 
 def test_it_counts_while_a_reply_is_written_and_stops_none(window: Window, engine: ScriptedEngine) -> None:
     pause_midway(window, engine)
-    window.controller.context.meter.set_typed("a b c")
+    window.controller.chat.set_typed("a b c")
     wait_for(window, 8)  # "Hi", "Hello," and what is typed
-    assert window.controller.state is EngineState.WRITING
+    assert window.controller.replies.state is EngineState.WRITING
     engine.gate.open()
     window.wait_for(EngineState.IDLE)
     assert window.texts[-1] == "Hello, you!"
@@ -45,11 +45,10 @@ def test_it_counts_while_a_reply_is_written_and_stops_none(window: Window, engin
 def test_a_count_that_takes_long_is_not_joined_by_others(window: Window, engine: ScriptedEngine) -> None:
     wait_for(window, 0)
     engine.count_gate.shut()
-    meter: ContextMeter = window.controller.context.meter
-    meter.set_typed("a")
+    window.controller.chat.set_typed("a")
     window.qtbot.waitUntil(lambda: engine.count_gate.is_waiting, timeout=WAIT_MS)
     counting = threading.active_count()
-    meter.set_typed("a b")
+    window.controller.chat.set_typed("a b")
     window.qtbot.wait(300)
     assert threading.active_count() == counting
     engine.count_gate.open()
@@ -63,10 +62,9 @@ def test_what_is_removed_is_soon_counted_no_more_however_long_the_last_count_too
     slow = count(step=600)
     clock = SimpleNamespace(monotonic=lambda: float(next(slow)))  # every count takes ten minutes
     monkeypatch.setattr(context_meter, "time", clock)
-    meter: ContextMeter = window.controller.context.meter
-    meter.set_typed("a b")
+    window.controller.chat.set_typed("a b")
     wait_for(window, 3)
-    meter.set_typed("")
+    window.controller.chat.set_typed("")
     wait_for(window, 0)
 
 
@@ -77,10 +75,11 @@ def test_what_was_counted_of_another_chat_is_not_shown(window: Window, engine: S
     wait_for(window, 6)
     meter: ContextMeter = window.controller.context.meter
     engine.count_gate.shut()
-    meter.set_typed("a")
+    window.controller.chat.set_typed("a")
     window.qtbot.waitUntil(lambda: engine.count_gate.is_waiting, timeout=WAIT_MS)
     window.qtbot.wait(300)
-    window.controller.desk.new_chat()
+    window.controller.chat.start_new()
+    window.controller.chat.set_typed("a")
     assert meter.use is None
     seen: list[ContextUse | None] = []
     meter.changed.connect(lambda: seen.append(meter.use))
@@ -91,7 +90,7 @@ def test_what_was_counted_of_another_chat_is_not_shown(window: Window, engine: S
 
 def test_more_than_the_context_is_said_without_a_number(window: Window, engine: ScriptedEngine) -> None:
     engine.count_error = PromptTooLongError("Too long.")
-    window.controller.context.meter.set_typed("x")
+    window.controller.chat.set_typed("x")
     assert not wait_for(window, None).fits
 
 
@@ -99,14 +98,14 @@ def test_a_template_that_refuses_leaves_no_count(window: Window, engine: Scripte
     wait_for(window, 0)
     engine.count_error = ModelError("The template refuses.")
     with window.qtbot.waitSignal(window.controller.context.meter.changed, timeout=WAIT_MS):
-        window.controller.context.meter.set_typed("x")
+        window.controller.chat.set_typed("x")
     assert window.controller.context.meter.use is None
 
 
 def test_another_model_counts_anew(window: Window, engine: ScriptedEngine) -> None:
     wait_for(window, 0)
     engine.context_length = 64
-    window.controller.load_model("/models/other")
+    window.controller.model_slot.load("/models/other")
     assert window.controller.context.meter.use is None
     window.qtbot.waitUntil(lambda: window.controller.context.meter.use is not None, timeout=WAIT_MS)
     assert window.controller.context.meter.use == ContextUse(0, 64, "", None)

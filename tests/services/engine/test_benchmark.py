@@ -103,7 +103,7 @@ def test_nothing_is_asked_of_the_model_while_it_is_measured(window: Window, engi
         ("And now?", "A race or a benchmark is running. Wait for its end, or stop it in its window.")
     ]
     controller.regenerate(reply.id)
-    controller.edit_message(controller.messages[0].id, "Hello again")
+    controller.edit_message(controller.chat.path[0].id, "Hello again")
     assert [notice.title for notice in window.seen.notices] == ["A race or a benchmark is running"] * 2
     assert window.texts == ["Hello", "Hello, you!"]
     with window.qtbot.waitSignal(controller.benchmark.ended):

@@ -4,14 +4,15 @@ import time
 from collections.abc import Callable
 
 import pytest
-from PySide6.QtCore import QCoreApplication, QObject, QThread
+from PySide6.QtCore import QCoreApplication, QObject, QThread, Signal
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, Dtype, GenerationRequest, Role
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import Failure, ReplyProgress
+from rdchat.services.engine.engine_events import EngineEvent, Failure, ReplyProgress
+from rdchat.services.engine.engine_request import EngineRequest, LoadModel
 from tests.services.conftest import AwakeLog
 from tests.services.fakes import Gate, Reply, ScriptedEngine, ScriptedReply
 
@@ -23,19 +24,52 @@ def request(request_id: int, prompt: str = "Hi") -> GenerationRequest:
 
 
 class Recorder(QObject):
-    """Notes every event in the order of arrival."""
+    """Submits requests and notes every event in the order of arrival."""
+
+    model_loaded = Signal(ModelInfo)
+    model_failed = Signal(Failure)
+    reply_finished = Signal(ReplyEnd)
+    reply_failed = Signal(Failure)
 
     def __init__(self, client: EngineClient) -> None:
         super().__init__()
+        self._client = client
+        self._requests: dict[int, EngineRequest] = {}
         self.events: list[object] = []
-        for signal in (
-            client.load_progressed, client.model_loaded, client.model_failed, client.prefill_progressed,
-            client.reply_progressed, client.reply_finished, client.reply_failed,
-        ):  # fmt: skip
-            signal.connect(self.events.append)
+        self.ended: list[int | None] = []  # ids of replies; None for a dead thread
+        client.thread_died.connect(self._on_thread_died)
+
+    def load_model(self, model: str | None, dtype: Dtype) -> None:
+        def take(event: EngineEvent) -> None:
+            self.events.append(event)
+            if isinstance(event, ModelInfo):
+                self.model_loaded.emit(event)
+            elif isinstance(event, Failure):
+                self.model_failed.emit(event)
+
+        self._client.submit(LoadModel(model, dtype), take)
+
+    def generate(self, request: GenerationRequest, *, background: bool = False) -> None:
+        def take(event: EngineEvent) -> None:
+            self.events.append(event)
+            if isinstance(event, ReplyEnd | Failure):
+                self.ended.append(request.request_id)
+            if isinstance(event, ReplyEnd):
+                self.reply_finished.emit(event)
+            elif isinstance(event, Failure):
+                self.reply_failed.emit(event)
+
+        self._requests[request.request_id] = self._client.submit(request, take, background=background)
+
+    def stop(self, request_id: int) -> None:
+        self._requests[request_id].cancel()
 
     def of(self, kind: type) -> list:
         return [event for event in self.events if type(event) is kind]
+
+    def _on_thread_died(self, failure: Failure) -> None:
+        self.ended.append(None)
+        self.model_failed.emit(failure)
 
 
 def test_a_model_is_loaded_and_a_reply_written_on_one_other_thread(
@@ -43,9 +77,9 @@ def test_a_model_is_loaded_and_a_reply_written_on_one_other_thread(
 ) -> None:
     client = make_client()
     record = Recorder(client)
-    with qtbot.waitSignal(client.reply_finished, timeout=5000) as finished:
-        client.load_model("tiny", Dtype.FLOAT16)
-        client.generate(request(7))
+    with qtbot.waitSignal(record.reply_finished, timeout=5000) as finished:
+        record.load_model("tiny", Dtype.FLOAT16)
+        record.generate(request(7))
     end = finished.args[0]
     assert (end.request_id, end.text, end.finish_reason) == (7, "Hello, you!", FinishReason.EOS)
     assert engine.loads == [("tiny", Dtype.FLOAT16)]
@@ -69,9 +103,10 @@ def test_the_engine_is_made_on_its_own_thread_and_not_before_it_is_needed(
         return ScriptedEngine()
 
     client = make_client(factory)
+    record = Recorder(client)
     assert not made_on
-    with qtbot.waitSignal(client.model_loaded, timeout=5000):
-        client.load_model(None, Dtype.AUTO)
+    with qtbot.waitSignal(record.model_loaded, timeout=5000):
+        record.load_model(None, Dtype.AUTO)
     assert len(made_on) == 1
     assert made_on != [threading.get_ident()]
 
@@ -81,8 +116,9 @@ def test_a_loaded_model_is_warmed_up_before_the_first_request(
 ) -> None:
     engine.idle_slices = 3
     client = make_client()
-    with qtbot.waitSignal(client.model_loaded, timeout=5000):
-        client.load_model(None, Dtype.AUTO)
+    record = Recorder(client)
+    with qtbot.waitSignal(record.model_loaded, timeout=5000):
+        record.load_model(None, Dtype.AUTO)
     qtbot.waitUntil(lambda: engine.idle_slices == 0, timeout=5000)
 
 
@@ -97,8 +133,8 @@ def test_what_python_keeps_per_thread_outlives_a_request(qtbot: QtBot, make_clie
 
     client = make_client(Keeper)
     record = Recorder(client)
-    client.generate(request(1))
-    client.generate(request(2))
+    record.generate(request(1))
+    record.generate(request(2))
     qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 2, timeout=5000)
     assert [end.text for end in record.of(ReplyEnd)] == ["1", "12"]
 
@@ -107,10 +143,9 @@ def test_replies_asked_for_together_come_one_after_the_other(qtbot: QtBot, make_
     client = make_client()
     record = Recorder(client)
     for request_id in (1, 2, 3):
-        client.generate(request(request_id))
+        record.generate(request(request_id))
     qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 3, timeout=5000)
-    ids = [event.request_id for event in record.events]  # type: ignore[attr-defined]
-    assert ids == sorted(ids)
+    assert record.ended == [1, 2, 3]
 
 
 def test_text_is_coalesced_to_thirty_events_a_second(
@@ -120,8 +155,8 @@ def test_text_is_coalesced_to_thirty_events_a_second(
     client = make_client()
     record = Recorder(client)
     began = time.monotonic()
-    with qtbot.waitSignal(client.reply_finished, timeout=20_000):
-        client.generate(request(1))
+    with qtbot.waitSignal(record.reply_finished, timeout=20_000):
+        record.generate(request(1))
     allowed = (time.monotonic() - began) * 30 + 2
     assert len(record.of(ReplyProgress)) <= allowed
     assert sum(len(event.text) for event in record.of(ReplyProgress)) == 20_000
@@ -133,7 +168,7 @@ def test_a_late_main_thread_finds_one_event_not_many(
     engine.replies = [Reply(tokens=tuple("abcdefgh"), prompt_tokens=0)]
     client = make_client()
     record = Recorder(client)
-    client.generate(request(1))
+    record.generate(request(1))
     shut_gate.allow(8)
     # the main thread is busy here: nothing is delivered until the event loop runs again
     assert client.shutdown()
@@ -146,11 +181,12 @@ def test_a_stop_takes_effect_in_prefill_and_while_writing(
     qtbot: QtBot, make_client: MakeClient, shut_gate: Gate, awake: AwakeLog, permits: int
 ) -> None:
     client = make_client()
-    client.generate(request(1))
+    record = Recorder(client)
+    record.generate(request(1))
     shut_gate.allow(permits)
     qtbot.waitUntil(lambda: shut_gate.is_waiting, timeout=5000)
-    with qtbot.waitSignal(client.reply_finished, timeout=5000) as finished:
-        client.stop(1)
+    with qtbot.waitSignal(record.reply_finished, timeout=5000) as finished:
+        record.stop(1)
     assert finished.args[0].finish_reason is FinishReason.CANCELLED
     qtbot.waitUntil(lambda: awake.inside == 0, timeout=5000)
 
@@ -160,9 +196,9 @@ def test_a_stop_before_the_start_keeps_the_engine_out_of_it(
 ) -> None:
     client = make_client()
     record = Recorder(client)
-    client.generate(request(1))
-    client.generate(request(2, "never seen"))
-    client.stop(2)
+    record.generate(request(1))
+    record.generate(request(2, "never seen"))
+    record.stop(2)
     shut_gate.open()
     qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 2, timeout=5000)
     first, second = record.of(ReplyEnd)
@@ -173,11 +209,12 @@ def test_a_stop_before_the_start_keeps_the_engine_out_of_it(
 
 def test_a_stop_that_comes_too_late_does_nothing(qtbot: QtBot, make_client: MakeClient) -> None:
     client = make_client()
-    with qtbot.waitSignal(client.reply_finished, timeout=5000):
-        client.generate(request(1))
-    client.stop(1)
-    with qtbot.waitSignal(client.reply_finished, timeout=5000) as finished:
-        client.generate(request(2))
+    record = Recorder(client)
+    with qtbot.waitSignal(record.reply_finished, timeout=5000):
+        record.generate(request(1))
+    record.stop(1)
+    with qtbot.waitSignal(record.reply_finished, timeout=5000) as finished:
+        record.generate(request(2))
     assert finished.args[0].finish_reason is FinishReason.EOS
 
 
@@ -186,10 +223,10 @@ def test_loading_a_model_stops_the_reply_first(
 ) -> None:
     client = make_client()
     record = Recorder(client)
-    client.generate(request(1))
+    record.generate(request(1))
     qtbot.waitUntil(lambda: shut_gate.is_waiting, timeout=5000)
-    with qtbot.waitSignal(client.model_loaded, timeout=5000):
-        client.load_model("other", Dtype.AUTO)
+    with qtbot.waitSignal(record.model_loaded, timeout=5000):
+        record.load_model("other", Dtype.AUTO)
     assert record.of(ReplyEnd)[0].finish_reason is FinishReason.CANCELLED
     assert [type(event) for event in record.events].index(ReplyEnd) < len(record.events) - 1
 
@@ -198,11 +235,11 @@ def test_a_newer_load_gives_up_the_older_one(qtbot: QtBot, make_client: MakeClie
     engine.load_gate.shut()
     client = make_client()
     record = Recorder(client)
-    client.load_model("first", Dtype.AUTO)
+    record.load_model("first", Dtype.AUTO)
     qtbot.waitUntil(lambda: engine.load_gate.is_waiting, timeout=5000)
-    client.load_model("second", Dtype.AUTO)
-    client.load_model("third", Dtype.AUTO)
-    with qtbot.waitSignal(client.model_loaded, timeout=5000):
+    record.load_model("second", Dtype.AUTO)
+    record.load_model("third", Dtype.AUTO)
+    with qtbot.waitSignal(record.model_loaded, timeout=5000):
         engine.load_gate.open()
     assert [info.name for info in record.of(ModelInfo)] == ["third"]
     assert [model for model, _ in engine.loads] == ["first", "third"]
@@ -212,19 +249,21 @@ def test_a_newer_load_gives_up_the_older_one(qtbot: QtBot, make_client: MakeClie
 def test_what_is_wrong_with_a_model_is_told(qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine) -> None:
     engine.load_errors["broken"] = ModelError("The weights are cut short.", "Fetch them again.")
     client = make_client()
-    with qtbot.waitSignal(client.model_failed, timeout=5000) as failed:
-        client.load_model("broken", Dtype.AUTO)
-    assert failed.args[0] == Failure(None, "The weights are cut short.", "Fetch them again.")
-    with qtbot.waitSignal(client.model_loaded, timeout=5000):
-        client.load_model("whole", Dtype.AUTO)
+    record = Recorder(client)
+    with qtbot.waitSignal(record.model_failed, timeout=5000) as failed:
+        record.load_model("broken", Dtype.AUTO)
+    assert failed.args[0] == Failure("The weights are cut short.", "Fetch them again.")
+    with qtbot.waitSignal(record.model_loaded, timeout=5000):
+        record.load_model("whole", Dtype.AUTO)
 
 
 def test_what_is_wrong_with_a_prompt_is_told(qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine) -> None:
     engine.replies = [Reply(refusal=PromptTooLongError("Too long.", "Shorten it.")), Reply()]
     client = make_client()
-    with qtbot.waitSignal(client.reply_failed, timeout=5000) as failed:
-        client.generate(request(1))
-    assert failed.args[0] == Failure(1, "Too long.", "Shorten it.")
+    record = Recorder(client)
+    with qtbot.waitSignal(record.reply_failed, timeout=5000) as failed:
+        record.generate(request(1))
+    assert failed.args[0] == Failure("Too long.", "Shorten it.")
 
 
 def test_a_mistake_of_ours_fails_the_reply_and_leaves_the_engine_usable(
@@ -237,15 +276,14 @@ def test_a_mistake_of_ours_fails_the_reply_and_leaves_the_engine_usable(
     engine.replies = [Reply(error=ZeroDivisionError("boom")), Reply()]
     client = make_client()
     record = Recorder(client)
-    with caplog.at_level(logging.ERROR), qtbot.waitSignal(client.reply_failed, timeout=5000) as failed:
-        client.generate(request(1))
-    assert failed.args[0].request_id == 1
+    with caplog.at_level(logging.ERROR), qtbot.waitSignal(record.reply_failed, timeout=5000) as failed:
+        record.generate(request(1))
     assert "rdchat.log" in failed.args[0].hint
     assert "ZeroDivisionError: boom" in caplog.text
     assert "".join(event.text for event in record.of(ReplyProgress)) == "Hello, you!"
     assert awake.inside == 0
-    with qtbot.waitSignal(client.reply_finished, timeout=5000):
-        client.generate(request(2))
+    with qtbot.waitSignal(record.reply_finished, timeout=5000):
+        record.generate(request(2))
 
 
 def test_an_unexpected_error_while_loading_is_a_failure_like_any_other(
@@ -253,8 +291,9 @@ def test_an_unexpected_error_while_loading_is_a_failure_like_any_other(
 ) -> None:
     engine.load_errors["odd"] = KeyError("head_dim")
     client = make_client()
-    with qtbot.waitSignal(client.model_failed, timeout=5000) as failed:
-        client.load_model("odd", Dtype.AUTO)
+    record = Recorder(client)
+    with qtbot.waitSignal(record.model_failed, timeout=5000) as failed:
+        record.load_model("odd", Dtype.AUTO)
     assert "rdchat.log" in failed.args[0].hint
 
 
@@ -266,11 +305,12 @@ def test_an_engine_that_cannot_be_made_fails_every_request_at_once(qtbot: QtBot,
         raise ImportError("No module named 'mlx'")
 
     client = make_client(factory)
-    with qtbot.waitSignal(client.model_failed, timeout=5000) as failed:
-        client.load_model(None, Dtype.AUTO)
+    record = Recorder(client)
+    with qtbot.waitSignal(record.model_failed, timeout=5000) as failed:
+        record.load_model(None, Dtype.AUTO)
     assert "No module named 'mlx'" in failed.args[0].message
-    with qtbot.waitSignal(client.reply_failed, timeout=5000) as refused:
-        client.generate(request(1))
+    with qtbot.waitSignal(record.reply_failed, timeout=5000) as refused:
+        record.generate(request(1))
     assert "No module named 'mlx'" in refused.args[0].message
     assert len(attempts) == 1
 
@@ -285,16 +325,15 @@ def test_a_thread_that_ends_by_itself_fails_open_and_later_requests(
 
     client = make_client(Quitter)
     record = Recorder(client)
-    with qtbot.waitSignal(client.model_failed, timeout=5000) as failed:
-        client.generate(request(1))
-        client.generate(request(2))  # may still be carried out, but never goes unanswered
+    with qtbot.waitSignal(record.model_failed, timeout=5000) as failed:
+        record.generate(request(1))
+        record.generate(request(2))  # may still be carried out, but never goes unanswered
     assert "stopped working" in failed.args[0].message
-    ended = {event.request_id for event in record.events if isinstance(event, ReplyEnd | Failure)}
-    assert ended == {1, 2, None}
-    with qtbot.waitSignal(client.reply_failed, timeout=1000):
-        client.generate(request(3))
-    with qtbot.waitSignal(client.model_failed, timeout=1000):
-        client.load_model(None, Dtype.AUTO)
+    qtbot.waitUntil(lambda: set(record.ended) == {1, 2, None}, timeout=5000)
+    with qtbot.waitSignal(record.reply_failed, timeout=1000):
+        record.generate(request(3))
+    with qtbot.waitSignal(record.model_failed, timeout=1000):
+        record.load_model(None, Dtype.AUTO)
 
 
 @pytest.mark.parametrize("permits", [0, 3])
@@ -303,9 +342,9 @@ def test_shutdown_midway_ends_the_reply_and_closes_the_engine(
 ) -> None:
     client = make_client()
     record = Recorder(client)
-    client.load_model(None, Dtype.AUTO)
-    client.generate(request(1))
-    client.generate(request(2))
+    record.load_model(None, Dtype.AUTO)
+    record.generate(request(1))
+    record.generate(request(2))
     shut_gate.allow(permits)
     qtbot.waitUntil(lambda: shut_gate.is_waiting, timeout=5000)
     assert client.shutdown()
@@ -321,7 +360,7 @@ def test_shutdown_during_a_load_reports_a_thread_that_does_not_come_back(
     engine.load_gate.shut()
     client = make_client()
     record = Recorder(client)
-    client.load_model(None, Dtype.AUTO)
+    record.load_model(None, Dtype.AUTO)
     qtbot.waitUntil(lambda: engine.load_gate.is_waiting, timeout=5000)
     began = time.monotonic()
     assert not client.shutdown(timeout_s=0.1)
@@ -336,9 +375,37 @@ def test_a_slot_that_shuts_the_client_down_gets_every_event_once_and_in_order(
 ) -> None:
     client = make_client()
     record = Recorder(client)
-    client.reply_finished.connect(lambda _: client.shutdown())
-    with qtbot.waitSignal(client.reply_finished, timeout=5000):
-        client.generate(request(1))
-        client.generate(request(2))
+    record.reply_finished.connect(lambda _: client.shutdown())
+    with qtbot.waitSignal(record.reply_finished, timeout=5000):
+        record.generate(request(1))
+        record.generate(request(2))
     QCoreApplication.sendPostedEvents()
     assert [end.request_id for end in record.of(ReplyEnd)] == [1, 2]
+
+
+def test_what_nobody_waits_for_gives_way_to_a_request_of_the_person(
+    qtbot: QtBot, make_client: MakeClient, shut_gate: Gate
+) -> None:
+    client = make_client()
+    record = Recorder(client)
+    record.generate(request(1), background=True)
+    qtbot.waitUntil(lambda: shut_gate.is_waiting, timeout=5000)
+    record.generate(request(2), background=True)  # another one waits behind it
+    record.generate(request(3))
+    record.generate(request(4), background=True)
+    shut_gate.open()
+    qtbot.waitUntil(lambda: record.ended == [1, 2, 3, 4], timeout=5000)
+    cancelled, ended = FinishReason.CANCELLED, FinishReason.EOS
+    assert [end.finish_reason for end in record.of(ReplyEnd)] == [cancelled, cancelled, ended, ended]
+
+
+def test_a_background_request_waits_behind_another(qtbot: QtBot, make_client: MakeClient, shut_gate: Gate) -> None:
+    """A title that begins during a summary does not end it."""
+    client = make_client()
+    record = Recorder(client)
+    record.generate(request(1), background=True)
+    qtbot.waitUntil(lambda: shut_gate.is_waiting, timeout=5000)
+    record.generate(request(2), background=True)
+    shut_gate.open()
+    qtbot.waitUntil(lambda: record.ended == [1, 2], timeout=5000)
+    assert {end.finish_reason for end in record.of(ReplyEnd)} == {FinishReason.EOS}

@@ -1,51 +1,68 @@
-import pytest
-
-from rdchat.inference.api.events import LoadProgress, PrefillProgress
+from rdchat.inference.api.events import LoadProgress, PrefillProgress, TokenEvent
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.services.engine.engine_events import EngineEvent, Failure, LoadEvent, ReplyProgress
-from rdchat.services.engine.outbox import Outbox, merge
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Role
+from rdchat.services.engine.engine_events import EngineEvent, Failure, ReplyProgress
+from rdchat.services.engine.engine_request import EngineRequest, FindDraftOptions, Outbox
 
 
-def progress(request_id: int, text: str, tokens: int) -> ReplyProgress:
-    return ReplyProgress(request_id, text, Statistics(generated_tokens=tokens))
+def made() -> EngineRequest:
+    command = GenerationRequest((ChatMessage(Role.USER, "Hi"),), draft=DraftSettings())
+    return EngineRequest(command, lambda _event: None, background=False)
 
 
-def loading(load_id: int, fraction: float) -> LoadEvent:
-    return LoadEvent(load_id, LoadProgress("Reading weights", fraction))
+def progress(text: str, tokens: int) -> ReplyProgress:
+    return ReplyProgress(text, Statistics(generated_tokens=tokens))
 
 
-@pytest.mark.parametrize(
-    ("older", "newer", "merged"),
-    [
-        (progress(1, "He", 1), progress(1, "llo", 2), progress(1, "Hello", 2)),
-        (PrefillProgress(1, 4, 8, 0), PrefillProgress(1, 8, 8, 0), PrefillProgress(1, 8, 8, 0)),
-        (loading(1, 0.1), loading(1, 0.2), loading(1, 0.2)),
-        (progress(1, "He", 1), progress(2, "llo", 1), None),
-        (PrefillProgress(1, 4, 8, 0), PrefillProgress(2, 4, 8, 0), None),
-        (loading(1, 0.1), loading(2, 0.1), None),
-        (PrefillProgress(1, 8, 8, 0), progress(1, "He", 1), None),
-        (progress(1, "He", 1), Failure(1, "No.", ""), None),
-        (loading(1, 0.1), LoadEvent(1, Failure(None, "No.", "")), None),
-    ],
-)
-def test_only_progress_of_one_request_is_merged(
-    older: EngineEvent, newer: EngineEvent, merged: EngineEvent | None
-) -> None:
-    assert merge(older, newer) == merged
+def loading(fraction: float) -> LoadProgress:
+    return LoadProgress("Reading weights", fraction)
 
 
-def test_an_outbox_keeps_the_order_and_wakes_its_reader_once() -> None:
+def through(*events: tuple[EngineRequest, EngineEvent]) -> list[tuple[EngineRequest, EngineEvent]]:
     outbox = Outbox()
-    woken = [
-        outbox.put(event)
-        for event in (progress(1, "a", 1), progress(1, "b", 2), Failure(1, "", ""), progress(2, "c", 1))
+    woken = [outbox.put(request, event) for request, event in events]
+    assert woken == [True, *[False] * (len(events) - 1)]
+    taken = [outbox.take() for _ in range(len(outbox))]
+    assert outbox.take() is None
+    return [each for each in taken if each is not None]
+
+
+def test_progress_of_one_request_is_merged() -> None:
+    one = made()
+    assert through((one, progress("He", 1)), (one, progress("l", 2)), (one, progress("lo", 3))) == [
+        (one, progress("Hello", 3))
     ]
-    assert woken == [True, False, False, False]
-    assert len(outbox) == 3
-    assert [outbox.take() for _ in range(4)] == [
-        progress(1, "ab", 2),
-        Failure(1, "", ""),
-        progress(2, "c", 1),
-        None,
+    prefill = [PrefillProgress(1, read, 8, 0) for read in (4, 8)]
+    assert through(*((one, each) for each in prefill)) == [(one, prefill[1])]
+    assert through((one, loading(0.1)), (one, loading(0.2))) == [(one, loading(0.2))]
+
+
+def test_other_events_and_other_requests_are_kept_apart_in_order() -> None:
+    one, other = made(), made()
+    apart: list[tuple[EngineRequest, EngineEvent]] = [
+        (one, loading(0.1)),
+        (other, loading(0.1)),
+        (other, PrefillProgress(1, 8, 8, 0)),
+        (other, progress("He", 1)),
+        (one, progress("llo", 1)),
+        (one, Failure("No.", "")),
+        (one, Failure("No.", "")),
     ]
-    assert outbox.put(progress(3, "d", 1))
+    assert through(*apart) == apart
+
+
+def test_merged_progress_has_all_tokens_and_the_time_of_the_first() -> None:
+    one, tokens = made(), [TokenEvent(1, index, index, text) for index, text in enumerate("ab")]
+    early = ReplyProgress("a", Statistics(), (tokens[0],), written_at=1.0)
+    late = ReplyProgress("b", Statistics(), (tokens[1],), written_at=2.0)
+    ((_, merged),) = through((one, early), (one, late))
+    assert isinstance(merged, ReplyProgress)
+    assert (merged.text, merged.tokens, merged.written_at) == ("ab", tuple(tokens), 1.0)
+
+
+def test_a_draft_that_is_changed_reaches_the_reply_once() -> None:
+    request = EngineRequest(FindDraftOptions(DraftSettings()), lambda _event: None, background=False)
+    request.update_draft(DraftSettings(draft_tokens=2))
+    request.update_draft(DraftSettings(draft_tokens=3))
+    assert request.take_draft() == DraftSettings(draft_tokens=3)
+    assert request.take_draft() is None

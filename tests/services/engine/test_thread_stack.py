@@ -22,6 +22,7 @@ from rdchat import host
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_request import LoadModel
 
 class Engine:
     def load(self, model, dtype, on_progress, anyway=False):
@@ -39,8 +40,7 @@ def tell(failure):
     client.shutdown()
     qt.quit()
 
-client.model_failed.connect(tell)
-client.load_model(sys.argv[1], Dtype.AUTO)
+client.submit(LoadModel(sys.argv[1], Dtype.AUTO), tell)
 qt.exec()
 """
 

@@ -18,7 +18,7 @@ from tests.services.window import WAIT_MS, Window
 
 def bring(window: Window, *paths: Path) -> list[PendingFile]:
     """Add files and wait until they are read and counted."""
-    files = window.controller.files
+    files = window.controller.chat.files
     files.add([str(path) for path in paths])
     window.qtbot.waitUntil(lambda: all(file.count for file in files.files), timeout=WAIT_MS)
     return list(files.files)
@@ -43,20 +43,20 @@ def test_a_file_stands_before_the_question_and_stays_the_same_for_the_next_one(
     window.ask("How much?")
     told = '<file name="prices.csv">\napples,3\npears,4\n\n</file>\n\nHow much?'
     assert asked(engine) == [told]
-    assert window.controller.files.files == ()
+    assert window.controller.chat.files.files == ()
     window.ask("And both?")
     assert asked(engine) == [told, "Hello, you!", "And both?"]
     assert window.texts[0] == "How much?"
-    assert window.controller.messages[0].files[0].name == "prices.csv"
+    assert window.controller.chat.path[0].files[0].name == "prices.csv"
 
 
 def test_an_edited_question_keeps_its_files(window: Window, engine: ScriptedEngine, prices: Path) -> None:
     bring(window, prices)
     window.ask("How much?")
-    window.controller.edit_message(window.controller.messages[0].id, "Which is cheaper?")
+    window.controller.edit_message(window.controller.chat.path[0].id, "Which is cheaper?")
     window.wait_for(EngineState.IDLE)
     assert asked(engine) == ['<file name="prices.csv">\napples,3\npears,4\n\n</file>\n\nWhich is cheaper?']
-    assert window.controller.messages[0].siblings == 2
+    assert window.controller.chat.path[0].siblings == 2
 
 
 def test_files_are_told_after_a_restart(window: Window, engine: ScriptedEngine, prices: Path, tmp_path: Path) -> None:
@@ -64,26 +64,26 @@ def test_files_are_told_after_a_restart(window: Window, engine: ScriptedEngine, 
     window.ask("How much?")
     before = asked(engine)
     prices.unlink()
-    window.controller.desk.new_chat()
-    window.controller.desk.open_conversation(window.controller.desk.conversations()[0].id)
+    window.controller.chat.start_new()
+    window.controller.chat.open(window.controller.chats.conversations()[0].id)
     window.ask("And now?")
     assert asked(engine)[0] == before[0]
 
 
 def test_the_meter_counts_files_before_and_after_they_are_sent(window: Window, prices: Path) -> None:
     meter = window.controller.context.meter
-    meter.set_typed("How much?")
+    window.controller.chat.set_typed("How much?")
     window.qtbot.waitUntil(lambda: meter.use is not None and meter.use.tokens == 3, timeout=WAIT_MS)
     bring(window, prices)
     window.qtbot.waitUntil(lambda: meter.use is not None and meter.use.tokens == 8, timeout=WAIT_MS)
-    meter.set_typed("")
+    window.controller.chat.set_typed("")
     window.ask("How much?")
     window.qtbot.waitUntil(lambda: meter.use is not None and meter.use.tokens == 8 + 3, timeout=WAIT_MS)
 
 
 def test_a_message_waits_for_its_files(window: Window, tmp_path: Path) -> None:
     (tmp_path / "long.pdf").write_bytes(pdf(["page"] * 30))
-    window.controller.files.add([str(tmp_path / "long.pdf")])
+    window.controller.chat.files.add([str(tmp_path / "long.pdf")])
     window.controller.send("Well?")
     assert window.seen.refused == [("Well?", "long.pdf is still being read. Wait a moment, or take it out.")]
     assert window.texts == []
@@ -92,10 +92,10 @@ def test_a_message_waits_for_its_files(window: Window, tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_told_and_gone(window: Window, tmp_path: Path, prices: Path) -> None:
     (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     refusals: list[str] = []
-    window.controller.files.refused.connect(refusals.append)
+    window.controller.chat.files.refused.connect(refusals.append)
     bring(window, tmp_path / "photo.png", prices)
     window.qtbot.waitUntil(lambda: bool(refusals), timeout=WAIT_MS)
-    assert [file.name for file in window.controller.files.files] == ["prices.csv"]
+    assert [file.name for file in window.controller.chat.files.files] == ["prices.csv"]
     assert refusals == [
         "photo.png is an image, and rdchat cannot look at images yet. Describe it, or type in what it says."
     ]
@@ -105,41 +105,41 @@ def test_one_that_is_taken_out_while_it_is_read_does_not_come_back(
     window: Window, tmp_path: Path, prices: Path
 ) -> None:
     (tmp_path / "long.pdf").write_bytes(pdf(["page"] * 400))
-    files = window.controller.files
+    files = window.controller.chat.files
     files.add([str(tmp_path / "long.pdf")])
     files.remove(files.files[0].id)
     assert [file.name for file in bring(window, prices)] == ["prices.csv"]
     window.ask("How much?")
-    assert len(window.controller.messages[0].files) == 1
+    assert len(window.controller.chat.path[0].files) == 1
 
 
 def test_each_chat_has_its_own(window: Window, prices: Path) -> None:
     window.ask("Hi")
     bring(window, prices)
-    window.controller.desk.new_chat()
-    assert window.controller.files.files == ()
-    window.controller.desk.open_conversation(window.controller.desk.conversations()[0].id)
-    assert [file.name for file in window.controller.files.files] == ["prices.csv"]
+    window.controller.chat.start_new()
+    assert window.controller.chat.files.files == ()
+    window.controller.chat.open(window.controller.chats.conversations()[0].id)
+    assert [file.name for file in window.controller.chat.files.files] == ["prices.csv"]
 
 
 def test_more_than_the_model_takes_is_not_sent_until_a_part_is_chosen(
     window: Window, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     engine.context_length = 100
-    window.controller.load_model("/models/short")
+    window.controller.model_slot.load("/models/short")
     window.wait_for(EngineState.IDLE)
     (tmp_path / "long.txt").write_text("word " * 200)
     (file,) = bring(window, tmp_path / "long.txt")
-    assert window.controller.files.too_long
+    assert window.controller.chat.files.too_long
     window.controller.send("What is it about?")
     assert window.seen.refused == [
         ("What is it about?", "This file is more than the model takes. Choose a part first.")
     ]
-    window.controller.files.choose(file.id, Part("word " * 20, "the first 10% of it"))
-    window.qtbot.waitUntil(lambda: window.controller.files.tokens is not None, timeout=WAIT_MS)
+    window.controller.chat.files.choose(file.id, Part("word " * 20, "the first 10% of it"))
+    window.qtbot.waitUntil(lambda: window.controller.chat.files.tokens is not None, timeout=WAIT_MS)
     window.ask("What is it about?")
     assert asked(engine)[0].startswith('<file name="long.txt" part="the first 10% of it">\nword ')
-    assert window.controller.messages[0].files[0].taken == "the first 10% of it"
+    assert window.controller.chat.path[0].files[0].taken == "the first 10% of it"
 
 
 def test_files_go_with_what_is_typed_into_a_chat_that_goes_on_anew(
@@ -147,11 +147,11 @@ def test_files_go_with_what_is_typed_into_a_chat_that_goes_on_anew(
 ) -> None:
     window.ask("Hi")
     bring(window, prices)
-    before = window.controller.desk.conversation
-    window.controller.context.meter.set_typed("How much?")
+    before = window.controller.chat.conversation
+    window.controller.chat.set_typed("How much?")
     window.controller.context.start_anew()
-    window.qtbot.waitUntil(lambda: window.controller.desk.conversation != before, timeout=WAIT_MS)
-    assert [file.name for file in window.controller.files.files] == ["prices.csv"]
+    window.qtbot.waitUntil(lambda: window.controller.chat.conversation != before, timeout=WAIT_MS)
+    assert [file.name for file in window.controller.chat.files.files] == ["prices.csv"]
     window.ask("How much?")
     assert asked(engine)[-1].startswith('<file name="prices.csv">')
 
@@ -160,20 +160,20 @@ def test_a_summary_is_made_of_files_too(window: Window, engine: ScriptedEngine, 
     bring(window, prices)
     window.ask("How much?")
     window.controller.context.start_anew()
-    window.qtbot.waitUntil(lambda: len(window.controller.desk.conversations()) == 2, timeout=WAIT_MS)
+    window.qtbot.waitUntil(lambda: len(window.controller.chats.conversations()) == 2, timeout=WAIT_MS)
     assert 'Person: <file name="prices.csv">' in asked(engine)[-1]
 
 
 def test_another_model_counts_anew(window: Window, engine: ScriptedEngine, prices: Path) -> None:
     bring(window, prices)
     engine.load_gate.shut()
-    window.controller.load_model("/models/other")
+    window.controller.model_slot.load("/models/other")
     window.wait_for(EngineState.LOADING)
-    assert window.controller.files.tokens is None
+    assert window.controller.chat.files.tokens is None
     window.controller.send("How much?")
     assert "still loading" in window.seen.refused[-1][1]
     engine.load_gate.open()
-    window.qtbot.waitUntil(lambda: window.controller.files.tokens is not None, timeout=WAIT_MS)
+    window.qtbot.waitUntil(lambda: window.controller.chat.files.tokens is not None, timeout=WAIT_MS)
 
 
 def test_a_message_takes_so_many_files(window: Window, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_message_takes_so_many_files(window: Window, tmp_path: Path) -> None:
     for path in paths:
         path.write_text("x")
     refusals: list[str] = []
-    window.controller.files.refused.connect(refusals.append)
+    window.controller.chat.files.refused.connect(refusals.append)
     assert len(bring(window, *paths)) == MOST_FILES
     assert refusals == ["A message takes 20 files at most."]
 

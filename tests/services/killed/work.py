@@ -49,7 +49,7 @@ def main(kind: str, folder: Path, seed: int, steps: int, pipe: Connection) -> No
     controller = ChatController(store, settings, EngineClient(lambda: engine, nullcontext))
     work = Work(qt, engine, controller, store, folder, Random(seed), pipe)
     controller.start()
-    work.wait(lambda: controller.state is EngineState.IDLE)
+    work.wait(lambda: controller.replies.state is EngineState.IDLE)
     for _ in range(3):
         work.ask()
     pipe.send(("begun", None))
@@ -102,34 +102,36 @@ class Work:
 
     def ask(self) -> None:
         """Send a question, in a new chat where this one is long, and tell of it and its reply."""
-        if len(self._controller.messages) >= _LONGEST:
-            self._controller.desk.new_chat()
+        if len(self._controller.chat.path) >= _LONGEST:
+            self._controller.chat.start_new()
         self._controller.send(f"Question {self._draw.random()}")
         self._wait_for_reply()
 
     def _wait_for_reply(self) -> None:
-        self.wait(lambda: self._controller.state is EngineState.IDLE and self._controller.streaming_message_id is None)
-        for message in self._controller.messages[-2:]:
+        self.wait(
+            lambda: self._controller.replies.state is EngineState.IDLE and self._controller.chat.streaming_id is None
+        )
+        for message in self._controller.chat.path[-2:]:
             self._tell_message(message)
 
     def _tell_message(self, message: Message) -> None:
         self._pipe.send(("done", ("message", message.id, message.parent_id, message.role.value, message.text)))
 
     def _any(self, role: Role | None = None) -> Message:
-        if not any(role in (None, each.role) for each in self._controller.messages):
+        if not any(role in (None, each.role) for each in self._controller.chat.path):
             self.ask()
-        return self._draw.choice([each for each in self._controller.messages if role in (None, each.role)])
+        return self._draw.choice([each for each in self._controller.chat.path if role in (None, each.role)])
 
     def delete(self) -> None:
         """Delete messages, and take some of that back."""
         message = self._any()
         self._pipe.send(("wanted", ("deleted", message.id, True)))
-        self._controller.text.delete_message(message.id)
+        self._controller.editor.delete_message(message.id)
         self._pipe.send(("done", ("deleted", message.id, True)))
         how = self._draw.choice(("undo", "restore", "leave"))
         if how != "leave":
             self._pipe.send(("wanted", ("deleted", message.id, False)))
-            self._controller.desk.undo() if how == "undo" else self._controller.text.restore_deleted()
+            self._controller.chats.undo() if how == "undo" else self._controller.editor.restore_deleted()
             self._pipe.send(("done", ("deleted", message.id, False)))
         if self._draw.random() < 0.3:
             self.ask()
@@ -143,13 +145,13 @@ class Work:
         if role is Role.USER:
             self._wait_for_reply()
         else:
-            self._tell_message(self._controller.messages[-1])
+            self._tell_message(self._controller.chat.path[-1])
         if self._draw.random() < 0.3:
             self.ask()
 
     def summarise(self) -> None:
         """Have the oldest turns summarised, and sometimes take that back."""
-        while len(self._controller.messages) < _LONGEST // 2:
+        while len(self._controller.chat.path) < _LONGEST // 2:
             self.ask()
         context = self._controller.context
         summary = (f"Summary {self._draw.random()}:", *_WORDS[: self._draw.randrange(len(_WORDS))])
@@ -159,7 +161,7 @@ class Work:
         context.summarise()
         self.wait(lambda: context.doing is Doing.NOTHING)
         self._engine.replies = [_REPLY]
-        (made,) = [each for each in self._controller.messages if each.context_cut == cut]
+        (made,) = [each for each in self._controller.chat.path if each.context_cut == cut]
         self._pipe.send(("done", ("cut", made.id, cut)))
         if self._draw.random() < 0.5:
             self._pipe.send(("wanted", ("cut", made.id, None)))

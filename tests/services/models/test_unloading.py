@@ -15,7 +15,7 @@ def test_memory_comes_back_and_the_chat_has_no_model(qtbot: QtBot, window: Windo
     with qtbot.waitSignal(slot.unloaded) as told:
         slot.unload()
         assert slot.unloading
-        assert window.controller.state is EngineState.NO_MODEL
+        assert window.controller.replies.state is EngineState.NO_MODEL
     assert told.args == [4000]
     assert engine.loaded is None
     assert not slot.unloading
@@ -30,7 +30,7 @@ def test_a_reply_under_way_is_stopped_with_what_it_has(qtbot: QtBot, window: Win
     slot = window.controller.model_slot
     with qtbot.waitSignal(slot.unloaded):
         slot.unload()
-    ended = next(message for message in window.controller.messages if message.id == reply)
+    ended = next(message for message in window.controller.chat.path if message.id == reply)
     assert ended.text == "Hello,"
     assert ended.status is not MessageStatus.STREAMING
 
@@ -45,8 +45,8 @@ def test_a_reply_that_waits_for_the_model_says_that_there_is_none(
     with qtbot.waitSignal(slot.unloaded):
         slot.unload()
         engine.load_gate.open()
-    assert unstarted.controller.messages[-1].status is MessageStatus.FAILED
-    assert unstarted.controller.state is EngineState.NO_MODEL
+    assert unstarted.controller.chat.path[-1].status is MessageStatus.FAILED
+    assert unstarted.controller.replies.state is EngineState.NO_MODEL
 
 
 @pytest.mark.parametrize("gated", [False, True])

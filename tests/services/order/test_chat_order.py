@@ -14,9 +14,9 @@ from tests.services.window import Window
 
 
 def test_steps_are_taken_back_latest_first(window: Window) -> None:
-    desk = window.controller.desk
+    desk = window.controller.chats
     window.ask("One")
-    chat = desk.conversation
+    chat = desk.chat.conversation
     assert chat is not None
     folder = desk.order.create_folder("Work")
     assert folder is not None
@@ -24,7 +24,7 @@ def test_steps_are_taken_back_latest_first(window: Window) -> None:
     desk.rename_conversation(chat.id, "Renamed")
     desk.order.rename_folder(folder, "Home")
     desk.archive_conversation(chat.id)
-    assert desk.conversation is None
+    assert desk.chat.conversation is None
     assert desk.order.history.words == "Archive “Renamed”"
     desk.undo()
     assert window.titles == ["Renamed"]
@@ -59,9 +59,9 @@ def test_a_step_that_the_disk_is_in_the_way_of_stays() -> None:
 
 
 def test_what_was_deleted_for_good_cannot_be_undone_and_does_not_block_the_rest(window: Window) -> None:
-    desk = window.controller.desk
+    desk = window.controller.chats
     window.ask("One")
-    desk.new_chat()
+    desk.chat.start_new()
     window.ask("Two")
     one, two = window.store.conversations()[::-1]
     desk.order.set_pinned(one, pinned=True)
@@ -74,21 +74,21 @@ def test_what_was_deleted_for_good_cannot_be_undone_and_does_not_block_the_rest(
 
 
 def test_sending_into_the_archive_brings_the_chat_back(window: Window) -> None:
-    desk = window.controller.desk
+    desk = window.controller.chats
     window.ask("One")
-    assert desk.conversation is not None
-    desk.order.set_archived(desk.conversation, archived=True)
+    assert desk.chat.conversation is not None
+    desk.order.set_archived(desk.chat.conversation, archived=True)
     assert window.titles == []
     window.ask("Once more")
     assert window.titles == ["One"]
 
 
 def test_undoing_the_pin_of_an_archived_chat_archives_it_again(window: Window) -> None:
-    desk = window.controller.desk
+    desk = window.controller.chats
     window.ask("One")
-    assert desk.conversation is not None
-    desk.order.set_archived(desk.conversation, archived=True)
-    desk.order.set_pinned(window.store.conversation(desk.conversation.id), pinned=True)
+    assert desk.chat.conversation is not None
+    desk.order.set_archived(desk.chat.conversation, archived=True)
+    desk.order.set_pinned(window.store.conversation(desk.chat.conversation.id), pinned=True)
     assert window.titles == ["One"]
     desk.undo()
     chat = window.store.conversation(window.store.conversations()[0].id)
@@ -96,24 +96,24 @@ def test_undoing_the_pin_of_an_archived_chat_archives_it_again(window: Window) -
 
 
 def test_undoing_a_new_folder_leaves_the_chat_archived(window: Window) -> None:
-    desk = window.controller.desk
+    desk = window.controller.chats
     window.ask("One")
-    assert desk.conversation is not None
-    desk.order.set_pinned(desk.conversation, pinned=True)
-    desk.order.set_archived(desk.conversation, archived=True)
-    desk.order.create_folder("Folder", chat=window.store.conversation(desk.conversation.id))
+    assert desk.chat.conversation is not None
+    desk.order.set_pinned(desk.chat.conversation, pinned=True)
+    desk.order.set_archived(desk.chat.conversation, archived=True)
+    desk.order.create_folder("Folder", chat=window.store.conversation(desk.chat.conversation.id))
     desk.undo()
-    chat = window.store.conversation(desk.conversation.id)
+    chat = window.store.conversation(desk.chat.conversation.id)
     assert (chat.archived, chat.pinned_at is not None, chat.folder_id) == (True, True, None)
 
 
 def test_undoing_an_unpin_puts_the_chat_where_it_was(window: Window) -> None:
-    desk = window.controller.desk
+    desk = window.controller.chats
     for title in ("One", "Two"):
         window.ask(title)
-        assert desk.conversation is not None
-        desk.order.set_pinned(desk.conversation, pinned=True)
-        desk.new_chat()
+        assert desk.chat.conversation is not None
+        desk.order.set_pinned(desk.chat.conversation, pinned=True)
+        desk.chat.start_new()
 
     def pinned() -> list[str]:
         chats = [chat for chat in window.store.conversations() if chat.pinned_at is not None]
@@ -134,7 +134,7 @@ def test_undoing_an_unpin_puts_the_chat_where_it_was(window: Window) -> None:
 
 def test_a_long_chat_is_copied_while_the_window_lives(window: Window) -> None:
     """Each slice lets the event loop turn; what is being copied is shown nowhere."""
-    desk, store = window.controller.desk, window.store
+    desk, store = window.controller.chats, window.store
     chat = store.create_conversation("Long")
     last = None
     for number in range(300):
@@ -154,7 +154,7 @@ def test_closing_midway_leaves_the_rest_to_the_next_start(
     window: Window, window_on: Callable[[Path], Window], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "_LONGEST_TURN_S", 0.0)  # so that it takes long
-    desk, store = window.controller.desk, window.store
+    desk, store = window.controller.chats, window.store
     chat = store.create_conversation("Long")
     last = None
     for number in range(300):

@@ -50,8 +50,8 @@ def test_the_first_exchange_gets_a_title(quick: Window, engine: ScriptedEngine) 
     statistics = len(quick.seen.statistics)
     _wait_for_title(quick)
     assert quick.titles == ["Cooking soup"]
-    assert quick.controller.desk.conversation is not None
-    assert quick.controller.desk.conversation.title == "Cooking soup"
+    assert quick.controller.chat.conversation is not None
+    assert quick.controller.chat.conversation.title == "Cooking soup"
     request = engine.requests[-1]
     assert [message.role for message in request.messages] == [Role.USER, Role.ASSISTANT, Role.USER]
     assert [message.content for message in request.messages[:2]] == ["how do i cook soup pls", "Boil it."]
@@ -98,7 +98,7 @@ def test_a_prompt_goes_first_and_the_title_comes_later(quick: Window, engine: Sc
     engine.replies = [ANSWER, _title("Never", " seen"), ANSWER, _title("Soup")]
     _ask_and_hold_the_title(quick, engine)
     assert quick.controller.titles.writing
-    assert quick.controller.state is EngineState.IDLE  # one can send
+    assert quick.controller.replies.state is EngineState.IDLE  # one can send
     quick.controller.send("And bread?")
     quick.qtbot.waitUntil(lambda: len(engine.requests) == 3, timeout=WAIT_MS)  # the gate is shut: it was stopped
     assert engine.requests[-1].messages[-1].content == "And bread?"
@@ -112,8 +112,8 @@ def test_a_prompt_goes_first_and_the_title_comes_later(quick: Window, engine: Sc
 def test_the_persons_own_title_stays(quick: Window, engine: ScriptedEngine) -> None:
     _replies(engine, _title("Never"))
     _ask_and_hold_the_title(quick, engine)
-    assert quick.controller.desk.conversation is not None
-    quick.controller.desk.rename_conversation(quick.controller.desk.conversation.id, "My soup")
+    assert quick.controller.chat.conversation is not None
+    quick.controller.chats.rename_conversation(quick.controller.chat.conversation.id, "My soup")
     engine.gate.open()
     quick.qtbot.waitUntil(lambda: not quick.controller.titles.writing, timeout=WAIT_MS)
     assert quick.titles == ["My soup"]
@@ -138,15 +138,15 @@ def test_a_long_chat_that_the_model_has_read_is_not_given_up_for_anothers_title(
     preferences.change(replace(preferences.settings, titles_by_model=False))
     engine.replies = [ANSWER]
     quick.ask("soup pls")
-    quick.controller.desk.new_chat()
+    quick.controller.chat.start_new()
     quick.ask("long " * 1000)
-    assert quick.controller.desk.conversation is not None
-    quick.controller.desk.rename_conversation(quick.controller.desk.conversation.id, "Mine")
+    assert quick.controller.chat.conversation is not None
+    quick.controller.chats.rename_conversation(quick.controller.chat.conversation.id, "Mine")
     preferences.change(replace(preferences.settings, titles_by_model=True))
     quick.qtbot.waitUntil(lambda: not quick.controller.titles.quiet.isActive(), timeout=WAIT_MS)
     assert len(engine.requests) == 2
     engine.replies = [_title("Soup")]
-    quick.controller.load_model(None)  # which forgets what it had read
+    quick.controller.model_slot.load(None)  # which forgets what it had read
     _wait_for_title(quick)
     assert sorted(quick.titles) == ["Mine", "Soup"]
 

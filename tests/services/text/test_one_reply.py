@@ -15,7 +15,7 @@ OTHER = ReplyWish(other=OtherModel("big", "Big"))
 
 
 def regenerate(window: Window, wish: ReplyWish) -> None:
-    window.controller.regenerate(window.controller.messages[-1].id, wish)
+    window.controller.regenerate(window.controller.chat.path[-1].id, wish)
 
 
 def wait_for_loads(window: Window, engine: ScriptedEngine, *models: str | None) -> None:
@@ -24,26 +24,26 @@ def wait_for_loads(window: Window, engine: ScriptedEngine, *models: str | None) 
 
 
 def test_a_wish_holds_for_one_reply_and_the_chat_stays_as_it_is(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.desk.set_chat_options("Be brief.", None)
+    window.controller.chat.set_options("Be brief.", None)
     window.ask("Hi")
     regenerate(window, ReplyWish(HOT, "Rhyme."))
     window.wait_for(EngineState.IDLE)
     wished = engine.requests[-1]
     assert (wished.sampling, wished.messages[0].content) == (HOT, "Rhyme.")
-    assert window.controller.messages[-1].made_with == MadeWith(HOT, "Rhyme.", once=True)
-    assert window.controller.messages[-1].siblings == 2
+    assert window.controller.chat.path[-1].made_with == MadeWith(HOT, "Rhyme.", once=True)
+    assert window.controller.chat.path[-1].siblings == 2
     window.ask("More")
     assert engine.requests[-1].sampling == SamplingParams()
     assert engine.requests[-1].messages[0].content == "Be brief."
-    assert window.controller.messages[-1].made_with == MadeWith(SamplingParams())
-    assert window.controller.desk.chat_sampling is None
+    assert window.controller.chat.path[-1].made_with == MadeWith(SamplingParams())
+    assert window.controller.chat.sampling is None
 
 
 def test_it_is_written_on_as_it_was_begun(window: Window, engine: ScriptedEngine) -> None:
     window.ask("Hi")
     regenerate(window, ReplyWish(HOT, ""))
     window.wait_for(EngineState.IDLE)
-    window.controller.continue_reply(window.controller.messages[-1].id)
+    window.controller.continue_reply(window.controller.chat.path[-1].id)
     window.wait_for(EngineState.IDLE)
     assert engine.requests[-1].sampling == HOT
     assert engine.requests[-1].messages[0].role is Role.USER
@@ -57,8 +57,8 @@ def test_another_model_writes_one_reply_and_the_chats_own_comes_back(window: Win
     regenerate(window, OTHER)
     wait_for_loads(window, engine, None, "big", None)
     assert held == [(True, "Big", "tiny"), (False, "", "tiny")]
-    assert window.controller.messages[-1].model == "big"
-    assert (window.controller.model.name, window.controller.preferences.settings.model) == ("tiny", None)
+    assert window.controller.chat.path[-1].model == "big"
+    assert (window.controller.model_slot.info.name, window.controller.preferences.settings.model) == ("tiny", None)
     assert window.controller.preferences.settings.recent_models == ()
 
 
@@ -67,7 +67,7 @@ def test_the_settings_have_the_chats_own_model_all_the_while(window: Window, eng
     engine.gate.shut()
     regenerate(window, OTHER)
     window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
-    assert window.controller.model.name == "big"
+    assert window.controller.model_slot.info.name == "big"
     assert window.controller.preferences.settings.model is None
     engine.gate.open()
     wait_for_loads(window, engine, None, "big", None)
@@ -106,7 +106,7 @@ def test_a_model_that_does_not_load_leaves_a_failed_reply_and_the_chats_own(
     engine.load_errors["big"] = ModelError("It is no model.")
     regenerate(window, OTHER)
     wait_for_loads(window, engine, None, "big", None)
-    failed = window.controller.messages[-1]
+    failed = window.controller.chat.path[-1]
     assert (failed.status, failed.error, failed.model) == (MessageStatus.FAILED, "It is no model.", "Big")
     assert window.controller.preferences.settings.model is None
 
@@ -116,7 +116,7 @@ def test_a_model_that_is_chosen_meanwhile_stays(window: Window, engine: Scripted
     engine.gate.shut()
     regenerate(window, OTHER)
     window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
-    window.controller.load_model("mine")
+    window.controller.model_slot.load("mine")
     engine.gate.open()
     wait_for_loads(window, engine, None, "big", "mine")
     assert not window.controller.borrowed.holds
@@ -128,11 +128,11 @@ def test_regenerating_meanwhile_is_the_chats_own_models_work(window: Window, eng
     engine.gate.shut()
     regenerate(window, OTHER)
     window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
-    window.controller.regenerate(window.controller.messages[-1].id)
+    window.controller.regenerate(window.controller.chat.path[-1].id)
     engine.gate.open()
     wait_for_loads(window, engine, None, "big", None)
     assert window.texts == ["Hi", "Hello, you!"]
-    assert window.controller.messages[-1].model == "tiny"
+    assert window.controller.chat.path[-1].model == "tiny"
 
 
 def test_a_second_loan_brings_the_first_own_model_back(window: Window, engine: ScriptedEngine) -> None:

@@ -10,7 +10,7 @@ def test_an_edited_reply_is_an_alternative_and_what_the_model_is_told(window: Wi
     own = window.ask("Hi")
     window.controller.edit_message(own.id, "Good day!")
     assert window.texts == ["Hi", "Good day!"]
-    edited = window.controller.messages[-1]
+    edited = window.controller.chat.path[-1]
     assert (edited.edited, edited.sibling, edited.siblings, edited.model) == (True, 1, 2, "tiny")
     assert (edited.statistics, edited.drafting, edited.made_with) == (None, None, None)
     assert window.store.message(own.id).text == "Hello, you!"
@@ -26,22 +26,22 @@ def test_an_edit_that_changes_nothing_adds_nothing(window: Window, engine: Scrip
     engine.replies = [Reply(("<think>hm</think>", "\n\nYes."))]
     own = window.ask("Hi")
     window.controller.edit_message(own.id, "Yes.")
-    assert window.controller.messages[-1].siblings == 1
+    assert window.controller.chat.path[-1].siblings == 1
     window.controller.edit_message(own.id, "  \n")
-    assert window.controller.messages[-1].siblings == 1
+    assert window.controller.chat.path[-1].siblings == 1
     assert window.seen.notices[-1].title == "The message is empty"
 
 
 def test_an_edited_reply_that_names_a_thoughts_tag_is_said_whole(window: Window) -> None:
     own = window.ask("Hi")
     window.controller.edit_message(own.id, "Models begin thoughts with <think> tags.")
-    assert window.controller.messages[-1].parts.answer == "Models begin thoughts with <think> tags."
+    assert window.controller.chat.path[-1].parts.answer == "Models begin thoughts with <think> tags."
 
 
 def test_an_edited_reply_is_written_on(window: Window, engine: ScriptedEngine) -> None:
     own = window.ask("Hi")
     window.controller.edit_message(own.id, "Good day")
-    edited = window.controller.messages[-1]
+    edited = window.controller.chat.path[-1]
     window.controller.continue_reply(edited.id)
     window.qtbot.waitUntil(lambda: window.texts[-1] == "Good dayHello, you!" and not window.writing)
     assert engine.requests[-1].continue_last
@@ -59,7 +59,7 @@ def test_editing_stops_the_reply_that_is_being_written(window: Window, engine: S
     engine.gate.open()
     window.qtbot.waitUntil(lambda: not window.writing)
     assert window.texts == ["Hi", "Good day!"]
-    window.controller.show_alternative(window.controller.messages[-1].id, -1)
+    window.controller.chat.show_alternative(window.controller.chat.path[-1].id, -1)
     assert window.texts == ["Hi", "Hello, you!", "More", "Hello,"]
 
 
@@ -68,40 +68,40 @@ def test_a_deleted_message_comes_back_with_undo(window: Window, engine: Scripted
     window.ask("More")
     before = window.texts
     offered: list[str] = []
-    window.controller.desk.order.offered_undo.connect(offered.append)
-    window.controller.text.delete_message(own.id)
+    window.controller.chats.order.offered_undo.connect(offered.append)
+    window.controller.editor.delete_message(own.id)
     assert window.texts == ["Hi"]
     assert offered == ["Deleted the reply and the 2 messages after it"]
-    assert window.controller.desk.order.history.words == "Delete message"
-    window.controller.desk.undo()
+    assert window.controller.chats.order.history.words == "Delete message"
+    window.controller.chats.undo()
     assert window.texts == before
 
 
 def test_undo_goes_back_to_the_chat_that_it_was_deleted_from(window: Window) -> None:
     own = window.ask("Hi")
-    window.controller.text.delete_message(own.id)
-    window.controller.desk.new_chat()
-    window.controller.desk.undo()
+    window.controller.editor.delete_message(own.id)
+    window.controller.chat.start_new()
+    window.controller.chats.undo()
     assert window.texts == ["Hi", "Hello, you!"]
 
 
 def test_a_reply_is_asked_for_again_where_the_only_one_was_deleted(window: Window, engine: ScriptedEngine) -> None:
     own = window.ask("Hi")
-    window.controller.text.delete_message(own.id)
-    window.controller.regenerate(window.controller.messages[-1].id)
+    window.controller.editor.delete_message(own.id)
+    window.controller.regenerate(window.controller.chat.path[-1].id)
     window.qtbot.waitUntil(lambda: window.texts == ["Hi", "Hello, you!"] and not window.writing)
     assert engine.requests[-1].seed != engine.requests[0].seed
 
 
 def test_nothing_is_deleted_where_a_reply_is_being_written(window: Window, engine: ScriptedEngine) -> None:
     pause_midway(window, engine)
-    first = window.controller.messages[0]
-    window.controller.text.delete_message(first.id)
+    first = window.controller.chat.path[0]
+    window.controller.editor.delete_message(first.id)
     assert window.seen.notices[-1].title == "A reply is being written there"
-    window.controller.show_alternative(first.id, 0)
+    window.controller.chat.show_alternative(first.id, 0)
     engine.gate.open()
     window.qtbot.waitUntil(lambda: window.texts == ["Hi", "Hello, you!"] and not window.writing)
-    window.controller.text.delete_message(first.id)
+    window.controller.editor.delete_message(first.id)
     assert window.texts == []
 
 
@@ -110,34 +110,34 @@ def test_beside_a_reply_that_is_being_written_messages_are_deleted(window: Windo
     engine.gate.shut()
     window.controller.regenerate(own.id)
     window.qtbot.waitUntil(lambda: window.writing)
-    window.controller.text.delete_message(own.id)
+    window.controller.editor.delete_message(own.id)
     engine.gate.open()
     window.qtbot.waitUntil(lambda: not window.writing)
     assert window.texts == ["Hi", "Hello, you!"]
-    assert window.controller.messages[-1].siblings == 1
+    assert window.controller.chat.path[-1].siblings == 1
 
 
 def test_the_last_deleted_message_is_restored_later_and_that_is_undone(window: Window) -> None:
     own = window.ask("Hi")
-    text = window.controller.text
+    text = window.controller.editor
     assert not text.has_deleted
     text.delete_message(own.id)
     assert text.has_deleted
     text.restore_deleted()
     assert (window.texts, text.has_deleted) == (["Hi", "Hello, you!"], False)
-    window.controller.desk.undo()
+    window.controller.chats.undo()
     assert window.texts == ["Hi"]
 
 
 def test_a_branch_is_opened_and_named_after_its_chat(window: Window) -> None:
     own = window.ask("Hi")
     window.ask("More")
-    window.controller.desk.set_chat_options("Be brief.", None)
-    window.controller.desk.order.copied.connect(window.controller.desk.open_conversation)  # as the sidebar does
-    window.controller.text.branch(own.id)
+    window.controller.chat.set_options("Be brief.", None)
+    window.controller.chats.order.copied.connect(window.controller.chat.open)  # as the sidebar does
+    window.controller.editor.branch(own.id)
     window.qtbot.waitUntil(lambda: window.texts == ["Hi", "Hello, you!"])
     assert window.titles == ["Branch of Hi", "Hi"]
-    assert window.controller.desk.chat_system_prompt == "Be brief."
-    window.controller.desk.undo()
+    assert window.controller.chat.system_prompt == "Be brief."
+    window.controller.chats.undo()
     assert window.titles == ["Hi"]
     assert window.texts[-2:] == ["More", "Hello, you!"]  # the chat that it came from is open

@@ -48,12 +48,12 @@ def test_imported_chats_are_listed_and_taken_away_again(desk: TransferDesk, wind
         assert desk.busy
     (report,) = imported.args
     assert window.titles == ["Hi", "Rivers"]
-    window.controller.desk.open_conversation(report.chats[0])
+    window.controller.chat.open(report.chats[0])
     with window.qtbot.waitSignal(desk.import_undone, timeout=WAIT_MS) as undone:
         desk.undo_import(report)
     assert undone.args == [1]
     assert window.titles == ["Hi"]
-    assert window.controller.desk.conversation.title == "Hi"
+    assert window.controller.chat.conversation.title == "Hi"
 
 
 def test_a_reply_in_an_imported_chat_is_stopped_where_the_import_is_undone(
@@ -62,9 +62,9 @@ def test_a_reply_in_an_imported_chat_is_stopped_where_the_import_is_undone(
     with window.qtbot.waitSignal(desk.imported, timeout=WAIT_MS) as imported:
         desk.import_files([rivers(tmp_path)])
     (report,) = imported.args
-    window.controller.desk.open_conversation(report.chats[0])
+    window.controller.chat.open(report.chats[0])
     pause_midway(window, engine)
-    window.controller.desk.new_chat()
+    window.controller.chat.start_new()
     with window.qtbot.waitSignal(desk.import_undone, timeout=WAIT_MS):
         desk.undo_import(report)
     engine.gate.open()
@@ -121,7 +121,7 @@ def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: TransferDe
     with window.qtbot.waitSignal(desk.backed_up, timeout=WAIT_MS):
         desk.back_up(tmp_path / "backup.zip")
     preferences.change(replace(preferences.settings, system_prompt="Now"))
-    window.controller.desk.new_chat()
+    window.controller.chat.start_new()
     window.ask("Second")
     with window.qtbot.waitSignal(desk.restore_prepared, timeout=WAIT_MS) as prepared:
         desk.prepare_restore(tmp_path / "backup.zip")
@@ -143,7 +143,7 @@ def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: TransferDe
 def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
     desk: TransferDesk, window: Window, tmp_path: Path
 ):
-    store, order = window.store, window.controller.desk.order
+    store, order = window.store, window.controller.chats.order
     chats = [store.create_conversation(title) for title in ("Erased", "Copied", "Cut")]
     for chat in chats:
         last = None
@@ -176,11 +176,11 @@ def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: Transfer
         last = other.add_message(tax.id, last, Role.USER, f"Text {number}").id
     other.close()
     window.ask("Hi")
-    chats, files = window.controller.desk, window.controller.files
-    assert chats.conversation is not None
-    assert chats.conversation.id == tax.id
+    chats, files = window.controller.chats, window.controller.chat.files
+    assert chats.chat.conversation is not None
+    assert chats.chat.conversation.id == tax.id
     chats.rename_conversation(tax.id, "Renamed")
-    chats.reader.keep(tax.id, ReadingPlace(window.controller.messages[0].id, 3))
+    chats.chat.reader.keep(tax.id, ReadingPlace(window.controller.chat.path[0].id, 3))
     files.add([str(rivers(tmp_path))])
     with window.qtbot.waitSignal(desk.restore_prepared, timeout=WAIT_MS):
         desk.prepare_restore(tmp_path / "other" / "conversations.db")
@@ -188,9 +188,9 @@ def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: Transfer
     assert chats.order.history.words == ""
     chats.undo()
     assert window.titles == ["Tax"]
-    assert chats.reader.place(tax.id) is None
+    assert chats.chat.reader.place(tax.id) is None
     assert files.files == ()
-    chats.new_chat()
+    chats.chat.start_new()
     assert [file.name for file in files.files] == ["conversations.json"]
 
 

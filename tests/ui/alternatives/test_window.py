@@ -17,7 +17,7 @@ def compared(qtbot: QtBot, chat: Chat, window: MainWindow, *replies: str) -> Alt
     chat.start()
     chat.say("Hi")
     for _ in replies[1:]:
-        chat.controller.regenerate(chat.controller.messages[-1].id)
+        chat.controller.regenerate(chat.controller.chat.path[-1].id)
         qtbot.waitUntil(lambda: not chat.writing)
     choose(qtbot, window, -1, "Compare alternatives")
     (opened,) = window.findChildren(AlternativesWindow)
@@ -67,22 +67,22 @@ def test_the_window_follows_what_is_deleted_and_closes_with_the_chat(
     qtbot: QtBot, chat: Chat, window: MainWindow
 ) -> None:
     opened = compared(qtbot, chat, window, "One", "Two", "Three")
-    chat.controller.text.delete_message(chat.controller.messages[-1].id)
+    chat.controller.editor.delete_message(chat.controller.chat.path[-1].id)
     assert [pane.place.text() for pane in opened.panes] == ["1 of 2", "2 of 2"]
-    chat.controller.text.delete_message(chat.controller.messages[-1].id)
+    chat.controller.editor.delete_message(chat.controller.chat.path[-1].id)
     assert not opened.isVisible()
 
 
 def test_it_closes_when_another_chat_is_opened(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     opened = compared(qtbot, chat, window, "One", "Two")
-    chat.controller.desk.new_chat()
+    chat.controller.chat.start_new()
     assert not opened.isVisible()
 
 
 def test_an_edited_reply_says_so(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hi")
-    chat.controller.edit_message(chat.controller.messages[-1].id, "Hello, me!")
+    chat.controller.edit_message(chat.controller.chat.path[-1].id, "Hello, me!")
     choose(qtbot, window, -1, "Compare alternatives")
     (opened,) = window.findChildren(AlternativesWindow)
     qtbot.waitUntil(lambda: marked(opened.panes[1]) == ["me"])

@@ -267,7 +267,7 @@ def test_what_came_of_it_is_told_until_something_else_is_chosen(
 def test_no_benchmark_begins_while_a_model_is_loading(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
     """It would have been exported with the environment of no model."""
     chat.engine.load_gate.shut()
-    chat.controller.load_model("other")
+    chat.controller.model_slot.load("other")
     assert (bench.start.isEnabled(), bench.status.text()) == (False, "The model is still loading.")
     chat.engine.load_gate.open()
     chat.wait_for(EngineState.IDLE)

@@ -4,7 +4,8 @@ from PySide6.QtGui import QInputMethodEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.conversation.composer import Composer, ComposerState
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.look.theme import Theme
 
 
@@ -13,7 +14,7 @@ def composer(qtbot: QtBot, theme: Theme) -> Composer:
     composer = Composer(theme)
     qtbot.addWidget(composer)
     composer.resize(600, 300)
-    composer.set_state(ComposerState.READY)
+    composer.set_state(EngineState.IDLE)
     composer.show()
     composer.field.setFocus()
     return composer
@@ -79,7 +80,7 @@ def test_a_long_line_wraps_and_grows_the_field(composer: Composer) -> None:
 
 
 def test_while_writing_the_button_stops_and_the_text_stays(qtbot: QtBot, composer: Composer) -> None:
-    composer.set_state(ComposerState.WRITING)
+    composer.set_state(EngineState.WRITING)
     composer.set_text("next question")
     with qtbot.assertNotEmitted(composer.submitted):
         qtbot.keyClick(composer.field, Qt.Key.Key_Return)
@@ -93,13 +94,13 @@ def test_while_writing_the_button_stops_and_the_text_stays(qtbot: QtBot, compose
 @pytest.mark.parametrize(
     ("state", "enabled", "tip"),
     [
-        (ComposerState.READY, True, "Send (Return)"),
-        (ComposerState.LOADING, True, "still loading"),
-        (ComposerState.NO_MODEL, False, "No model is loaded. Choose a model first."),
+        (EngineState.IDLE, True, "Send (Return)"),
+        (EngineState.LOADING, True, "still loading"),
+        (EngineState.NO_MODEL, False, "No model is loaded. Choose a model first."),
     ],
 )
 def test_the_button_says_why_it_can_or_cannot_send(
-    composer: Composer, state: ComposerState, enabled: bool, tip: str
+    composer: Composer, state: EngineState, enabled: bool, tip: str
 ) -> None:
     composer.set_text("hello")
     composer.set_state(state)
@@ -109,7 +110,7 @@ def test_the_button_says_why_it_can_or_cannot_send(
 
 def test_without_a_model_return_keeps_the_text(qtbot: QtBot, composer: Composer) -> None:
     composer.set_text("hello")
-    composer.set_state(ComposerState.NO_MODEL)
+    composer.set_state(EngineState.NO_MODEL)
     with qtbot.assertNotEmitted(composer.submitted):
         qtbot.keyClick(composer.field, Qt.Key.Key_Return)
     assert composer.text == "hello"

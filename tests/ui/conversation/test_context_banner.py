@@ -29,7 +29,7 @@ def shown(qtbot: QtBot, window: MainWindow, chat: Chat) -> ContextBanner:
     qtbot.waitUntil(
         lambda: (
             meter.use is not None
-            and meter.use.typed == meter.typed
+            and meter.use.typed == chat.controller.chat.typed.strip()
             and isinstance(banners.banner("context"), ContextBanner)
         )
     )
@@ -65,7 +65,7 @@ def test_the_oldest_turns_are_left_out_marked_and_told_again(
     assert cut.label.text() == "The model is not told the 2 messages above"
     qtbot.waitUntil(lambda: window.conversation.banners.banner("context") is None)
     qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Return)
-    qtbot.waitUntil(lambda: len(chat.controller.messages) == 8 and not chat.writing)
+    qtbot.waitUntil(lambda: len(chat.controller.chat.path) == 8 and not chat.writing)
     assert len(chat.engine.requests[-1].messages) == 5
     cut = mark(window)
     assert cut is not None
@@ -78,11 +78,11 @@ def test_the_oldest_turns_are_left_out_marked_and_told_again(
 def test_the_mark_goes_with_its_chat(qtbot: QtBot, window: MainWindow, chat: Chat, banner: ContextBanner) -> None:
     press(qtbot, banner.leave_out)
     qtbot.waitUntil(lambda: mark(window) is not None)
-    first = chat.controller.desk.conversation
+    first = chat.controller.chat.conversation
     assert first is not None
-    chat.controller.desk.new_chat()
+    chat.controller.chat.start_new()
     assert mark(window) is None
-    chat.controller.desk.open_conversation(first.id)
+    chat.controller.chat.open(first.id)
     assert mark(window) is not None
 
 
@@ -118,7 +118,7 @@ def test_a_summary_is_shown_as_such(qtbot: QtBot, window: MainWindow, chat: Chat
     assert cut.summary.toPlainText().strip() == "They said words."
     assert cut.summary.isVisible()
     assert cut.label.text() == "The model gets a summary of the 6 messages above"
-    assert len(chat.controller.messages) == 6
+    assert len(chat.controller.chat.path) == 6
 
 
 def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat, larger: ContextBanner) -> None:
@@ -144,11 +144,11 @@ def test_a_new_chat_takes_along_what_is_typed(
     qtbot: QtBot, window: MainWindow, chat: Chat, larger: ContextBanner
 ) -> None:
     typed = window.conversation.composer.text
-    first = chat.controller.desk.conversation
+    first = chat.controller.chat.conversation
     press(qtbot, larger.anew)
-    qtbot.waitUntil(lambda: chat.controller.desk.conversation != first)
+    qtbot.waitUntil(lambda: chat.controller.chat.conversation != first)
     assert window.conversation.composer.text == typed.strip()
-    assert str(chat.controller.desk.chat_system_prompt).endswith("They said words.")
+    assert str(chat.controller.chat.system_prompt).endswith("They said words.")
     assert first is not None
     assert len(chat.store.messages(first.id)) == 6
 
@@ -161,7 +161,7 @@ def test_a_banner_that_is_put_away_comes_back_where_it_is_sent_all_the_same(
     banner.closed.emit()
     qtbot.keyClicks(composer.field, "and more")
     meter = chat.controller.context.meter
-    qtbot.waitUntil(lambda: meter.use is not None and meter.use.typed == meter.typed)
+    qtbot.waitUntil(lambda: meter.use is not None and meter.use.typed == chat.controller.chat.typed.strip())
     assert banners.banner("context") is None
     qtbot.keyClick(composer.field, Qt.Key.Key_Return)
     assert isinstance(banners.banner("context"), ContextBanner)

@@ -110,7 +110,7 @@ def test_another_version_is_counted_apart_and_shown(qtbot: QtBot, window: MainWi
     _type(qtbot, window, "bread")
     assert bar.versions.text() == "+1 elsewhere"
     bar.versions.click()
-    assert chat.controller.messages[-1].text == "Another bread"
+    assert chat.controller.chat.path[-1].text == "Another bread"
     qtbot.waitUntil(lambda: _current(_widget(window, "Another bread")) == [0])
     assert bar.count.text() == "2 of 2"
 
@@ -121,7 +121,7 @@ def test_a_search_of_all_chats_goes_on_in_the_one_that_is_opened(
     chat.store.create_conversation("Another")
     window.actions_.search.trigger()
     qtbot.keyClicks(window.sidebar.search, "bread")
-    qtbot.waitUntil(lambda: chat.controller.desk.listing.found == 1)
+    qtbot.waitUntil(lambda: chat.controller.chats.listing.found == 1)
     qtbot.keyClick(window.sidebar.search, Qt.Key.Key_Down)  # it is open already
     qtbot.waitUntil(lambda: bar.count.text() == "2 of 2")
     assert bar.field.text() == "bread"
@@ -131,14 +131,14 @@ def test_a_search_of_all_chats_goes_on_in_the_one_that_is_opened(
 
 
 def test_the_menus_follow_the_open_chat(qtbot: QtBot, window: MainWindow, chat: Chat, bar: FindBar) -> None:
-    actions, desk = window.actions_, chat.controller.desk
+    actions, desk = window.actions_, chat.controller.chats
     actions.pin.trigger()
     assert actions.pin.text() == "Unpin chat"
     menu = actions.move.menu()
     menu.aboutToShow.emit()
     assert [action.text() for action in menu.actions() if action.text()] == ["No folder", "New folder…"]
     actions.archive.trigger()
-    assert desk.conversation is None
+    assert desk.chat.conversation is None
     assert not actions.pin.isEnabled()
     actions.find.trigger()  # there is no chat to find in
     assert bar.isHidden()
@@ -157,10 +157,10 @@ def test_the_menus_follow_the_open_chat(qtbot: QtBot, window: MainWindow, chat: 
 def test_the_words_of_a_summary_are_marked_in_its_card_and_gone_through(
     qtbot: QtBot, window: MainWindow, bar: FindBar, chat: Chat
 ) -> None:
-    chat_id = chat.controller.desk.conversation.id if chat.controller.desk.conversation else 0
+    chat_id = chat.controller.chat.conversation.id if chat.controller.chat.conversation else 0
     cut = chat.store.messages(chat_id)[5]
     chat.store.set_context_cut(cut.id, ContextCut("They baked *rye*, and step by step more rye.", "tiny"))
-    chat.controller.desk.open_conversation(chat_id)
+    chat.controller.chat.open(chat_id)
     _type(qtbot, window, "rye")
     assert bar.count.text() == "1 of 1"
     mark = _cut_mark(window)

@@ -42,7 +42,7 @@ def test_opening_a_long_chat_reads_what_is_shown(
         return whole(reader, ids)
 
     monkeypatch.setattr(MessageReader, "read", count)
-    chat.controller.desk.open_conversation(long_chat)
+    chat.controller.chat.open(long_chat)
     chat.qtbot.wait(600)  # the context is counted, and what is above is drawn
     transcript = window.conversation.transcript
     assert [widget.message.text for widget in transcript.widgets.values()][-2:] == [f"m{COUNT - 1}", f"m{COUNT}"]
@@ -56,7 +56,7 @@ def test_opening_a_long_chat_reads_what_is_shown(
 
 def test_the_model_is_told_all_of_a_long_chat(chat: Chat, window: MainWindow, long_chat: int) -> None:
     chat.start()
-    chat.controller.desk.open_conversation(long_chat)
+    chat.controller.chat.open(long_chat)
     chat.controller.send("And now?")
     chat.qtbot.waitUntil(lambda: bool(chat.engine.requests), timeout=5000)
     told = [message.content for message in chat.engine.requests[-1].messages]
@@ -66,7 +66,7 @@ def test_the_model_is_told_all_of_a_long_chat(chat: Chat, window: MainWindow, lo
 def test_messages_that_cannot_be_read_are_told_and_what_is_shown_stays(
     chat: Chat, window: MainWindow, long_chat: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chat.controller.desk.open_conversation(long_chat)
+    chat.controller.chat.open(long_chat)
     transcript = window.conversation.transcript
     shown = [widget.message.id for widget in transcript.widgets.values()]
     whole = MessageReader.read
@@ -106,7 +106,7 @@ class SlowDisk:
 @pytest.fixture
 def slow_disk(chat: Chat, window: MainWindow, long_chat: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDisk]:
     chat.start()
-    chat.controller.desk.open_conversation(long_chat)
+    chat.controller.chat.open(long_chat)
     disk = SlowDisk(monkeypatch)
     yield disk
     disk.go.set()
@@ -116,8 +116,8 @@ def test_sending_waits_for_no_disk_and_keeps_what_is_typed_meanwhile(
     chat: Chat, window: MainWindow, slow_disk: SlowDisk
 ) -> None:
     field, seen = window.conversation.composer.field, list[str]()
-    chat.controller.message_added.connect(lambda message: seen.append(f"added {message.role.value}"))
-    chat.controller.reply_text_added.connect(lambda _id, _text: seen.append("text"))
+    chat.controller.chat.message_added.connect(lambda message: seen.append(f"added {message.role.value}"))
+    chat.controller.chat.reply_grew.connect(lambda _message: seen.append("text"))
     chat.qtbot.keyClicks(field, "And now?")
     chat.qtbot.keyClick(field, Qt.Key.Key_Return)
     assert slow_disk.begun.wait(5)
@@ -125,7 +125,7 @@ def test_sending_waits_for_no_disk_and_keeps_what_is_typed_meanwhile(
     assert seen == ["added user", "added assistant"]
     assert chat.writing
     assert not chat.engine.requests
-    assert chat.store.messages(chat.controller.messages[-1].conversation_id)[-2].text == "And now?"
+    assert chat.store.messages(chat.controller.chat.path[-1].conversation_id)[-2].text == "And now?"
     slow_disk.go.set()
     chat.qtbot.waitUntil(lambda: not chat.writing, timeout=5000)
     assert seen[:3] == ["added user", "added assistant", "text"]
@@ -142,26 +142,26 @@ def test_a_reply_whose_chat_is_still_read_can_be_stopped_and_asked_for_again(
     assert slow_disk.begun.wait(5)
     chat.controller.stop()
     assert not chat.writing
-    stopped = chat.controller.messages[-1]
+    stopped = chat.controller.chat.path[-1]
     assert stopped.finish_reason is FinishReason.CANCELLED
     chat.controller.regenerate(stopped.id)
     slow_disk.go.set()
     chat.qtbot.waitUntil(lambda: not chat.writing, timeout=5000)
     assert len(chat.engine.requests) == 1
-    assert chat.controller.messages[-1].text == "Hello, you!"
+    assert chat.controller.chat.path[-1].text == "Hello, you!"
 
 
 def test_a_reply_goes_on_in_its_chat_while_another_one_is_opened(
     chat: Chat, window: MainWindow, slow_disk: SlowDisk
 ) -> None:
     chat.controller.send("And now?")
-    reply = chat.controller.messages[-1].id
+    reply = chat.controller.chat.path[-1].id
     assert slow_disk.begun.wait(5)
-    chat.controller.desk.new_chat()
+    chat.controller.chat.start_new()
     slow_disk.go.set()
     chat.qtbot.waitUntil(lambda: chat.store.message(reply).status is MessageStatus.COMPLETE, timeout=5000)
     assert chat.store.message(reply).text == "Hello, you!"
-    assert not chat.controller.messages
+    assert not chat.controller.chat.path
 
 
 def test_a_chat_that_cannot_be_read_fails_the_reply_in_words(
@@ -171,9 +171,9 @@ def test_a_chat_that_cannot_be_read_fails_the_reply_in_words(
     chat.controller.send("And now?")
     slow_disk.go.set()
     chat.qtbot.waitUntil(lambda: not chat.writing, timeout=5000)
-    failed = chat.controller.messages[-1]
+    failed = chat.controller.chat.path[-1]
     assert (failed.status, failed.error) == (MessageStatus.FAILED, "The disk does not answer. Try again.")
     slow_disk.error = None
     chat.controller.regenerate(failed.id)
     chat.qtbot.waitUntil(lambda: not chat.writing, timeout=5000)
-    assert chat.controller.messages[-1].text == "Hello, you!"
+    assert chat.controller.chat.path[-1].text == "Hello, you!"

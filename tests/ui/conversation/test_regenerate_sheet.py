@@ -74,7 +74,7 @@ def test_a_temperature_out_of_range_is_explained(qtbot: QtBot, theme: Theme) -> 
 
 def test_one_reply_is_made_by_another_model_through_the_window(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
-    chat.controller.load_model("/models/other")
+    chat.controller.model_slot.load("/models/other")
     chat.wait_for(EngineState.IDLE)
     chat.say("Hi")
     window.actions_.regenerate_with.trigger()
@@ -89,8 +89,8 @@ def test_one_reply_is_made_by_another_model_through_the_window(qtbot: QtBot, cha
     chat.engine.gate.open()
     qtbot.waitUntil(lambda: window.conversation.banners.banner("borrowed") is None)
     chat.wait_for(EngineState.IDLE)
-    last = chat.controller.messages[-1]
+    last = chat.controller.chat.path[-1]
     assert (last.model, last.siblings) == ("tiny", 2)
     assert last.made_with == MadeWith(SamplingParams(), once=True)
-    assert chat.controller.model is not None
-    assert chat.controller.model.name == "/models/other"
+    assert chat.controller.model_slot.info is not None
+    assert chat.controller.model_slot.info.name == "/models/other"

@@ -26,18 +26,18 @@ def test_a_failure_says_what_and_what_to_do(qtbot: QtBot, theme: Theme) -> None:
     qtbot.addWidget(view)
     view.resize(500, 500)
     view.show()
-    view.show_failure(Failure(None, "The folder /models/x is empty.", "Choose another one."), readable=False)
+    view.show_failure(Failure("The folder /models/x is empty.", "Choose another one."), readable=False)
     assert view.message.text() == "The folder /models/x is empty."
     assert view.hint.text() == "Choose another one."
     assert not view.read.isVisible()
     for text, signal in (
-        ("Try again", view.retry_requested),
-        ("Choose another model…", view.choose_requested),
-        ("Use the default model", view.default_requested),
+        ("Try again", view.retry.clicked),
+        ("Choose another model…", view.choose.clicked),
+        ("Use the default model", view.default.clicked),
     ):
         with qtbot.waitSignal(signal):
             qtbot.mouseClick(_button(view, text), Qt.MouseButton.LeftButton)
-    view.show_failure(Failure(None, "The default model is damaged.", ""), readable=False, of_default=True)
+    view.show_failure(Failure("The default model is damaged.", ""), readable=False, of_default=True)
     assert not view.default.isVisible()
 
 
@@ -46,10 +46,10 @@ def test_what_seems_too_large_can_be_loaded_anyway(qtbot: QtBot, theme: Theme) -
     qtbot.addWidget(view)
     view.resize(500, 500)
     view.show()
-    view.show_failure(Failure(None, "It is damaged.", ""), readable=False)
+    view.show_failure(Failure("It is damaged.", ""), readable=False)
     assert not view.anyway.isVisible()
-    view.show_failure(Failure(None, "It needs 80 GB.", "", can_load_anyway=True), readable=False)
-    with qtbot.waitSignal(view.anyway_requested):
+    view.show_failure(Failure("It needs 80 GB.", "", can_load_anyway=True), readable=False)
+    with qtbot.waitSignal(view.anyway.clicked):
         qtbot.mouseClick(_button(view, "Load anyway"), Qt.MouseButton.LeftButton)
 
 

@@ -25,7 +25,7 @@ def test_a_reply_of_the_transcript_shows_its_own(qtbot: QtBot, window: MainWindo
     chat.start()
     chat.say("Hi")
     chat.say("And again")
-    first = chat.controller.messages[1]
+    first = chat.controller.chat.path[1]
     window.conversation.transcript.tokens_requested.emit(first.id)
     assert window.windows.drafts.tokens.accessibleDescription().startswith("Token 1 of 2, One")
 
@@ -35,7 +35,7 @@ def test_it_follows_the_reply_that_is_being_written(qtbot: QtBot, window: MainWi
     chat.engine.gate.shut()
     chat.engine.gate.allow(3)  # the prompt in two chunks, and a token
     chat.controller.send("Hi")
-    qtbot.waitUntil(lambda: chat.controller.messages[-1].text == "Hello")
+    qtbot.waitUntil(lambda: chat.controller.chat.path[-1].text == "Hello")
     window.actions_.tokens.trigger()
     tokens = window.windows.drafts.tokens
     assert tokens.accessibleDescription().startswith("Token 1 of 1, Hello")
@@ -48,17 +48,17 @@ def test_it_follows_the_reply_that_is_being_written(qtbot: QtBot, window: MainWi
 def test_it_closes_with_the_chat_it_shows(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
     chat.start()
     chat.say("Hi")
-    shown = chat.controller.desk.conversation
-    chat.controller.desk.new_chat()
+    shown = chat.controller.chat.conversation
+    chat.controller.chat.start_new()
     chat.say("Something else")
-    other = chat.controller.desk.conversation
+    other = chat.controller.chat.conversation
     assert shown is not None
     assert other is not None
-    chat.controller.desk.open_conversation(shown.id)
+    chat.controller.chat.open(shown.id)
     window.actions_.tokens.trigger()
-    chat.controller.desk.delete_conversation(other.id)
+    chat.controller.chats.delete_conversation(other.id)
     assert window.windows.drafts.isVisible()
-    chat.controller.desk.delete_conversation(shown.id)
+    chat.controller.chats.delete_conversation(shown.id)
     assert not window.windows.drafts.isVisible()
 
 

@@ -159,7 +159,7 @@ def test_the_files_of_each_chat_are_its_own(qtbot: QtBot, window: MainWindow, ch
     chat.say("Hi")
     drop(window, prices)
     counted(qtbot, window)
-    chat.controller.desk.new_chat()
+    chat.controller.chat.start_new()
     assert not chips(window)
-    chat.controller.desk.open_conversation(chat.controller.desk.conversations()[0].id)
+    chat.controller.chat.open(chat.controller.chats.conversations()[0].id)
     assert len(chips(window)) == 1

@@ -32,7 +32,7 @@ def brought(qtbot: QtBot, window: MainWindow, chat: Chat, book: Path) -> MainWin
     chat.engine.context_length = 400
     chat.start()
     window.conversation.files.add([str(book)])
-    qtbot.waitUntil(lambda: chat.controller.files.tokens is not None, timeout=10_000)
+    qtbot.waitUntil(lambda: chat.controller.chat.files.tokens is not None, timeout=10_000)
     return window
 
 
@@ -72,7 +72,7 @@ def test_sending_too_much_opens_the_sheet_with_the_passages_that_match(
     assert "of the context." in sheet.summary.text()
     qtbot.keyClick(sheet, Qt.Key.Key_Return)
     assert not sheet.isVisible()
-    qtbot.waitUntil(lambda: chat.controller.files.tokens is not None)
+    qtbot.waitUntil(lambda: chat.controller.chat.files.tokens is not None)
     ask(qtbot, brought, "What of apples?")
     chat.wait_for(EngineState.IDLE)
     (message,) = brought.conversation.transcript.findChildren(PersonMessage)
@@ -88,7 +88,7 @@ def test_only_the_longest_file_is_to_be_shortened(
     note = tmp_path / "note.txt"
     note.write_text("Apples are red.")
     brought.conversation.files.add([str(note)])
-    files = chat.controller.files
+    files = chat.controller.chat.files
     qtbot.waitUntil(lambda: len(files.files) == 2 and files.tokens is not None, timeout=10_000)
     book, short = brought.conversation.composer.files.chips
     assert book.accessibleName().endswith("choose a part")
@@ -124,7 +124,7 @@ def test_pages_are_typed(qtbot: QtBot, brought: MainWindow, chat: Chat) -> None:
     qtbot.keyClicks(sheet.pages, "2")
     wait(qtbot, sheet, "Page 2 of 40")
     qtbot.mouseClick(sheet.use, Qt.MouseButton.LeftButton)
-    assert [file.part.words for file in chat.controller.files.files if file.part] == ["page 2 of 40"]
+    assert [file.part.words for file in chat.controller.chat.files.files if file.part] == ["page 2 of 40"]
 
 
 def test_what_is_too_long_cannot_be_used(qtbot: QtBot, brought: MainWindow, chat: Chat) -> None:
@@ -140,13 +140,13 @@ def test_what_is_too_long_cannot_be_used(qtbot: QtBot, brought: MainWindow, chat
     wait(qtbot, sheet, "The first 5% of it")
     qtbot.keyClick(sheet, Qt.Key.Key_Escape)
     assert not [each for each in brought.findChildren(QDialog) if each.isVisible()]
-    assert chat.controller.files.too_long, "left as it was"
+    assert chat.controller.chat.files.too_long, "left as it was"
 
 
 def test_a_file_that_fits_can_be_shortened_too(qtbot: QtBot, window: MainWindow, chat: Chat, book: Path) -> None:
     chat.start()
     window.conversation.files.add([str(book)])
-    qtbot.waitUntil(lambda: chat.controller.files.tokens is not None, timeout=10_000)
+    qtbot.waitUntil(lambda: chat.controller.chat.files.tokens is not None, timeout=10_000)
     sheet = open_sheet(qtbot, window)
     assert sheet.all.isChecked()
     wait(qtbot, sheet, "All of it: ")

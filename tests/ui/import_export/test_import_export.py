@@ -81,7 +81,7 @@ def menu(qtbot: QtBot, chat: Chat, window: MainWindow, theme: Theme, tmp_path: P
     """A window with one chat, open."""
     bread = chat.store.create_conversation("Bread")
     chat.store.add_message(bread.id, None, Role.USER, "How?")
-    chat.controller.desk.open_latest()
+    chat.controller.chats.open_latest()
     desk = TransferDesk(chat.controller, chat.store, tmp_path / "settings.json")
     transfers = ImportExport(window, chat.controller, desk, RemoteRequests(desk), theme)
     yield Menu(qtbot, window, transfers, desk)
@@ -90,7 +90,7 @@ def menu(qtbot: QtBot, chat: Chat, window: MainWindow, theme: Theme, tmp_path: P
 
 
 def titles(chat: Chat) -> list[str]:
-    return [each.title for each in chat.controller.desk.conversations()]
+    return [each.title for each in chat.controller.chats.conversations()]
 
 
 def test_a_chat_is_exported_to_markdown_or_json(menu: Menu, tmp_path: Path):
@@ -184,7 +184,7 @@ def test_a_backup_is_restored_after_a_question_and_that_is_undone(menu: Menu, ch
     menu.choose(tmp_path / "backup.zip")
     menu.wait_for_banner("Backed up 1 chat, ")
     chat.store.create_conversation("Later")
-    chat.controller.desk.refresh()
+    chat.controller.chats.refresh()
     menu.actions.restore.trigger()
     menu.choose(tmp_path / "backup.zip")
     menu.wait_for_page(RestorePage)
@@ -242,7 +242,7 @@ def test_what_the_terminal_imports_is_told_with_an_undo(menu: Menu, chat: Chat, 
     from rdchat.chat.transfer.reports import FileReport, ImportReport
 
     later = chat.store.create_conversation("From there")
-    chat.controller.desk.refresh()
+    chat.controller.chats.refresh()
     report = ImportReport((FileReport("a.json", "rdchat", (later.id,), 1),))
     menu.transfers._report_import(report)
     menu.wait_for_banner("1 chat imported from the terminal")
@@ -253,7 +253,7 @@ def test_what_the_terminal_imports_is_told_with_an_undo(menu: Menu, chat: Chat, 
 
 def test_a_new_chat_has_nothing_to_export(menu: Menu, chat: Chat):
     assert menu.actions.export_chat.isEnabled()
-    chat.controller.desk.new_chat()
+    chat.controller.chat.start_new()
     assert not menu.actions.export_chat.isEnabled()
 
 

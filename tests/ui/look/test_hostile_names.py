@@ -90,14 +90,14 @@ def filled(chat: Chat, pipe: Pipe) -> None:
     asked = store.add_message(stored.id, None, Role.USER, "Hi", files=[(file, "text")])
     for text in ("One", f"[a link](https://a.b/<img>) <img src='{pipe.path}'>"):
         store.add_message(stored.id, asked.id, Role.ASSISTANT, text, model=pipe.named("slug"))
-    chat.controller.desk.open_latest()
+    chat.controller.chats.open_latest()
 
 
 def test_the_main_window(qtbot: QtBot, window: MainWindow, chat: Chat, theme: Theme, pipe: Pipe) -> None:
     filled(chat, pipe)
-    chat.controller.load_model(pipe.named("model"))
+    chat.controller.model_slot.load(pipe.named("model"))
     chat.wait_for(EngineState.IDLE)
-    folder = chat.controller.desk.order.create_folder(pipe.named("folder"))
+    folder = chat.controller.chats.order.create_folder(pipe.named("folder"))
     assert folder is not None
     window.conversation.banners.show_banner(Banner(theme, pipe.named("banner"), pipe.named("detail")), "evil")
     seen = check_tips(pipe, shown_tips(window))
@@ -110,7 +110,7 @@ def test_the_main_window(qtbot: QtBot, window: MainWindow, chat: Chat, theme: Th
 
 def test_a_model_that_did_not_load(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
     chat.engine.load_errors = {pipe.named("model"): ModelError(pipe.named("message"), pipe.named("hint"))}
-    chat.controller.load_model(pipe.named("model"))
+    chat.controller.model_slot.load(pipe.named("model"))
     chat.wait_for(EngineState.NO_MODEL)
     check_tips(pipe, shown_tips(window))
     assert rich_labels(window) == []
@@ -119,7 +119,7 @@ def test_a_model_that_did_not_load(qtbot: QtBot, window: MainWindow, chat: Chat,
 
 def test_the_menus_of_models_and_folders(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
     filled(chat, pipe)
-    chat.controller.desk.order.create_folder(pipe.named("folder"))
+    chat.controller.chats.order.create_folder(pipe.named("folder"))
     chat.start()
     models = tuple(
         ModelCard(pipe.named(f"{what}name"), pipe.named(what), pipe.named("place"), problem=problem)
@@ -189,7 +189,7 @@ def test_tokens_and_what_was_drafted(qtbot: QtBot, theme: Theme, tmp_path: Path,
 
 def test_alternatives_beside_each_other(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
     filled(chat, pipe)
-    window.windows.compare(chat.controller.messages[-1].id)
+    window.windows.compare(chat.controller.chat.path[-1].id)
     (opened,) = window.findChildren(AlternativesWindow)
     opened.resize(300, 300)
     assert check_tips(pipe, shown_tips(opened)) == {"slug"}
@@ -198,7 +198,7 @@ def test_alternatives_beside_each_other(qtbot: QtBot, window: MainWindow, chat: 
 
 
 def test_the_windows_beside_the_main_one(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
-    chat.controller.load_model(pipe.named("model"))
+    chat.controller.model_slot.load(pipe.named("model"))
     chat.wait_for(EngineState.IDLE)
     chat.controller.drafting.change(DraftSettings(Mode.DRAFTER, drafter=pipe.named("drafter")))
     chat.engine.replies = [Reply((pipe.named("reply"),), mode_reason=pipe.named("reason"))]

@@ -67,7 +67,7 @@ def test_a_question_that_is_cancelled_deletes_nothing(
 def test_the_loaded_model_is_unloaded_before_it_is_deleted(
     qtbot: QtBot, chat: Chat, machine: Machine, page: InstalledPage, desk: ModelsDesk, downloaded: Path
 ) -> None:
-    chat.controller.load_model(str(downloaded))
+    chat.controller.model_slot.load(str(downloaded))
     chat.wait_for(EngineState.IDLE)
     machine.models[-1] = replace(machine.models[-1], model=str(downloaded))
     refresh(qtbot, desk)

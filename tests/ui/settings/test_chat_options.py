@@ -12,7 +12,7 @@ from tests.ui.conftest import Chat
 @pytest.fixture
 def options(qtbot: QtBot, theme: Theme, chat: Chat) -> ChatOptions:
     chat.start()
-    options = ChatOptions(chat.controller.desk, chat.controller.preferences, chat.controller.model_slot, theme)
+    options = ChatOptions(chat.controller.chats, chat.controller.preferences, chat.controller.model_slot, theme)
     qtbot.addWidget(options)
     anchor = QPushButton()
     qtbot.addWidget(anchor)
@@ -25,7 +25,7 @@ def test_changes_apply_at_once_and_reach_the_engine(qtbot: QtBot, chat: Chat, op
     assert options.source.text() == "As in the preferences"
     qtbot.keyClicks(options.prompt, "Be brief.")
     options.form.fields["temperature"].setValue(0)
-    assert chat.controller.desk.chat_system_prompt == "Be brief."
+    assert chat.controller.chat.system_prompt == "Be brief."
     assert options.source.text() == "Changed for this chat"
     chat.say("Hello")
     request = chat.engine.requests[-1]
@@ -36,7 +36,7 @@ def test_changes_apply_at_once_and_reach_the_engine(qtbot: QtBot, chat: Chat, op
 def test_use_defaults_forgets_the_chats_own(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
     options.form.fields["top_k"].setValue(40)
     qtbot.mouseClick(options.defaults, Qt.MouseButton.LeftButton)
-    assert chat.controller.desk.chat_sampling is None
+    assert chat.controller.chat.sampling is None
     assert options.form.fields["top_k"].value() == 0
     assert not options.defaults.isEnabled()
 
@@ -44,22 +44,22 @@ def test_use_defaults_forgets_the_chats_own(qtbot: QtBot, chat: Chat, options: C
 def test_a_value_set_back_to_the_default_is_not_the_chats_own(chat: Chat, options: ChatOptions) -> None:
     options.form.fields["top_k"].setValue(40)
     options.form.fields["top_k"].setValue(0)
-    assert chat.controller.desk.chat_sampling is None
+    assert chat.controller.chat.sampling is None
 
 
 def test_a_wrong_value_changes_nothing(chat: Chat, options: ChatOptions) -> None:
     options.form.fields["top_p"].setValue(7)
     assert "must be above 0 and at most 1" in options.form.problem.text()
-    assert chat.controller.desk.chat_sampling is None
+    assert chat.controller.chat.sampling is None
 
 
 def test_another_chat_shows_its_own_values(chat: Chat, options: ChatOptions) -> None:
     options.form.fields["temperature"].setValue(0.1)
     chat.say("first")
-    chat.controller.desk.new_chat()
+    chat.controller.chat.start_new()
     options.refresh()
     assert options.form.fields["temperature"].value() == SamplingParams().temperature
-    chat.controller.desk.open_conversation(chat.controller.desk.conversations()[0].id)
+    chat.controller.chat.open(chat.controller.chats.conversations()[0].id)
     options.refresh()
     assert options.form.fields["temperature"].value() == 0.1
 
@@ -73,7 +73,7 @@ def test_thinking_is_chosen_with_the_keyboard_kept_with_the_chat_and_reaches_the
 ) -> None:
     chat.engine.thinking = (ThinkingChoice.OFF, ThinkingChoice.ON)
     chat.start()
-    desk = chat.controller.desk
+    desk = chat.controller.chats
     options = ChatOptions(desk, chat.controller.preferences, chat.controller.model_slot, theme)
     qtbot.addWidget(options)
     anchor = QPushButton()
@@ -84,23 +84,23 @@ def test_thinking_is_chosen_with_the_keyboard_kept_with_the_chat_and_reaches_the
     chat.say("As it does")
     assert chat.engine.requests[-1].thinking is None
     qtbot.keyClick(options.thinking, Qt.Key.Key_Down)
-    assert desk.chat_thinking is ThinkingChoice.OFF
+    assert desk.chat.thinking is ThinkingChoice.OFF
     assert options.source.text() == "Changed for this chat"
     chat.say("Without")
     assert chat.engine.requests[-1].thinking is ThinkingChoice.OFF
-    desk.new_chat()
+    desk.chat.start_new()
     options.refresh()
     assert options.thinking.currentText() == "As the model does"
-    desk.open_conversation(desk.conversations()[0].id)
+    desk.chat.open(desk.conversations()[0].id)
     options.refresh()
     assert options.thinking.currentText() == "Off"
     qtbot.mouseClick(options.defaults, Qt.MouseButton.LeftButton)
-    assert desk.chat_thinking is None
+    assert desk.chat.thinking is None
 
 
 def test_a_choice_for_another_model_is_not_asked_of_one_that_has_no_such_switch(chat: Chat) -> None:
     chat.start()
-    chat.controller.desk.set_chat_thinking(ThinkingChoice.HIGH)
+    chat.controller.chat.set_thinking(ThinkingChoice.HIGH)
     chat.say("Hello")
     assert chat.engine.requests[-1].thinking is None
-    assert chat.controller.desk.chat_thinking is ThinkingChoice.HIGH
+    assert chat.controller.chat.thinking is ThinkingChoice.HIGH

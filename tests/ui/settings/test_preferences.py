@@ -101,7 +101,7 @@ def test_a_precision_loads_at_once(qtbot: QtBot, chat: Chat, preferences: Prefer
 def test_a_precision_is_for_the_model_that_did_not_load(chat: Chat, preferences: Preferences) -> None:
     chat.start()
     chat.engine.load_errors = {"/models/big": OutOfMemoryError("It needs 80 GB.", "Choose a smaller precision.")}
-    chat.controller.load_model("/models/big")
+    chat.controller.model_slot.load("/models/big")
     chat.wait_for(EngineState.NO_MODEL)
     chat.engine.load_errors = {}
     preferences.dtype.setCurrentIndex(preferences.dtype.findData(Dtype.EIGHT_BIT))

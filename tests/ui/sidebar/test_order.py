@@ -22,7 +22,7 @@ def sidebar(qtbot: QtBot, theme: Theme, chat: Chat) -> Sidebar:
     for title in ("Bread", "Lisbon", "Python"):
         stored = chat.store.create_conversation(title)
         chat.store.add_message(stored.id, None, Role.USER, f"About {title}")
-    sidebar = Sidebar(chat.controller.desk, theme)
+    sidebar = Sidebar(chat.controller.chats, theme)
     qtbot.addWidget(sidebar)
     sidebar.resize(260, 500)
     sidebar.show()
@@ -61,7 +61,7 @@ def _trigger(sidebar: Sidebar, row: str, *words: str) -> None:
 
 
 def _order(chat: Chat) -> ChatOrder:
-    return chat.controller.desk.order
+    return chat.controller.chats.order
 
 
 def _folder(chat: Chat, name: str, parent: Folder | None = None) -> Folder:
@@ -95,7 +95,7 @@ def test_a_pinned_chat_stands_above_and_comes_back(qtbot: QtBot, chat: Chat, sid
     _trigger(sidebar, "Lisbon", "Unpin")
     assert _shown(sidebar) == ["Today", "Python", "Lisbon", "Bread"]
     for _ in range(4):
-        chat.controller.desk.undo()
+        chat.controller.chats.undo()
     assert _shown(sidebar) == ["Today", "Python", "Lisbon", "Bread"]
     assert not _order(chat).history.words
 
@@ -108,7 +108,7 @@ def test_chats_are_dragged_into_folders_and_out(qtbot: QtBot, chat: Chat, sideba
     qtbot.waitUntil(lambda: _shown(sidebar)[2:4] == ["  Lisbon", "  Bread"])
     assert _drag(sidebar, "Bread", "Today")
     qtbot.waitUntil(lambda: _shown(sidebar) == ["Folders", "Recipes", "  Lisbon", "Today", "Python", "Bread"])
-    chat.controller.desk.undo()
+    chat.controller.chats.undo()
     assert _shown(sidebar)[2:4] == ["  Lisbon", "  Bread"]
 
 
@@ -180,17 +180,17 @@ def test_a_deleted_folder_leaves_its_chats_and_is_found_in_the_bin(chat: Chat, s
 
 
 def test_the_archive_is_a_place_of_its_own(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
-    assert chat.controller.desk.conversation is not None
-    assert chat.controller.desk.conversation.title == "Python"
+    assert chat.controller.chat.conversation is not None
+    assert chat.controller.chat.conversation.title == "Python"
     with qtbot.waitSignal(_order(chat).offered_undo):
         _trigger(sidebar, "Python", "Archive")
     assert _shown(sidebar) == ["Today", "Lisbon", "Bread"]
-    assert chat.controller.desk.conversation.title == "Lisbon"
+    assert chat.controller.chat.conversation.title == "Lisbon"
     assert sidebar.places.archive.text() == "Archive 1"
     sidebar.places.archive.click()
     assert _shown(sidebar) == ["Python"]
     sidebar.list.setCurrentIndex(sidebar.list.rows.index(0))
-    assert chat.controller.desk.conversation.title == "Python"
+    assert chat.controller.chat.conversation.title == "Python"
     _trigger(sidebar, "Python", "Move out of archive")
     assert sidebar.empty.text() == "The archive is empty."
     sidebar.header.findChildren(QAbstractButton)[0].click()
@@ -202,15 +202,15 @@ def test_the_bin_gives_back_what_is_chosen(qtbot: QtBot, chat: Chat, sidebar: Si
         _trigger(sidebar, title, "Delete")
     sidebar.places.bin.click()
     assert _shown(sidebar) == ["Lisbon", "Bread"]
-    assert chat.controller.desk.conversation is not None
+    assert chat.controller.chat.conversation is not None
     sidebar.search.setFocus()
     qtbot.keyClick(sidebar.search, Qt.Key.Key_Down)
-    assert chat.controller.desk.conversation.title == "Python"  # what is in the bin is not opened
+    assert chat.controller.chat.conversation.title == "Python"  # what is in the bin is not opened
     qtbot.keyClick(sidebar.list, Qt.Key.Key_F2)
     assert not sidebar.list.editing
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Return)
     assert _shown(sidebar) == ["Bread"]
-    chat.controller.desk.show(Place.CHATS)
+    chat.controller.chats.show(Place.CHATS)
     assert "Lisbon" in _shown(sidebar)
 
 
@@ -248,11 +248,11 @@ def test_a_duplicate_is_opened_and_undone(qtbot: QtBot, chat: Chat, sidebar: Sid
     with qtbot.waitSignal(_order(chat).copied):
         _trigger(sidebar, "Bread", "Duplicate")
     assert _shown(sidebar)[1] == "Bread copy"
-    assert [message.text for message in chat.controller.messages] == ["About Bread"]
+    assert [message.text for message in chat.controller.chat.path] == ["About Bread"]
     with qtbot.waitSignal(_order(chat).copied):
         _trigger(sidebar, "Bread", "Duplicate")
     assert "Bread copy 2" in _shown(sidebar)
-    chat.controller.desk.undo()
+    chat.controller.chats.undo()
     assert "Bread copy 2" not in _shown(sidebar)
 
 
@@ -266,7 +266,7 @@ def test_a_hit_shows_where_its_words_are_and_a_filter_narrows(qtbot: QtBot, chat
     rows = {row.conversation.title: row for row in _rows(sidebar) if isinstance(row, ChatRow)}
     assert (rows["Bread"].snippet, rows["Bread"].place, rows["Bread"].messages) == ("About Bread", "Recipes", 1)
     sidebar.filter._menu.aboutToShow.emit()
-    qtbot.waitUntil(lambda: chat.controller.desk.finder.models == ("tiny",))
+    qtbot.waitUntil(lambda: chat.controller.chats.finder.models == ("tiny",))
     sidebar.filter._menu.aboutToShow.emit()
     entries = {action.text(): action for action in sidebar.filter._menu.actions()}
     entries["Recipes"].trigger()

@@ -16,7 +16,7 @@ from tests.ui.conftest import Chat
 def sidebar(qtbot: QtBot, theme: Theme, chat: Chat) -> Sidebar:
     for title in ("Bread", "Lisbon", "Python"):
         chat.store.create_conversation(title)
-    sidebar = Sidebar(chat.controller.desk, theme)
+    sidebar = Sidebar(chat.controller.chats, theme)
     qtbot.addWidget(sidebar)
     sidebar.resize(240, 400)
     sidebar.show()
@@ -58,10 +58,10 @@ def test_newest_first_under_its_date_and_the_open_one_is_marked(sidebar: Sidebar
 
 def test_up_and_down_open_the_neighbours(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Down)
-    assert chat.controller.desk.conversation is not None
-    assert chat.controller.desk.conversation.title == "Lisbon"
+    assert chat.controller.chat.conversation is not None
+    assert chat.controller.chat.conversation.title == "Lisbon"
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Up)
-    assert chat.controller.desk.conversation.title == "Python"
+    assert chat.controller.chat.conversation.title == "Python"
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Up)  # above is a heading
     assert _current(sidebar) == "Python"
 
@@ -73,8 +73,8 @@ def _click(qtbot: QtBot, sidebar: Sidebar, title: str) -> None:
 
 def test_a_click_opens_and_one_on_a_heading_does_nothing(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     _click(qtbot, sidebar, "Bread")
-    assert chat.controller.desk.conversation is not None
-    assert chat.controller.desk.conversation.title == "Bread"
+    assert chat.controller.chat.conversation is not None
+    assert chat.controller.chat.conversation.title == "Bread"
     _click(qtbot, sidebar, "Today")
     assert _current(sidebar) == "Bread"
 
@@ -104,7 +104,7 @@ def test_a_blank_or_equal_title_changes_nothing(qtbot: QtBot, chat: Chat, sideba
     sidebar.list.edit(sidebar.list.currentIndex())
     editor = _editor(sidebar)
     editor.setText(title)
-    with qtbot.assertNotEmitted(chat.controller.desk.conversations_changed):
+    with qtbot.assertNotEmitted(chat.controller.chats.conversations_changed):
         qtbot.keyClick(editor, Qt.Key.Key_Return)
     assert _current(sidebar) == "Python"
 
@@ -123,7 +123,7 @@ def test_a_title_being_edited_survives_a_new_list(qtbot: QtBot, chat: Chat, side
     editor = _editor(sidebar)
     editor.setText("Half a ti")
     chat.store.create_conversation("Newcomer")
-    chat.controller.desk.refresh()
+    chat.controller.chats.refresh()
     assert sidebar.list.editing
     assert editor.text() == "Half a ti"
     qtbot.keyClick(editor, Qt.Key.Key_Escape)
@@ -131,11 +131,11 @@ def test_a_title_being_edited_survives_a_new_list(qtbot: QtBot, chat: Chat, side
 
 
 def test_delete_deletes_and_opens_the_next(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
-    with qtbot.waitSignal(chat.controller.desk.conversation_deleted):
+    with qtbot.waitSignal(chat.controller.chats.conversation_removed):
         qtbot.keyClick(sidebar.list, Qt.Key.Key_Delete)
     assert _titles(sidebar) == ["Lisbon", "Bread"]
     assert _current(sidebar) == "Lisbon"
-    chat.controller.desk.undo()
+    chat.controller.chats.undo()
     assert "Python" in _titles(sidebar)
 
 
@@ -195,12 +195,12 @@ def test_down_goes_from_the_search_to_its_first_hit(qtbot: QtBot, chat: Chat, si
     qtbot.keyClicks(sidebar.search, "bre")
     qtbot.waitUntil(lambda: _titles(sidebar) == ["Bread"])
     qtbot.keyClick(sidebar.search, Qt.Key.Key_Down)
-    assert chat.controller.desk.conversation is not None
-    assert chat.controller.desk.conversation.title == "Bread"
+    assert chat.controller.chat.conversation is not None
+    assert chat.controller.chat.conversation.title == "Bread"
 
 
 def test_no_conversations_tells_what_comes_here(qtbot: QtBot, theme: Theme, chat: Chat) -> None:
-    sidebar = Sidebar(chat.controller.desk, theme)
+    sidebar = Sidebar(chat.controller.chats, theme)
     qtbot.addWidget(sidebar)
     sidebar.show()
     chat.start()

@@ -75,12 +75,12 @@ def ledger(chat: Chat, window: MainWindow) -> LedgerWindow:
 
 
 def _measure(chat: Chat) -> None:
-    chat.client.reply_progressed.emit(ReplyProgress(1, "", Statistics(ledger=_ENTRIES)))
+    chat.controller.replies.progressed.emit(ReplyProgress("", Statistics(ledger=_ENTRIES)))
 
 
 def _end(chat: Chat, tps: float) -> None:
     statistics = Statistics(generated_tokens=11, target_calls=10, decode_ms=10_000 / tps, ledger=_ENTRIES)
-    chat.client.reply_finished.emit(ReplyEnd(1, "", (), "", FinishReason.EOS, statistics))
+    chat.controller.replies.engine_ended.emit(ReplyEnd(1, "", (), "", FinishReason.EOS, statistics))
 
 
 def test_it_fills_while_a_reply_is_written_and_empties_on_reset(chat: Chat, ledger: LedgerWindow) -> None:

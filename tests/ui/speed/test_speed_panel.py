@@ -34,7 +34,7 @@ def _panel(chat: Chat, theme: Theme) -> SpeedPanel:
     """A panel as the window builds it."""
     controller = chat.controller
     panel = SpeedPanel(controller, theme)
-    controller.desk.conversation_opened.connect(panel.show_last_reply)
+    controller.chat.opened.connect(panel.show_last_reply)
     return panel
 
 
@@ -49,7 +49,7 @@ def panel(qtbot: QtBot, theme: Theme, chat: Chat) -> SpeedPanel:
 
 def test_loading_shows_its_progress_and_then_the_model(chat: Chat, panel: SpeedPanel) -> None:
     assert panel.status.state.text() == "Loading the model…"
-    chat.controller.load_progressed.emit(LoadProgress("Loading the weights", 0.4))
+    chat.controller.model_slot.load_progressed.emit(LoadProgress("Loading the weights", 0.4))
     assert panel.status.state.text().startswith("Loading the weights… 40")
     assert panel.status.progress.isVisible()
     assert panel.status.progress.value() == 400
@@ -63,14 +63,14 @@ def test_loading_shows_its_progress_and_then_the_model(chat: Chat, panel: SpeedP
 
 def test_prefill_shows_its_progress(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
-    chat.controller.prefill_progressed.emit(PrefillProgress(1, 512, 2048, 0))
+    chat.controller.replies.prefill_progressed.emit(PrefillProgress(1, 512, 2048, 0))
     assert panel.status.state.text() == "Reading the prompt 512 of 2,048"
     assert (panel.status.progress.value(), panel.status.progress.maximum()) == (512, 2048)
 
 
 def test_figures_of_a_reply(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
-    chat.controller.statistics_changed.emit(_STATISTICS)
+    chat.controller.replies.statistics_changed.emit(_STATISTICS)
     chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
     assert panel.reply.rows["Prefill"].value.text() == "200 tokens/s"
     assert panel.reply.rows["Time to first token"].value.text() == "520 ms"
@@ -86,7 +86,7 @@ def test_figures_change_at_most_ten_times_a_second(chat: Chat, panel: SpeedPanel
     chat.start()
     chat.qtbot.waitUntil(lambda: panel.throttle.resting)
     for tokens in range(1, 200):
-        chat.controller.statistics_changed.emit(Statistics(generated_tokens=tokens))
+        chat.controller.replies.statistics_changed.emit(Statistics(generated_tokens=tokens))
     assert panel.reply.rows["Tokens written"].value.text() == "1"
     chat.qtbot.waitUntil(lambda: panel.reply.rows["Tokens written"].value.text() == "199")
 
@@ -99,9 +99,9 @@ def test_the_finish_reason_is_told_and_stays_with_the_chat(chat: Chat, panel: Sp
     words = formatting.FINISH_WORDS[reason]
     chat.qtbot.waitUntil(lambda: panel.reply.finish.value.text() == words)
     assert formatting.FINISH_REASONS[reason] in panel.reply.finish.toolTip()
-    chat.controller.desk.new_chat()
+    chat.controller.chat.start_new()
     assert panel.reply.finish.value.text() == formatting.NONE
-    chat.controller.desk.open_conversation(chat.controller.desk.conversations()[0].id)
+    chat.controller.chat.open(chat.controller.chats.conversations()[0].id)
     assert panel.reply.finish.value.text() == words
     assert panel.reply.rows["Tokens written"].value.text() == "4"
 
@@ -127,10 +127,10 @@ def test_a_model_that_failed_leaves_no_figures_of_it(chat: Chat, panel: SpeedPan
 
 
 def test_the_context_is_shown_once_the_model_that_gives_its_length_is_there(chat: Chat, panel: SpeedPanel) -> None:
-    chat.controller.statistics_changed.emit(_STATISTICS)
+    chat.controller.replies.statistics_changed.emit(_STATISTICS)
     assert panel.memory.context.value.text() == formatting.NONE
     chat.start()
-    chat.controller.statistics_changed.emit(_STATISTICS)
+    chat.controller.replies.statistics_changed.emit(_STATISTICS)
     chat.qtbot.waitUntil(lambda: panel.memory.context.value.text() == "512 of 2,048")
     chat.controller.model_slot.retry()
     assert panel.memory.context.value.text() == formatting.NONE
@@ -149,7 +149,7 @@ def test_every_figure_has_its_definition(panel: SpeedPanel) -> None:
 def test_prefill_of_a_token_or_two_has_no_rate(chat: Chat, panel: SpeedPanel) -> None:
     """After a regenerate one token is read, and "4.15 tokens/s" looked like a slow machine."""
     chat.start()
-    chat.controller.statistics_changed.emit(replace(_STATISTICS, cached_prompt_tokens=299))
+    chat.controller.replies.statistics_changed.emit(replace(_STATISTICS, cached_prompt_tokens=299))
     chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
     assert panel.reply.rows["Prefill"].value.text() == formatting.NONE
 
@@ -168,7 +168,7 @@ def test_drafting_figures_stand_beside_the_plain_baseline(chat: Chat, panel: Spe
         accepted_lengths=(10, 10, 10, 10),
         plain_step_ms=50.0,
     )
-    chat.controller.statistics_changed.emit(drafted)
+    chat.controller.replies.statistics_changed.emit(drafted)
     chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
     assert panel.speed.plain.value.text() == "20.0 tokens/s"
     assert panel.speed.ratio.text() == "1.25x"
@@ -189,7 +189,7 @@ def test_drafting_figures_stand_beside_the_plain_baseline(chat: Chat, panel: Spe
 
 def test_plain_decoding_shows_no_draft_figures(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
-    chat.controller.statistics_changed.emit(replace(_STATISTICS, target_calls=100, host_syncs=100))
+    chat.controller.replies.statistics_changed.emit(replace(_STATISTICS, target_calls=100, host_syncs=100))
     chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
     assert panel.speed.per_call.value.text() == "1.00"
     for figure in (panel.speed.acceptance, *panel.drafts.rows.values()):
@@ -211,7 +211,7 @@ def test_what_auto_chose_and_why(
 ) -> None:
     chat.start()
     choice = AutoChoice(mode, width, length, 1.4, 1.7, "Drafting would be 0.82x here.")
-    chat.controller.statistics_changed.emit(replace(_STATISTICS, choice=choice))
+    chat.controller.replies.statistics_changed.emit(replace(_STATISTICS, choice=choice))
     chat.qtbot.waitUntil(panel.drafting.choice.isVisible)
     assert panel.drafting.choice.text() == f"{chosen}. Drafting would be 0.82x here."
 
@@ -259,7 +259,7 @@ def test_the_smallest_panel_shows_every_figure_whole(chat: Chat, panel: SpeedPan
         plain_step_ms=3.0,
         context_tokens=9999,
     )
-    chat.controller.statistics_changed.emit(large)
+    chat.controller.replies.statistics_changed.emit(large)
     chat.qtbot.waitUntil(panel.speed.ratio.isVisible)
     panel.resize(panel.minimumWidth(), 300)
     panel.show_drafting()
@@ -273,7 +273,7 @@ def test_a_reply_that_is_written_anew_begins_without_figures(chat: Chat, panel: 
     chat.say("Hello")
     chat.qtbot.waitUntil(lambda: panel.reply.finish.value.text() == "Complete")
     chat.engine.gate.shut()
-    chat.controller.regenerate(chat.controller.messages[-1].id)
+    chat.controller.regenerate(chat.controller.chat.path[-1].id)
     assert panel.reply.finish.value.text() == formatting.NONE
     assert panel.reply.rows["Tokens written"].value.text() == formatting.NONE
 
@@ -282,7 +282,7 @@ def test_one_of_a_thing_is_not_several(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
     choice = AutoChoice("lookup", 1, 2, 1.4, 1.7, "Because.")
     one = replace(_STATISTICS, choice=choice, rounds=1, drafted_lengths=(0, 1), accepted_lengths=(1,))
-    chat.controller.statistics_changed.emit(one)
+    chat.controller.replies.statistics_changed.emit(one)
     chat.qtbot.waitUntil(panel.drafting.choice.isVisible)
     assert panel.drafting.choice.text() == "Auto: Prompt lookup, 1 token. Because."
     assert panel.drafts.lengths.bars[0].words.startswith("0 accepted: 1 of 1 round, ")
@@ -316,7 +316,7 @@ def test_the_ratio_is_coloured_only_beyond_the_error_of_its_baseline(
     chat: Chat, panel: SpeedPanel, plain_step_ms: float, error: float, color: str
 ) -> None:
     chat.start()
-    chat.controller.statistics_changed.emit(replace(_DRAFTED, plain_step_ms=plain_step_ms, plain_error=error))
+    chat.controller.replies.statistics_changed.emit(replace(_DRAFTED, plain_step_ms=plain_step_ms, plain_error=error))
     chat.qtbot.waitUntil(panel.speed.ratio.isVisible)
     assert panel.speed.ratio._color == color
     assert ("baseline is older" in panel.speed.ratio.toolTip()) == bool(error)
@@ -326,7 +326,7 @@ def test_rounds_that_gained_no_token_are_no_gain_in_speed(chat: Chat, panel: Spe
     """Prompt lookup that found nothing once showed 1.17x in green: other programs had slowed the baseline down."""
     chat.start()
     nothing = replace(_DRAFTED, target_calls=100, rounds=100, accepted=0, accepted_lengths=(100,), plain_error=0.1)
-    chat.controller.statistics_changed.emit(replace(nothing, plain_step_ms=46.8))
+    chat.controller.replies.statistics_changed.emit(replace(nothing, plain_step_ms=46.8))
     chat.qtbot.waitUntil(panel.speed.ratio.isVisible)
     assert (panel.speed.ratio.text(), panel.speed.ratio._color) == ("1.17x", "text")
 
@@ -334,7 +334,7 @@ def test_rounds_that_gained_no_token_are_no_gain_in_speed(chat: Chat, panel: Spe
 def test_a_reply_decoded_plainly_has_no_ratio_to_plain_decoding(chat: Chat, panel: SpeedPanel) -> None:
     """A plain reply of 40 tokens once showed 0.87x, as its baseline was measured while the machine did nothing else."""
     chat.start()
-    chat.controller.statistics_changed.emit(replace(_STATISTICS, target_calls=100, plain_step_ms=34.8))
+    chat.controller.replies.statistics_changed.emit(replace(_STATISTICS, target_calls=100, plain_step_ms=34.8))
     chat.qtbot.waitUntil(lambda: panel.speed.plain.value.text() == "28.7 tokens/s")
     assert not panel.speed.ratio.isVisible()
 
@@ -355,7 +355,7 @@ _LEDGER = (
 def test_where_the_time_of_the_reply_went(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
     assert panel.time.whole.value.text() == formatting.NONE
-    chat.controller.statistics_changed.emit(replace(_DRAFTED, ledger=_LEDGER))
+    chat.controller.replies.statistics_changed.emit(replace(_DRAFTED, ledger=_LEDGER))
     chat.qtbot.waitUntil(lambda: panel.time.whole.value.text() == "4.50 s")
     space = "\N{NARROW NO-BREAK SPACE}"
     rows = panel.time.rows
@@ -384,7 +384,7 @@ def test_what_the_panel_is_for_is_seen_without_scrolling(chat: Chat, window: Mai
         "off", 0, 0, 1.4, 1.7, "Drafting would be 0.82x here: 1.4 tokens per call, a call of 6 costs 1.7."
     )
     statistics = replace(_DRAFTED, ledger=_LEDGER, choice=choice if mode is Mode.AUTO else None)
-    chat.controller.statistics_changed.emit(statistics)
+    chat.controller.replies.statistics_changed.emit(statistics)
     panel = window.panel
     chat.qtbot.waitUntil(panel.time.bar.isVisible)
     chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")

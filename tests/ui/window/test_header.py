@@ -37,7 +37,7 @@ def test_recent_models_and_the_default_can_be_chosen(qtbot: QtBot, chat: Chat) -
     qtbot.addWidget(button)
     chat.start()
     assert _entries(button)[DEFAULT_MODEL].isChecked()
-    chat.controller.load_model("/models/other", Dtype.AUTO)
+    chat.controller.model_slot.load("/models/other", Dtype.AUTO)
     chat.wait_for(EngineState.IDLE)
     entries = _entries(button)
     assert entries["other"].isChecked()
@@ -69,7 +69,7 @@ def test_another_precision_is_for_the_model_that_did_not_load(qtbot: QtBot, chat
     qtbot.addWidget(button)
     chat.start()
     chat.engine.load_errors = {"/models/big": OutOfMemoryError("It needs 80 GB.", "Choose a smaller precision.")}
-    chat.controller.load_model("/models/big")
+    chat.controller.model_slot.load("/models/big")
     chat.wait_for(EngineState.NO_MODEL)
     chat.engine.load_errors = {}
     entries = _entries(button)

@@ -117,9 +117,9 @@ def add_messages(chat: Chat) -> int:
 
 def test_a_command_does_not_depend_on_how_many_chats_there_are(chat: Chat, window: MainWindow, do: Do) -> None:
     add_chats(chat)
-    controller, desk, order = chat.controller, chat.controller.desk, chat.controller.desk.order
+    controller, desk, order = chat.controller, chat.controller.chats, chat.controller.chats.order
     do("start", controller.start)
-    do("open", lambda: desk.open_conversation(5000))
+    do("open", lambda: desk.chat.open(5000))
     row = window.sidebar.list.current_row
     assert isinstance(row, ChatRow)
     assert row.conversation.id == 5000
@@ -137,9 +137,9 @@ def test_a_command_does_not_depend_on_how_many_chats_there_are(chat: Chat, windo
     }.items():
         do(name, act)
         do(f"undo of {name}", desk.undo)
-    assert desk.conversation is not None
+    assert desk.chat.conversation is not None
     do("duplicate", lambda: order.duplicate(chat.store.conversation(5002)))
-    chat.qtbot.waitUntil(lambda: desk.conversation is not None and desk.conversation.title == "Chat 5002 copy")
+    chat.qtbot.waitUntil(lambda: getattr(desk.chat.conversation, "title", "") == "Chat 5002 copy")
     do("fold", lambda: order.set_expanded(order.folders[2], False))
     do("unfold", lambda: order.set_expanded(order.folders[2], True))
     for place in (Place.ARCHIVE, Place.BIN, Place.CHATS):
@@ -154,16 +154,16 @@ def test_a_command_does_not_depend_on_how_many_chats_there_are(chat: Chat, windo
 
 def test_a_command_does_not_depend_on_how_long_a_chat_is(chat: Chat, window: MainWindow, do: Do) -> None:
     conversation = add_messages(chat)
-    controller, desk = chat.controller, chat.controller.desk
+    controller, desk = chat.controller, chat.controller.chats
 
     def last() -> Message:
-        return controller.messages[-1]
+        return controller.chat.path[-1]
 
     do("start", controller.start)
-    assert len(controller.messages) == COUNT
+    assert len(controller.chat.path) == COUNT
     chat.start()
-    desk.new_chat()
-    do("open", lambda: desk.open_conversation(conversation))
+    desk.chat.start_new()
+    do("open", lambda: desk.chat.open(conversation))
 
     def reply(name: str, ask: Callable[[], object]) -> None:
         do(name, ask)
@@ -172,20 +172,20 @@ def test_a_command_does_not_depend_on_how_long_a_chat_is(chat: Chat, window: Mai
 
     reply("send", lambda: controller.send("Hello"))
     reply("regenerate", lambda: controller.regenerate(last().id))
-    do("an alternative", lambda: controller.show_alternative(last().id, -1))
-    reply("edit", lambda: controller.edit_message(controller.messages[-2].id, "Hello again"))
+    do("an alternative", lambda: controller.chat.show_alternative(last().id, -1))
+    reply("edit", lambda: controller.edit_message(controller.chat.path[-2].id, "Hello again"))
     do("edit a reply", lambda: controller.edit_message(last().id, "Another reply"))
-    do("delete", lambda: controller.text.delete_message(last().id))
+    do("delete", lambda: controller.editor.delete_message(last().id))
     do("undo", desk.undo)
-    do("back to the first question", lambda: controller.show_alternative(controller.messages[-2].id, -1))
+    do("back to the first question", lambda: controller.chat.show_alternative(controller.chat.path[-2].id, -1))
     for number in (COUNT // 2, 2):
-        do("an alternative far up", lambda number=number: controller.show_alternative(number, 1))  # type: ignore[misc]
-        assert len(controller.messages) == number
-        do("back", lambda: controller.show_alternative(last().id, -1))
-        assert len(controller.messages) > COUNT
+        do("an alternative far up", lambda number=number: controller.chat.show_alternative(number, 1))  # type: ignore[misc]
+        assert len(controller.chat.path) == number
+        do("back", lambda: controller.chat.show_alternative(last().id, -1))
+        assert len(controller.chat.path) > COUNT
     reply("regenerate far up", lambda: controller.regenerate(COUNT // 2))
-    assert [message.role for message in controller.messages[-2:]] == [Role.USER, Role.ASSISTANT]
-    do("back", lambda: controller.show_alternative(last().id, -2))
+    assert [message.role for message in controller.chat.path[-2:]] == [Role.USER, Role.ASSISTANT]
+    do("back", lambda: controller.chat.show_alternative(last().id, -2))
     do("to the start", window.conversation.transcript.scroll_to_start)
     do("to the end", window.conversation.transcript.scroll_to_end)
     do("rename", lambda: desk.rename_conversation(conversation, "Another title"))

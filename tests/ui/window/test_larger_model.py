@@ -72,8 +72,8 @@ def test_put_away_it_stays_away(qtbot: QtBot, window: MainWindow, chat: Chat) ->
     press(qtbot, wait_for_offer(qtbot, window), "Close this notice")
     assert offered(window) is None
     assert chat.controller.preferences.settings.larger_model_declined
-    chat.controller.load_model(None)
-    qtbot.waitUntil(lambda: chat.controller.model is not None)
+    chat.controller.model_slot.load(None)
+    qtbot.waitUntil(lambda: chat.controller.model_slot.info is not None)
     qtbot.wait(20)
     assert offered(window) is None
 
@@ -89,11 +89,11 @@ def test_another_model_ends_it_for_good(qtbot: QtBot, window: MainWindow, chat: 
     window.conversation.offer_larger_model(window.windows.memory)
     chat.start()
     wait_for_offer(qtbot, window)
-    chat.controller.load_model("better")
+    chat.controller.model_slot.load("better")
     assert offered(window) is None
-    qtbot.waitUntil(lambda: chat.controller.model is not None)
-    chat.controller.load_model(None)
-    qtbot.waitUntil(lambda: chat.controller.model is not None)
+    qtbot.waitUntil(lambda: chat.controller.model_slot.info is not None)
+    chat.controller.model_slot.load(None)
+    qtbot.waitUntil(lambda: chat.controller.model_slot.info is not None)
     assert offered(window) is None
 
 

@@ -13,7 +13,6 @@ from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api.requests import Role
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.conversation.banner import Banner
-from rdchat.ui.conversation.composer import ComposerState
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
@@ -38,12 +37,12 @@ def test_a_question_is_asked_and_answered(qtbot: QtBot, chat: Chat, window: Main
     assert window.windowTitle() == "New chat"
     _send(qtbot, window, "Hello there")
     assert view.stack.currentWidget() is view.transcript
-    qtbot.waitUntil(lambda: not chat.writing and chat.controller.state is EngineState.IDLE)
-    assert [message.text for message in chat.controller.messages] == ["Hello there", "Hello, you!"]
+    qtbot.waitUntil(lambda: not chat.writing and chat.controller.replies.state is EngineState.IDLE)
+    assert [message.text for message in chat.controller.chat.path] == ["Hello there", "Hello, you!"]
     assert window.windowTitle() == "Hello there"
     row = window.sidebar.list.current_row
     assert isinstance(row, ChatRow)
-    assert row.conversation.id == chat.controller.messages[0].conversation_id
+    assert row.conversation.id == chat.controller.chat.path[0].conversation_id
     assert view.composer.text == ""
 
 
@@ -51,10 +50,10 @@ def test_one_can_type_and_send_before_the_model_is_there(qtbot: QtBot, chat: Cha
     chat.engine.load_gate.shut()
     chat.controller.start()
     _send(qtbot, window, "Early bird")
-    assert len(chat.controller.messages) == 2
+    assert len(chat.controller.chat.path) == 2
     assert window.conversation.composer.button.accessibleName() == "Stop"
     chat.engine.load_gate.open()
-    qtbot.waitUntil(lambda: chat.controller.messages[-1].text == "Hello, you!" and not chat.writing)
+    qtbot.waitUntil(lambda: chat.controller.chat.path[-1].text == "Hello, you!" and not chat.writing)
 
 
 def test_escape_stops_the_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
@@ -84,14 +83,14 @@ def test_drafts_stay_with_their_chats(qtbot: QtBot, chat: Chat, window: MainWind
     chat.start()
     composer = window.conversation.composer
     qtbot.keyClicks(composer.field, "for the second")
-    chat.controller.desk.open_conversation(first.id)
+    chat.controller.chat.open(first.id)
     assert composer.text == ""
     qtbot.keyClicks(composer.field, "for the first")
     window.actions_.new_chat.trigger()
     assert composer.text == ""
-    chat.controller.desk.open_conversation(second.id)
+    chat.controller.chat.open(second.id)
     assert composer.text == "for the second"
-    chat.controller.desk.open_conversation(first.id)
+    chat.controller.chat.open(first.id)
     assert composer.text == "for the first"
 
 
@@ -99,19 +98,19 @@ def test_a_draft_is_of_no_chat_of_another_store(qtbot: QtBot, chat: Chat, window
     first, second = (chat.store.create_conversation(title) for title in ("First", "Second"))
     chat.store.add_message(first.id, None, Role.USER, "Hi")
     chat.start()
-    composer, desk = window.conversation.composer, chat.controller.desk
-    desk.open_conversation(second.id)
+    composer, desk = window.conversation.composer, chat.controller.chats
+    desk.chat.open(second.id)
     composer.set_text("for the second")
-    desk.open_conversation(first.id)
+    desk.chat.open(first.id)
     composer.set_text("typed now")
     told: list[object] = []
     window.conversation.transcript.reader_moved.connect(lambda *place: told.append(place))
     desk.begin_anew()
     assert not told
     for each in (first, second):
-        desk.open_conversation(each.id)
+        desk.chat.open(each.id)
         assert composer.text == ""
-    desk.new_chat()
+    desk.chat.start_new()
     assert composer.text == "typed now"
 
 
@@ -122,7 +121,7 @@ def test_a_draft_of_a_chat_just_begun_stays_with_it(qtbot: QtBot, chat: Chat, wi
     qtbot.keyClicks(window.conversation.composer.field, "more")
     window.actions_.new_chat.trigger()
     assert window.conversation.composer.text == ""
-    chat.controller.desk.open_conversation(chat.controller.desk.conversations()[0].id)
+    chat.controller.chat.open(chat.controller.chats.conversations()[0].id)
     assert window.conversation.composer.text == "more"
 
 
@@ -143,7 +142,7 @@ def test_a_model_that_fails_stands_in_the_transcripts_place(qtbot: QtBot, chat: 
     qtbot.keyClicks(view.composer.field, "Anyone?")
     assert view.composer.button.toolTip() == "No model is loaded. Choose a model first."
     chat.engine.load_errors = {}
-    view.failed.retry_requested.emit()
+    view.failed.retry.click()
     chat.wait_for(EngineState.IDLE)
     assert view.stack.currentWidget() is view.welcome
     assert view.composer.text == "Anyone?"
@@ -153,7 +152,7 @@ def test_conversations_can_be_read_without_a_model(qtbot: QtBot, chat: Chat, win
     chat.start()
     chat.say("Hello")
     chat.engine.load_errors = {"/bad": ModelError("No such folder.")}
-    chat.controller.load_model("/bad")
+    chat.controller.model_slot.load("/bad")
     chat.wait_for(EngineState.NO_MODEL)
     view = window.conversation
     assert view.stack.currentWidget() is view.failed
@@ -170,12 +169,12 @@ def test_a_model_that_seems_too_large_is_loaded_by_a_click(qtbot: QtBot, chat: C
     chat.start()
     view = window.conversation
     chat.engine.load_errors = {"/big": DoesNotFitError("It needs 80 GB.")}
-    chat.controller.load_model("/big")
+    chat.controller.model_slot.load("/big")
     chat.wait_for(EngineState.NO_MODEL)
     view.failed.anyway.click()
     chat.wait_for(EngineState.IDLE)
     chat.say("Hello")
-    chat.controller.load_model("/big")
+    chat.controller.model_slot.load("/big")
     chat.wait_for(EngineState.NO_MODEL)
     view.failed.read.click()
     banner = view.banners.banner("model")
@@ -190,12 +189,12 @@ def test_a_deleted_chat_can_be_brought_back(qtbot: QtBot, chat: Chat, window: Ma
     chat.start()
     window.actions_.delete.trigger()
     assert _banners(window) == ["Deleted “Keep me”"]
-    assert chat.controller.desk.conversations() == []
+    assert chat.controller.chats.conversations() == []
     banner = window.conversation.banners.banner("undo")
     assert banner is not None
     undo = next(button for button in banner.findChildren(QAbstractButton) if button.text() == "Undo")
     undo.click()
-    assert [row.title for row in chat.controller.desk.conversations()] == ["Keep me"]
+    assert [row.title for row in chat.controller.chats.conversations()] == ["Keep me"]
     assert _banners(window) == []
 
 
@@ -204,9 +203,9 @@ def test_the_window_is_gone_while_the_engine_is_waited_for(chat: Chat, window: M
     chat.engine.gate.shut()
     chat.engine.gate.allow(3)
     chat.controller.send("Hello")
-    chat.qtbot.waitUntil(lambda: bool(chat.controller.messages[-1].text))
+    chat.qtbot.waitUntil(lambda: bool(chat.controller.chat.path[-1].text))
     shown: list[bool] = []
-    chat.controller.message_changed.connect(lambda _message: shown.append(window.isVisible()))
+    chat.controller.chat.message_changed.connect(lambda _message: shown.append(window.isVisible()))
     window.close()  # the end of the reply comes with the end of the engine thread
     assert shown == [False]
 
@@ -215,9 +214,9 @@ def test_notices_and_storage_failures_are_told_until_they_are_over(
     qtbot: QtBot, chat: Chat, window: MainWindow
 ) -> None:
     chat.controller.notice_raised.emit(Notice("The database was damaged.", "It was moved aside."))
-    chat.controller.storage_failed.emit(Notice("The disk is full.", "Free some space."))
+    chat.controller.storage.failed.emit(Notice("The disk is full.", "Free some space."))
     assert _banners(window) == ["The database was damaged. It was moved aside.", "The disk is full. Free some space."]
-    chat.controller.storage_recovered.emit()
+    chat.controller.storage.recovered.emit()
     assert _banners(window) == ["The database was damaged. It was moved aside."]
 
 
@@ -291,10 +290,10 @@ def test_closing_while_writing_ends_cleanly_and_keeps_the_text(qtbot: QtBot, cha
     chat.engine.gate.shut()
     _send(qtbot, window, "Count")
     chat.engine.gate.allow(4)
-    qtbot.waitUntil(lambda: "One" in chat.controller.messages[-1].text)
+    qtbot.waitUntil(lambda: "One" in chat.controller.chat.path[-1].text)
     window.close()
     assert chat.engine.closings
-    stored = chat.store.messages(chat.controller.messages[0].conversation_id)
+    stored = chat.store.messages(chat.controller.chat.path[0].conversation_id)
     assert stored[-1].text.startswith("One ")
 
 
@@ -335,13 +334,13 @@ def test_a_folder_without_a_model_does_not_become_the_place_to_look_in(
     _choose_model(window, folder)
     chat.wait_for(EngineState.NO_MODEL)
     assert chat.controller.preferences.settings.models_folder == ""
-    chat.controller.load_model(None)
+    chat.controller.model_slot.load(None)
     chat.wait_for(EngineState.IDLE)
     assert chat.controller.preferences.settings.models_folder == ""
 
 
-@pytest.mark.parametrize("state", list(ComposerState))
-def test_every_composer_state_has_a_tooltip(window: MainWindow, state: ComposerState) -> None:
+@pytest.mark.parametrize("state", list(EngineState))
+def test_every_composer_state_has_a_tooltip(window: MainWindow, state: EngineState) -> None:
     window.conversation.composer.set_state(state)
     assert window.conversation.composer.button.toolTip()
 
@@ -351,15 +350,15 @@ def test_undo_brings_a_deleted_chat_back_but_not_from_a_text_field(
 ) -> None:
     conversation = chat.store.create_conversation("Dear to me")
     chat.start()
-    chat.controller.desk.open_conversation(conversation.id)
+    chat.controller.chat.open(conversation.id)
     window.actions_.delete.trigger()
     window.activateWindow()
     window.conversation.composer.setFocus()
     window.actions_.undo.trigger()
-    assert chat.controller.desk.conversations() == []
+    assert chat.controller.chats.conversations() == []
     window.sidebar.list.setFocus()
     window.actions_.undo.trigger()
-    assert [entry.title for entry in chat.controller.desk.conversations()] == ["Dear to me"]
+    assert [entry.title for entry in chat.controller.chats.conversations()] == ["Dear to me"]
     qtbot.waitUntil(lambda: not _banners(window))
 
 
@@ -368,10 +367,10 @@ def test_after_asking_anew_one_can_type(qtbot: QtBot, chat: Chat, window: MainWi
     chat.say("Hello")
     window.activateWindow()
     window.sidebar.list.setFocus()
-    reply = chat.controller.messages[-1].id
+    reply = chat.controller.chat.path[-1].id
     window.conversation.transcript.regenerate_requested.emit(reply)
     assert window.conversation.composer.field.hasFocus()
-    qtbot.waitUntil(lambda: not chat.writing and chat.controller.state is EngineState.IDLE)
+    qtbot.waitUntil(lambda: not chat.writing and chat.controller.replies.state is EngineState.IDLE)
 
 
 def test_the_panel_fits_into_the_smallest_window(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:

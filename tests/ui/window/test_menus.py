@@ -37,7 +37,7 @@ def test_regenerate_and_copy_are_offered_once_there_is_a_reply(qtbot: QtBot, cha
     chat.say("Hello")
     qtbot.waitUntil(window.actions_.regenerate.isEnabled)
     window.actions_.regenerate.trigger()
-    qtbot.waitUntil(lambda: chat.controller.messages[-1].siblings == 2 and not chat.writing)
+    qtbot.waitUntil(lambda: chat.controller.chat.path[-1].siblings == 2 and not chat.writing)
     assert window.actions_.copy_reply.isEnabled()
 
 
@@ -57,15 +57,15 @@ def test_the_chat_menu_and_the_context_menu_of_a_chat_have_the_same_actions(chat
     stored = chat.store.create_conversation("Bread")
     chat.start()
     for archived in (False, True):
-        chat.controller.desk.order.set_archived(stored, archived=archived)
-        chat.controller.desk.open_conversation(stored.id)
+        chat.controller.chats.order.set_archived(stored, archived=archived)
+        chat.controller.chat.open(stored.id)
         row = ChatRow(chat.store.conversation(stored.id))
         offered = [action.text() for action in window.sidebar.row_actions.menu_for(row).actions() if action.text()]
         names = ("rename", "pin", "move", "duplicate", "archive", "delete")
         actions = [getattr(window.actions_, name) for name in names]
         assert [action.text().replace(" chat", "") for action in actions] == offered
         assert all(action.isEnabled() for action in actions)
-    chat.controller.desk.new_chat()
+    chat.controller.chat.start_new()
     assert not any(action.isEnabled() for action in actions)
 
 

@@ -93,16 +93,16 @@ def test_a_window_opens_on_it_and_the_chat_goes_on(
     window.show()
     qtbot.waitExposed(window)
     controller.start()
-    qtbot.waitUntil(lambda: controller.state is EngineState.IDLE)
-    assert len(controller.messages) == 2
+    qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE)
+    assert len(controller.chat.path) == 2
     window.grab()
     labels = [label for label in window.findChildren(QLabel) if "<h1>" in label.text()]
     assert not any(_is_rich(label) for label in labels)
-    for reply in controller.messages:
+    for reply in controller.chat.path:
         window.windows.show_tokens(reply.id)
     controller.send("And then?")
-    qtbot.waitUntil(lambda: len(controller.messages) == 4 and controller.streaming_message_id is None)
-    assert controller.messages[-1].text == "Hello, you!"
+    qtbot.waitUntil(lambda: len(controller.chat.path) == 4 and controller.chat.streaming_id is None)
+    assert controller.chat.path[-1].text == "Hello, you!"
     window.grab()
     for other in window.findChildren(QWidget, options=Qt.FindChildOption.FindDirectChildrenOnly):
         if other.isWindow():

@@ -13,8 +13,8 @@ def test_each_chat_opens_where_it_was_left(window: MainWindow, chat: Chat) -> No
     other = chat.store.create_conversation("Other")
     chat.store.add_message(other.id, None, Role.USER, "Hello")
     view = window.conversation.transcript
-    desk = chat.controller.desk
-    desk.open_conversation(first.id)
+    desk = chat.controller.chats
+    desk.chat.open(first.id)
     wait_until_drawn(chat.qtbot, view)
     view.scroll_to_start()
     bar = view.verticalScrollBar()
@@ -22,8 +22,8 @@ def test_each_chat_opens_where_it_was_left(window: MainWindow, chat: Chat) -> No
     wait_until_drawn(chat.qtbot, view)
     before = bar.value()
     assert before > 0
-    desk.open_conversation(other.id)  # before its timer
+    desk.chat.open(other.id)  # before its timer
     assert chat.store.places.find(first.id) is not None
-    desk.open_conversation(first.id)
+    desk.chat.open(first.id)
     wait_until_drawn(chat.qtbot, view)
     assert abs(bar.value() - before) <= 2

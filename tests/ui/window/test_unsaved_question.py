@@ -29,7 +29,7 @@ def locked(chat: Chat, window: MainWindow, qtbot: QtBot) -> Iterator[None]:
     chat.wait_for(EngineState.PREFILL)
     with held_by_another_process(chat.store.path):
         chat.engine.gate.open()
-        qtbot.waitUntil(lambda: not chat.writing and chat.controller.state is EngineState.IDLE)
+        qtbot.waitUntil(lambda: not chat.writing and chat.controller.replies.state is EngineState.IDLE)
         yield
 
 
@@ -43,7 +43,7 @@ def press(window: MainWindow, text: str) -> None:
 
 
 def stored(chat: Chat) -> str:
-    return chat.store.message(chat.controller.messages[-1].id).text
+    return chat.store.message(chat.controller.chat.path[-1].id).text
 
 
 def choose_file(window: MainWindow, path: Path) -> None:
@@ -69,7 +69,7 @@ def test_quitting_says_what_would_be_lost_and_waits(locked: None, chat: Chat, wi
     assert len(boxes(window)) == 1  # asked once
     press(window, "Cancel")
     assert window.isVisible()
-    assert chat.controller.state is EngineState.IDLE  # nothing was ended
+    assert chat.controller.replies.state is EngineState.IDLE  # nothing was ended
     assert not window.close()
     press(window, "Quit anyway")
     assert not window.isVisible()
@@ -93,7 +93,7 @@ def test_quitting_goes_on_by_itself_when_the_store_takes_the_text(chat: Chat, wi
     chat.wait_for(EngineState.PREFILL)
     with held_by_another_process(chat.store.path):
         chat.engine.gate.open()
-        qtbot.waitUntil(lambda: not chat.writing and chat.controller.state is EngineState.IDLE)
+        qtbot.waitUntil(lambda: not chat.writing and chat.controller.replies.state is EngineState.IDLE)
         window.close()
         assert len(boxes(window)) == 1
     qtbot.waitUntil(lambda: not window.isVisible())

@@ -41,7 +41,7 @@ class App:
             ends.callback(store.close)
             controller = ChatController(store, settings, EngineClient(ScriptedEngine, nullcontext))
             ends.callback(controller.close)
-            view = TranscriptView(self._theme, unsent=controller.desk.unsent)
+            view = TranscriptView(self._theme, unsent=controller.chat.unsent)
             window = MainWindow(controller, self._theme, view)
             ends.callback(_end, window)
             window.show()
@@ -91,7 +91,7 @@ def test_fields_and_editors_come_back(qtbot: QtBot, app: App, messages: list[Mes
         for message in messages:
             widget_of(window, message).edit()
             editor_of(window, message).setPlainText(f"{message.text} And a half")
-        controller.desk.new_chat()
+        controller.chat.start_new()
         window.conversation.composer.set_text("Something else")
     with app.running() as (window, controller):
         assert window.conversation.composer.text == "And two?"
@@ -99,7 +99,7 @@ def test_fields_and_editors_come_back(qtbot: QtBot, app: App, messages: list[Mes
             assert edited_text(widget_of(window, message)) == f"{message.text} And a half"
         qtbot.keyClick(editor_of(window, messages[1]), Qt.Key.Key_Escape)
         window.conversation.composer.set_text("")
-        controller.desk.new_chat()
+        controller.chat.start_new()
         assert window.conversation.composer.text == "Something else"
     with app.running() as (window, controller):
         assert window.conversation.composer.text == ""
@@ -111,19 +111,19 @@ def test_what_is_sent_or_saved_does_not_come_back(qtbot: QtBot, app: App, messag
         widget_of(window, messages[1]).edit()
         editor_of(window, messages[1]).setPlainText("Mine.")
         qtbot.keyClick(editor_of(window, messages[1]), Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
-        assert controller.messages[-1].text == "Mine."
-        controller.desk.new_chat()
-        qtbot.waitUntil(lambda: controller.model is not None)
+        assert controller.chat.path[-1].text == "Mine."
+        controller.chat.start_new()
+        qtbot.waitUntil(lambda: controller.model_slot.info is not None)
         qtbot.keyClicks(window.conversation.composer.field, "Two?")
-        controller.desk.unsent.store()  # as after a pause
+        controller.chat.unsent.store()  # as after a pause
         qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Return)
-        qtbot.waitUntil(lambda: controller.streaming_message_id is None and len(controller.messages) == 2)
+        qtbot.waitUntil(lambda: controller.chat.streaming_id is None and len(controller.chat.path) == 2)
     with app.running() as (window, controller):
-        assert (window.conversation.composer.text, controller.messages[0].text) == ("", "Two?")
-        controller.desk.new_chat()
+        assert (window.conversation.composer.text, controller.chat.path[0].text) == ("", "Two?")
+        controller.chat.start_new()
         assert window.conversation.composer.text == ""
-        controller.desk.open_conversation(messages[0].conversation_id)
-        assert edited_text(widget_of(window, controller.messages[1])) is None
+        controller.chat.open(messages[0].conversation_id)
+        assert edited_text(widget_of(window, controller.chat.path[1])) is None
 
 
 def test_an_edit_that_is_refused_stays_in_its_editor(
@@ -136,13 +136,13 @@ def test_an_edit_that_is_refused_stays_in_its_editor(
             full.setattr(Database, "write", _no_room)
             editor_of(window, messages[0]).setFocus()
             qtbot.keyClick(editor_of(window, messages[0]), Qt.Key.Key_Return)
-        assert [message.text for message in controller.messages] == ["One?", "One."]
+        assert [message.text for message in controller.chat.path] == ["One?", "One."]
         assert edited_text(widget_of(window, messages[0])) == "An hour's work"
     with app.running() as (window, controller):
         assert edited_text(widget_of(window, messages[0])) == "An hour's work"
         qtbot.keyClick(editor_of(window, messages[0]), Qt.Key.Key_Return)
-        qtbot.waitUntil(lambda: controller.messages[0].text == "An hour's work")
-        controller.show_alternative(controller.messages[0].id, -1)
+        qtbot.waitUntil(lambda: controller.chat.path[0].text == "An hour's work")
+        controller.chat.show_alternative(controller.chat.path[0].id, -1)
         assert edited_text(widget_of(window, messages[0])) is None
 
 
@@ -157,7 +157,7 @@ def test_what_is_typed_is_stored_soon(qtbot: QtBot, app: App, messages: list[Mes
 def test_another_store_has_texts_of_its_own(app: App, messages: list[Message]) -> None:
     chat = messages[0].conversation_id
     with app.running() as (_, controller):
-        unsent = controller.desk.unsent
+        unsent = controller.chat.unsent
         unsent.keep(chat, messages[0].id, "of the store before")
         unsent.keep(None, None, "typed for a new chat")
         unsent.begin_anew("")

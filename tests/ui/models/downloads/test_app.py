@@ -112,7 +112,7 @@ def test_a_start_with_nothing_to_go_on_with_begins_nothing(
     qapp: QApplication, qtbot: QtBot, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(qapp, qtbot) as (app, _):
-        qtbot.waitUntil(lambda: app.controller.model is not None, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: app.controller.model_slot.info is not None, timeout=WAIT_MS)
         assert "models_desk" not in app.window.windows.__dict__
     assert hub.requests == []
 

@@ -1,48 +1,45 @@
-"""What is done to the messages of the open chat by hand: replies edited, messages deleted, chats branched off."""
+"""Edits replies, deletes messages and branches chats, as the person asks for it."""
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject
 
 from rdchat.chat.conversation import Message, Notice
 from rdchat.chat.storage.message_bin import DeletedMessage
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
-from rdchat.services.chat.conversation_desk import ConversationDesk
-from rdchat.services.chat.open_chat import OpenChat
+from rdchat.services.chat.chat_list import ChatList
 from rdchat.services.chat.reply_recorder import ReplyRecorder
 from rdchat.services.chat.storage_watch import StorageWatch
 
 _BEING_WRITTEN = Notice("A reply is being written there", "Stop it, or wait for its end, then delete the message.")
 
 
-class TextWork(QObject):
+class MessageEditor(QObject):
     """Nothing is overwritten: an edit is an alternative, a deletion is undone, a branch is a copy.
 
     Args:
         store: The conversations.
-        chat: The open one.
+        chats: Undoes, and makes branches.
         storage: Stands around every command, and tells of those that fail.
-        desk: Undoes, and makes branches.
         recorder: Knows the replies that are being written.
+        notify: Tells the person.
         parent: The Qt parent.
     """
-
-    transcript_changed = Signal()
-    notice_raised = Signal(Notice)
 
     def __init__(
         self,
         store: ConversationStore,
-        chat: OpenChat,
+        chats: ChatList,
         storage: StorageWatch,
         *,
-        desk: ConversationDesk,
         recorder: ReplyRecorder,
+        notify: Callable[[Notice], object],
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._store, self._chat, self._storage, self._desk, self._recorder = store, chat, storage, desk, recorder
+        self._store, self._chats, self._storage, self._recorder, self._notify = store, chats, storage, recorder, notify
+        self._chat = chats.chat
 
     # Editing
 
@@ -54,13 +51,11 @@ class TextWork(QObject):
             if text == old.parts.answer.strip("\n"):
                 return
             self._chat.add_edited_reply(old, text)
-            self.transcript_changed.emit()
-        self._desk.refresh()
 
     # Alternatives
 
     def alternatives(self, message_id: int) -> list[Message]:
-        """Return a message and its alternatives, oldest first, with what is not stored of them yet."""
+        """Return a message and its alternatives, oldest first, with text that is not stored yet."""
         found: list[Message] = []
         with self._storage.reading():
             found += [self._recorder.shown(each) for each in self._store.alternatives(message_id)]
@@ -73,23 +68,22 @@ class TextWork(QObject):
     # Deleting
 
     def delete_message(self, message_id: int) -> None:
-        """Delete a message with all that hangs on it; `ConversationDesk.undo` takes it back."""
+        """Delete a message with all that follow it; `ChatList.undo` takes it back."""
         chat = self._chat.conversation
         if chat is None:
             return
         with self._storage.writing():
             self._recorder.flush()
             if self._is_written_below(message_id):
-                self.notice_raised.emit(_BEING_WRITTEN)
+                self._notify(_BEING_WRITTEN)
                 return
             role = self._store.message(message_id).role
             deleted = self._store.message_bin.delete(message_id)
-            self._desk.order.history.add(
+            self._chats.order.history.add(
                 "Delete message", lambda: self._show_again(chat.id, lambda: self._store.message_bin.restore(deleted))
             )
-            self._show_path()
-            self._desk.order.offered_undo.emit(_deleted_words(role, deleted))
-        self._desk.refresh()
+            self._chat.read_path()
+            self._chats.order.offered_undo.emit(_deleted_words(role, deleted))
 
     @property
     def has_deleted(self) -> bool:
@@ -101,18 +95,17 @@ class TextWork(QObject):
         return found
 
     def restore_deleted(self) -> None:
-        """Bring back the message of the open chat that was deleted last, with what hung on it."""
+        """Bring back the message of the open chat that was deleted last, with those that followed it."""
         if (chat := self._chat.conversation) is None:
             return
         with self._storage.writing():
             message_id = self._store.message_bin.restore_last(chat.id)
             if message_id is not None:
-                self._desk.order.history.add(
+                self._chats.order.history.add(
                     "Restore message",
                     lambda: self._show_again(chat.id, lambda: self._store.message_bin.delete(message_id)),
                 )
-            self._show_path()
-        self._desk.refresh()
+            self._chat.read_path()
 
     def _is_written_below(self, message_id: int) -> bool:
         paths = (self._store.path_to(reply.message.id) for reply in self._recorder.live)
@@ -121,13 +114,9 @@ class TextWork(QObject):
     def _show_again(self, conversation_id: int, change: Callable[[], object]) -> None:
         change()
         if self._chat.is_open(conversation_id):
-            self._show_path()
+            self._chat.read_path()
         else:
-            self._desk.open_conversation(conversation_id)
-
-    def _show_path(self) -> None:
-        self._chat.read_path()
-        self.transcript_changed.emit()
+            self._chat.open(conversation_id)
 
     # Branching
 
@@ -136,7 +125,7 @@ class TextWork(QObject):
         if (chat := self._chat.conversation) is not None:
             with self._storage.writing():
                 self._recorder.flush()  # what is copied is what the store has
-                self._desk.order.branch(chat, message_id)
+                self._chats.order.branch(chat, message_id)
 
 
 def _deleted_words(role: Role, deleted: DeletedMessage) -> str:

@@ -1,4 +1,4 @@
-"""Conversations as the window commands them; no engine is needed for any of it."""
+"""The list of conversations, and what is done to them as a whole: renaming, deleting, searching."""
 
 from collections.abc import Sequence, Set
 from contextlib import suppress
@@ -9,50 +9,38 @@ from rdchat.chat.conversation import Conversation
 from rdchat.chat.storage.search_reader import SearchAnswer, SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
 from rdchat.services.chat.conversation_list import ConversationList
 from rdchat.services.chat.open_chat import OpenChat
-from rdchat.services.chat.reader_memory import ReaderMemory
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.order.chat_order import ChatOrder, Place, named
 from rdchat.services.order.chat_search import ChatSearch
-from rdchat.services.text.unsent_memory import UnsentMemory
 
 
-class ConversationDesk(QObject):
-    """Lists, opens, renames, deletes and searches conversations, and keeps the open one's own options.
+class ChatList(QObject):
+    """Lists, renames, deletes and searches conversations; another one is opened where the open one goes.
 
     Args:
         store: The conversations.
-        chat: The open conversation; who adds messages to it has it too.
+        chat: The open one.
         storage: Stands around every command, and tells of those that fail.
         parent: The Qt parent.
-
-    Attributes:
-        order: Pins, folders, the archive, the bin, and undoing.
-        finder: Searches.
-        reader: Where the person was reading in each chat.
-        unsent: What was typed and neither sent nor saved.
     """
 
     conversations_changed = Signal()
-    conversation_opened = Signal()
-    options_changed = Signal()
     conversation_removed = Signal(int)  # its id, before another one is opened in its place
-    conversation_deleted = Signal(Conversation)
-    store_replaced = Signal()  # an id is another chat's from now on; the open one is still the old one
+    store_replaced = Signal()  # an id is another chat's from now on
 
     def __init__(
         self, store: ConversationStore, chat: OpenChat, storage: StorageWatch, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
-        self._store, self._chat, self._storage = store, chat, storage
-        self.order = ChatOrder(store, storage, self)
+        self._store, self._storage = store, storage
+        self.chat = chat
+        self.order = ChatOrder(store, storage, self)  # pins, folders, the archive, the bin, and undoing
         self.finder = ChatSearch(store.path, self)
-        self.reader = ReaderMemory(store, self)
-        self.unsent = UnsentMemory(store.unsent, self)
-        self._list = ConversationList(store, self.order)
+        self.listing = ConversationList(store, self.order)  # what the sidebar shows
         self.order.changed.connect(self.refresh)
+        chat.path_changed.connect(self.refresh)  # the newest chat is the first one
         self.finder.answered.connect(self._on_answered)
         self.finder.failed.connect(self._on_search_failed)
 
@@ -65,11 +53,11 @@ class ConversationDesk(QObject):
         """End what goes on behind the window."""
         self.finder.close()
         self.order.close()
-        self.unsent.store()
+        self.chat.unsent.store()
 
     def conversations(self) -> Sequence[Conversation]:
         """The conversations that the search leaves, newest first; all of them are read. Raises StorageError."""
-        return self._list.shown
+        return self.listing.shown
 
     def find(self, conversation_id: int) -> Conversation | None:
         """Return a conversation that is listed or in the archive; None where there is none, or it cannot be read."""
@@ -78,78 +66,36 @@ class ConversationDesk(QObject):
             found = self._store.find([conversation_id])
         return found.get(conversation_id)
 
-    @property
-    def listing(self) -> ConversationList:
-        """What the sidebar shows."""
-        return self._list
-
-    @property
-    def conversation(self) -> Conversation | None:
-        """The open conversation; None for a new chat that has no message yet."""
-        return self._chat.conversation
-
-    @property
-    def chat_system_prompt(self) -> str | None:
-        """The open chat's own system prompt; None where it takes the one of the preferences."""
-        return self._chat.system_prompt
-
-    @property
-    def chat_sampling(self) -> SamplingParams | None:
-        """The open chat's own sampling; None where it takes the one of the preferences."""
-        return self._chat.sampling
-
-    @property
-    def chat_thinking(self) -> ThinkingChoice | None:
-        """Whether or how much the model is to think in the open chat; None leaves it to the model."""
-        return self._chat.thinking
-
-    def new_chat(self) -> None:
-        self._chat.start_new()
-        self.conversation_opened.emit()
-
-    def begin_chat(self, title: str, system_prompt: str, sampling: SamplingParams | None) -> None:
-        """Open a new chat with options of its own, stored at once."""
-        with self._storage.writing():
-            self._chat.begin(title, system_prompt, sampling)
-        self.refresh()
-        self.conversation_opened.emit()
-
-    def open_conversation(self, conversation_id: int) -> None:
-        with self._storage.reading():
-            self._chat.open(conversation_id)
-            self.conversation_opened.emit()
-
     def rename_conversation(self, conversation_id: int, title: str) -> None:
         """Give a conversation another title; a blank one leaves it as it is."""
         with self._storage.writing():
             before = self._store.conversation(conversation_id).title
-            self._chat.update(self._store.rename_conversation(conversation_id, title))
+            self.chat.update(self._store.rename_conversation(conversation_id, title))
             self.order.history.add(
                 f"Rename {named(before)}",
-                lambda: self._chat.update(self._store.rename_conversation(conversation_id, before)),
+                lambda: self.chat.update(self._store.rename_conversation(conversation_id, before)),
             )
         self.refresh()
 
     def delete_conversation(self, conversation_id: int) -> None:
         """Put a conversation into the bin; where it was open, its neighbour in the list is opened."""
         with self._storage.writing():
-            neighbour = self._list.neighbour_of(conversation_id)
+            neighbour = self.listing.neighbour_of(conversation_id)
             deleted = self._store.conversation(conversation_id)
             self._store.delete_conversation(conversation_id)
             self.order.history.add(f"Delete {named(deleted.title)}", lambda: self._bring_back(conversation_id))
             self.conversation_removed.emit(conversation_id)
             self.refresh()
-            if self._chat.is_open(conversation_id):
+            if self.chat.is_open(conversation_id):
                 self._open_or_new(neighbour)
-            self.conversation_deleted.emit(deleted)
             self.order.offered_undo.emit(f"Deleted {named(deleted.title)}")
 
     def archive_conversation(self, conversation_id: int) -> None:
         """Put a conversation into the archive; where it was open, its neighbour in the list is opened."""
         with self._storage.reading():
-            neighbour = self._list.neighbour_of(conversation_id)
+            neighbour = self.listing.neighbour_of(conversation_id)
             self.order.set_archived(self._store.conversation(conversation_id), archived=True)
-            if self._chat.is_open(conversation_id):
+            if self.chat.is_open(conversation_id):
                 self._open_or_new(neighbour)
 
     def undo(self) -> None:
@@ -158,56 +104,43 @@ class ConversationDesk(QObject):
             self.order.history.undo()
         self.refresh()
         with self._storage.reading():
-            chat = self.conversation
+            chat = self.chat.conversation
             if chat is not None and not self._store.find([chat.id]):  # it was a copy, or a branch
                 self.conversation_removed.emit(chat.id)
                 self._open_newest()
 
     def _bring_back(self, conversation_id: int) -> None:
         self._store.restore_conversation(conversation_id)
-        self.open_conversation(conversation_id)
+        self.chat.open(conversation_id)
 
     def show(self, place: Place) -> None:
         """List the chats, the archive or the bin."""
-        self._list.place = place
+        self.listing.place = place
         self.refresh()
 
     def search(self, query: SearchQuery | str) -> None:
         """List only what is found, as soon as it is; an empty query lists everything."""
-        self._list.query = SearchQuery(query) if isinstance(query, str) else query
-        if not self._list.query:
-            self._list.answer = None
+        self.listing.query = SearchQuery(query) if isinstance(query, str) else query
+        if not self.listing.query:
+            self.listing.answer = None
         self.refresh()
 
     @Slot(SearchAnswer)
     def _on_answered(self, answer: SearchAnswer) -> None:
-        if answer.query == self._list.query:
-            self._list.answer = answer
+        if answer.query == self.listing.query:
+            self.listing.answer = answer
             with self._storage.reading():
-                self._list.refresh()
+                self.listing.refresh()
             self.conversations_changed.emit()
 
     @Slot(str)
     def _on_search_failed(self, why: str) -> None:
         self._storage.report(StorageError(f"The chats could not be searched: {why}.", "Search again."))
 
-    def set_chat_options(self, system_prompt: str | None, sampling: SamplingParams | None) -> None:
-        """Give the open chat its own system prompt and sampling; None takes those of the preferences."""
-        stored = self.conversation is not None
-        with self._storage.writing() if stored else self._storage.reading():
-            self._chat.set_options(system_prompt, sampling)
-            self.options_changed.emit()
-
-    def set_chat_thinking(self, thinking: ThinkingChoice | None) -> None:
-        """Choose whether or how much the model is to think in the open chat; None leaves it to the model."""
-        stored = self.conversation is not None
-        with self._storage.writing() if stored else self._storage.reading():
-            self._chat.set_thinking(thinking)
-
     def title_of(self, conversation_id: int) -> str:
         """Return the title of a conversation that is listed or open; "A chat" where the store cannot be read."""
-        if self.conversation is not None and self.conversation.id == conversation_id:
-            return self.conversation.title
+        if self.chat.conversation is not None and self.chat.conversation.id == conversation_id:
+            return self.chat.conversation.title
         with suppress(StorageError):
             return self._store.conversation(conversation_id).title
         return "A chat"
@@ -220,21 +153,20 @@ class ConversationDesk(QObject):
     def begin_anew(self) -> None:
         """List what the store has after it was replaced, and open the newest."""
         self.store_replaced.emit()
-        if self.conversation is not None:
-            self.conversation_removed.emit(self.conversation.id)
+        if self.chat.conversation is not None:
+            self.conversation_removed.emit(self.chat.conversation.id)
         self.order.begin_anew()
-        self.reader.begin_anew()
-        self._chat.start_new()
+        self.chat.forget_all()
         self.open_latest()
 
     def drop(self, conversation_ids: Sequence[int], being_written: Set[int]) -> None:
-        """Take conversations that were deleted behind the desk off the list; where one was open, open the newest.
+        """Take conversations that were deleted elsewhere off the list; where one was open, open the newest.
 
         Args:
-            conversation_ids: Perhaps thousands: only what is open or being written is told as removed.
+            conversation_ids: Perhaps thousands; `conversation_removed` names only those that are open or being written.
             being_written: Conversations with a reply that has not ended.
         """
-        is_open = {self.conversation.id} if self.conversation is not None else set()
+        is_open = {self.chat.conversation.id} if self.chat.conversation is not None else set()
         for each in set(conversation_ids) & (being_written | is_open):
             self.conversation_removed.emit(each)
         self.refresh()
@@ -244,22 +176,22 @@ class ConversationDesk(QObject):
     def refresh(self) -> None:
         """List the conversations anew."""
         with self._storage.reading():
-            self._list.refresh()
-            if (chat := self.conversation) is not None:  # it may have been pinned, moved or titled meanwhile
+            self.listing.refresh()
+            if (chat := self.chat.conversation) is not None:  # it may have been pinned, moved or titled meanwhile
                 for changed in self._store.find([chat.id]).values():
-                    self._chat.update(changed)
-        if self._list.query:
-            self.finder.ask(self._list.query)
+                    self.chat.update(changed)
+        if self.listing.query:
+            self.finder.ask(self.listing.query)
         self.conversations_changed.emit()
 
     def _open_newest(self) -> None:
         newest: Conversation | None = None
         with self._storage.reading():
-            newest = self._list.newest
+            newest = self.listing.newest
         self._open_or_new(newest)
 
     def _open_or_new(self, conversation: Conversation | None) -> None:
         if conversation:
-            self.open_conversation(conversation.id)
+            self.chat.open(conversation.id)
         else:
-            self.new_chat()
+            self.chat.start_new()

@@ -1,0 +1,98 @@
+"""The prompt of a chat: the messages that the model is told, and the options of its reply."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from rdchat.chat.attachments.file_texts import FileTexts
+from rdchat.chat.conversation import MadeWith, Message
+from rdchat.chat.message_path import cut_of, uncut
+from rdchat.inference.api.requests import ChatMessage, Role, SamplingParams
+
+_SUMMARY_WORDS = "This is a summary of the conversation so far; what follows goes on from it."
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A path of messages with a system prompt. Its messages may be read on any thread, which raises StorageError."""
+
+    path: Sequence[Message]  # from the root, or the last context cut, to the last message that the model is told
+    system_prompt: str  # may be blank
+    typed: str = ""  # a question that is not sent yet, with its files; blank for none
+
+    def with_files(self, texts: FileTexts, check: Callable[[], object] = lambda: None) -> "ChatPrompt":
+        """Return the prompt with the texts of files in its messages; `check` is called before each, and may raise."""
+        return replace(self, path=texts.spelled_out(self.path, check))
+
+    def turns(self, check: Callable[[], object] = lambda: None) -> tuple[ChatMessage, ...]:
+        """Return what a chat template takes: messages that are not cut, with a summary of those that are.
+
+        `check` is called before each message, and may raise.
+        """
+        cut = cut_of(self.path)
+        summary = cut.context_cut.summary if cut and cut.context_cut else ""
+        turns = history(uncut(self.path), with_summary(self.system_prompt, summary), check)
+        typed = self.typed
+        if not typed.strip():
+            return turns
+        if turns and turns[-1].role is Role.USER:
+            turns, typed = turns[:-1], f"{turns[-1].content}\n\n{typed}"
+        return (*turns, ChatMessage(Role.USER, typed))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyOptions:
+    """The system prompt and the sampling of a reply."""
+
+    system_prompt: str
+    sampling: SamplingParams
+
+    def of(self, reply: Message) -> "ReplyOptions":
+        """Return those of one reply: what it was asked for with counts first."""
+        made = reply.made_with or MadeWith()
+        system_prompt = self.system_prompt if made.system_prompt is None else made.system_prompt
+        return ReplyOptions(system_prompt, made.sampling or self.sampling)
+
+
+def history(
+    path: Sequence[Message], system_prompt: str, check: Callable[[], object] = lambda: None
+) -> tuple[ChatMessage, ...]:
+    """Turn a path of messages into what a chat template takes; a system prompt that is not blank comes first.
+
+    Replies that never got a word are left out, and the prompts on either side of them joined: many templates refuse
+    empty replies and two prompts in a row, and a question that broke off must not be lost silently.
+    """
+    turns: list[ChatMessage] = []
+    for message in path:
+        check()
+        if not message.text.strip():
+            continue
+        if turns and turns[-1].role is message.role:
+            before = f"{turns[-1].content}\n\n"
+            moved = tuple(len(before) + offset for offset in message.control_offsets)
+            turns[-1] = ChatMessage(message.role, before + message.text, turns[-1].own_control + moved)
+        else:
+            turns.append(ChatMessage(message.role, message.text, message.control_offsets, _answer(message)))
+    if system_prompt.strip():
+        turns.insert(0, ChatMessage(Role.SYSTEM, system_prompt))
+    return tuple(turns)
+
+
+def _answer(message: Message) -> tuple[tuple[int, int], ...] | None:
+    """Return where a reply's answer stands; None where all of it is."""
+    if message.role is not Role.ASSISTANT:
+        return None
+    spans = message.parts.spans
+    return None if spans == ((0, len(message.text)),) else spans
+
+
+def ends_with_question(path: Sequence[Message]) -> bool:
+    """Whether there is a question to answer at the end of a path."""
+    roles = (message.role for message in reversed(uncut(path)) if message.text.strip())
+    return next(roles, None) is Role.USER
+
+
+def with_summary(system_prompt: str, summary: str) -> str:
+    """Return a system prompt that has a summary of what was said before."""
+    if not summary.strip():
+        return system_prompt
+    return f"{system_prompt}\n\n{_SUMMARY_WORDS}\n\n{summary}".strip()

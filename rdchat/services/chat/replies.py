@@ -1,0 +1,263 @@
+"""Has replies written by the engine as soon as there is a model."""
+
+from dataclasses import replace
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from rdchat.chat.attachments.file_texts import FileTexts
+from rdchat.chat.conversation import Message, MessageStatus, Notice
+from rdchat.errors import RdchatError
+from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import GenerationRequest, SamplingParams, ThinkingChoice
+from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.chat.chat_prompt import ChatPrompt
+from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
+from rdchat.services.chat.trace_recorder import TraceRecorder
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_events import EngineEvent, EngineState, Failure, ReplyProgress
+from rdchat.services.engine.model_slot import ModelSlot
+
+_MEASURING = "A race or a benchmark is running"
+
+
+class Replies(QObject):
+    """The replies of all chats that are being written, one at a time.
+
+    Args:
+        engine: Writes.
+        model: Tells which model is loaded.
+        drafting: Has the draft settings, and is told how each reply was drafted.
+        recorder: Stores the replies.
+        traces: Takes their tokens.
+        texts: Of the files in prompts.
+        parent: The Qt parent.
+    """
+
+    grew = Signal(Message)  # it has more text
+    changed = Signal(Message)  # something else than its text, while it is written
+    ended = Signal(Message)
+    prefill_progressed = Signal(PrefillProgress)
+    progressed = Signal(ReplyProgress)
+    engine_ended = Signal(object)  # the `ReplyEnd` or `Failure` of a reply that the engine had
+    statistics_changed = Signal(Statistics)  # of the reply that is written, or of the last one of an opened chat
+    state_changed = Signal()  # the state may be another
+
+    def __init__(
+        self,
+        engine: EngineClient,
+        model: ModelSlot,
+        drafting: DraftControl,
+        *,
+        recorder: ReplyRecorder,
+        traces: TraceRecorder,
+        texts: FileTexts,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._engine, self._model, self._drafting = engine, model, drafting
+        self._recorder, self._traces, self._texts = recorder, traces, texts
+        self._reading = BackgroundWork("prompts", self)
+        self._closed = False
+        model.load_started.connect(self._on_load_started)
+        model.loaded.connect(self._on_model_loaded)
+        model.failed.connect(self._on_model_failed)
+        model.unload_started.connect(self._on_unload_started)
+
+    @property
+    def state(self) -> EngineState:
+        if self._model.loading:
+            return EngineState.LOADING
+        if self._model.info is None:
+            return EngineState.NO_MODEL
+        live = self.live
+        if not live:
+            return EngineState.IDLE
+        return EngineState.WRITING if live[-1].writing else EngineState.PREFILL
+
+    @property
+    def live(self) -> list[LiveReply]:
+        """The replies that have not ended, oldest first."""
+        return self._recorder.live
+
+    @property
+    def held(self) -> list[LiveReply]:
+        """The replies that the store does not have as they are, oldest first."""
+        return self._recorder.held
+
+    def reason_to_refuse(self, prompt: str, conversation_id: int | None) -> str:
+        """Say why a prompt cannot be sent now; empty if it can."""
+        if not prompt.strip():
+            return "Type something to ask."
+        if live := self.live:
+            if live[-1].stopping:
+                return "The last reply is still being stopped. Try again in a moment."
+            where = "" if live[-1].message.conversation_id == conversation_id else " in another chat"
+            return f"A reply is still being written{where}. Wait for it, or stop it first."
+        if self._engine.measuring:
+            return f"{_MEASURING}. Wait for its end, or stop it in its window."
+        return "No model is loaded. Choose one first." if self.state is EngineState.NO_MODEL else ""
+
+    def notice_against(self, *, without_model: bool) -> Notice | None:
+        """Say why no other reply can be written now; None if one can, `without_model` once its model is there."""
+        if self.state is EngineState.NO_MODEL and not without_model:
+            return Notice("No model is loaded", "Choose a model, then try again.")
+        if self._engine.measuring:
+            return Notice(_MEASURING, "Wait for its end, or stop it in its window, then try again.")
+        return None
+
+    def write(
+        self,
+        prompt: ChatPrompt,
+        sampling: SamplingParams,
+        reply: Message,
+        *,
+        continued: bool = False,
+        thinking: ThinkingChoice | None = None,
+    ) -> None:
+        """Have a reply written once its prompt is read and the model is there; without a model it fails.
+
+        Args:
+            prompt: It is read on a thread, as all of a long chat is read from the disk.
+            sampling: How tokens are chosen.
+            reply: The message.
+            continued: The reply is at the end of the prompt, and is written on.
+            thinking: The person's choice.
+        """
+        live = self._recorder.begin(reply, continued=continued)
+        self._traces.begin(reply.id, live.begins_at)
+        if self._model.info is None and not self._model.loading:
+            self._fail(live, self._model.failure)
+        else:
+
+            def check() -> None:
+                if live.ended or self._closed:
+                    raise RdchatError("The reply was stopped.")
+
+            def read() -> GenerationRequest:
+                check()  # it may have been stopped while others were read
+                turns = prompt.with_files(self._texts, check).turns(check)
+                return GenerationRequest(turns, sampling, reply.seed or 0, 0, continued, thinking=thinking)
+
+            self._reading.do(read, lambda outcome: self._on_read(live, outcome))
+        self.state_changed.emit()
+
+    def close(self) -> None:
+        """Read no more; replies that were not sent end with the recorder."""
+        self._closed = True
+        self._reading.close()
+
+    def _on_read(self, live: LiveReply, outcome: GenerationRequest | RdchatError) -> None:
+        if live.ended:
+            return
+        if isinstance(outcome, RdchatError):
+            self._fail(live, Failure(outcome.message, outcome.hint))
+        else:
+            live.generation = outcome
+            self._send(live)
+        self.state_changed.emit()
+
+    @Slot(int)
+    def stop(self, conversation_id: int | None = None) -> None:
+        """Stop the replies of one conversation, or all; each ends in its own time."""
+        for live in self.live:
+            if conversation_id in {None, live.message.conversation_id}:
+                live.stopping = True
+                if live.request is not None:
+                    live.request.cancel()
+                else:
+                    self._finish(live, None)
+        self.state_changed.emit()
+
+    def _send(self, live: LiveReply) -> None:
+        """Give a reply to the engine, if it is read and there is a model."""
+        generation, model = live.generation, self._model.info
+        if generation is None or model is None or live.request is not None:
+            return
+        thinking = generation.thinking if generation.thinking in model.thinking else None  # chosen for another model
+        draft = self._drafting.requested
+        generation = replace(generation, draft=draft, thinking=thinking)
+        live.request = self._engine.submit(generation, lambda event: self._on_event(live, event))
+        self._drafting.begin(live.request, draft)
+
+    def _on_event(self, live: LiveReply, event: EngineEvent) -> None:
+        if live.ended:
+            return
+        match event:
+            case PrefillProgress():
+                self.prefill_progressed.emit(event)
+                if event.in_thought and not live.message.thinking.begun:
+                    self._recorder.begin_in_thought(live)
+                    self.changed.emit(live.message)
+            case ReplyProgress():
+                self._on_progress(live, event)
+            case ReplyEnd():
+                self._drafting.end(live.request, event)
+                self.engine_ended.emit(event)
+                self._finish(live, event)
+                self.statistics_changed.emit(event.statistics)
+                self.state_changed.emit()
+            case Failure():
+                self._drafting.end(live.request, event)
+                self.engine_ended.emit(event)
+                self._fail(live, event)
+                self.state_changed.emit()
+
+    def _on_progress(self, live: LiveReply, progress: ReplyProgress) -> None:
+        is_first, in_thought = not live.writing, live.in_thought
+        self._recorder.add_text(live, progress.text, progress.written_at)
+        self._traces.add(live.message.id, progress.tokens)
+        if in_thought and not live.in_thought:
+            self.changed.emit(live.message)  # how long it thought is known now
+        elif progress.text:
+            self.grew.emit(live.message)
+        self.progressed.emit(progress)
+        self.statistics_changed.emit(progress.statistics)
+        if is_first:
+            self.state_changed.emit()
+
+    def _finish(self, live: LiveReply, end: ReplyEnd | None) -> None:
+        """End a reply as the engine says, or as stopped where the engine never had it."""
+        kept, trailing_text = (len(end.token_ids), end.trailing_text) if end else (None, "")
+        self._traces.end(live.message.id, kept, trailing_text)
+        cancelled = end is not None and end.finish_reason is FinishReason.CANCELLED
+        if cancelled and not (kept or live.stopping):  # nobody stopped it: rdchat closes before it has begun
+            self._recorder.break_off(live, MessageStatus.INTERRUPTED)
+        else:
+            self._recorder.finish(live, end, self._model.name)
+        self.ended.emit(live.message)
+
+    def _fail(self, live: LiveReply, failure: Failure | None) -> None:
+        error = f"{failure.message} {failure.hint}".strip() if failure else "No model is loaded."
+        self._traces.end(live.message.id)
+        self._recorder.break_off(live, MessageStatus.FAILED, error)
+        self.ended.emit(live.message)
+
+    @Slot()
+    def _on_load_started(self) -> None:
+        for live in self.live:
+            live.stopping = live.stopping or live.request is not None  # the engine stops what runs before it loads
+        self.state_changed.emit()
+
+    @Slot()
+    def _on_unload_started(self) -> None:
+        for live in self.live:
+            if live.request is not None:
+                live.stopping = True  # the engine stops what runs before it frees the model
+            else:
+                self._fail(live, None)
+        self.state_changed.emit()
+
+    @Slot(ModelInfo)
+    def _on_model_loaded(self, _info: ModelInfo) -> None:
+        for live in self.live:
+            self._send(live)
+        self.state_changed.emit()
+
+    @Slot(Failure)
+    def _on_model_failed(self, failure: Failure) -> None:
+        for live in self.live:
+            if live.request is None:
+                self._fail(live, failure)
+        self.state_changed.emit()
