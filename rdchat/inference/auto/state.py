@@ -1,4 +1,4 @@
-"""What the automatic mode knows of one target, from reply to reply: what things cost, and how drafts are followed."""
+"""What the automatic mode knows of one target from reply to reply: the costs of calls and drafts, and acceptance."""
 
 import hashlib
 import logging
@@ -11,24 +11,21 @@ from rdchat import machine
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.inference.auto.costs.cost_curve import FAR
-from rdchat.inference.auto.costs.cost_file import MEASUREMENTS, CostFile
-from rdchat.inference.auto.costs.cost_model import CostModel, Part, usable
-from rdchat.inference.auto.costs.measuring import (
+from rdchat.inference.auto.acceptance import Acceptance, AcceptanceEstimates
+from rdchat.inference.auto.acceptance_file import read_acceptance
+from rdchat.inference.auto.cost_file import MEASUREMENTS, CostFile
+from rdchat.inference.auto.cost_model import CostModel, Part, usable
+from rdchat.inference.auto.measuring import (
     Measurement,
-    deep_beams_differ,
     depths_of,
     lacks_rows,
     measure_beams,
     measure_calls,
     measure_deep_calls,
     measure_draft_model,
-    measure_waits,
 )
-from rdchat.inference.auto.costs.other_programs import OtherPrograms
-from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, AcceptanceEstimates
-from rdchat.inference.auto.estimates.acceptance_file import read_acceptance
-from rdchat.inference.auto.plan import DRAFT_TOKENS, MOST_ROWS
+from rdchat.inference.auto.other_programs import OtherPrograms
+from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
@@ -64,8 +61,7 @@ class AutoState:
         model: The target.
 
     Attributes:
-        costs: What things cost.
-        padding: Whether rows without meaning may be added to a call.
+        costs: Of calls and drafts.
         planner: Compares drafts.
     """
 
@@ -80,8 +76,7 @@ class AutoState:
         self._others = OtherPrograms()
         self.costs = CostModel()
         # rows without meaning would change a recurrent state
-        self.padding = not has_state(KVCache(model.network).layers)
-        self.planner = Planner(self.costs, self.padding)
+        self.planner = Planner(self.costs, padding=not has_state(KVCache(model.network).layers))
 
     @property
     def model(self) -> LoadedModel:
@@ -124,17 +119,13 @@ class AutoState:
             draft_tokens: The depth of the drafts.
             depth: Tokens in the target's cache.
         """
-        chains, beside = self.estimates(sampling).chains, DRAFT_TOKENS[-1]  # deeper runner-ups were never seen
-        shapes = [
-            shape
-            for shape in draft.shapes(draft_tokens, range(MOST_ROWS + 1))
-            if shape.nodes <= MOST_ROWS and not any(shape.runner_ups[beside:])
-        ]
+        shapes = [shape for shape in draft.shapes(draft_tokens, range(MOST_ROWS + 1)) if shape.nodes <= MOST_ROWS]
         if not (self.costs.measured and shapes):
             return draft.usual_shape(draft_tokens)
         known = draft is self._available.draft_model
         step_ms = self.costs.draft_model_step_ms if known else self._share_of(draft) * self.costs.plain_ms(depth)
-        drafts = [(shape.nodes, chains.expected(draft_tokens, shape.runner_ups)) for shape in shapes]
+        estimates = self.estimates(sampling)
+        drafts = [(shape.nodes, estimates.chain(draft_tokens, shape.nodes)) for shape in shapes]
         return shapes[self.planner.best_size(drafts, draft_tokens * step_ms, depth)]
 
     def look_up_costs(self) -> None:
@@ -176,18 +167,10 @@ class AutoState:
         if depths_of(model.info.context_length):
             works[Part.DEEP_CALLS] = "", lambda: measure_deep_calls(model, others)
         if (head := available.head) and available.folder:
-            fingerprint = _fingerprint(available.folder)
-            works[Part.BEAMS] = fingerprint, lambda: measure_beams(model, head, others)
-            if deep_beams_differ(model, head):
-                works[Part.DEEP_BEAMS] = fingerprint, lambda: measure_beams(model, head, others, FAR)
+            works[Part.BEAMS] = _fingerprint(available.folder), lambda: measure_beams(model, head, others)
         if draft := available.draft_model:
             works[Part.DRAFT_MODEL] = _identity(draft.model), lambda: measure_draft_model(draft, others)
             self.costs.draft_model_share = self._share_of(draft)
-        drafters = works.keys() & {Part.BEAMS, Part.DRAFT_MODEL}
-        if drafters:
-            either = " ".join(works[part][0] for part in sorted(drafters))
-            beams = head if Part.BEAMS in drafters else None
-            works[Part.WAITS] = either, lambda: measure_waits(model, beams, draft, others)
         again: dict[Part, Callable[[], Measurement]] = {}
         self._running, self._missing = None, {}
         for part in Part:

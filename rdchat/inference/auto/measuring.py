@@ -12,11 +12,10 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from rdchat.inference.api.requests import BeamShape
-from rdchat.inference.auto.costs.cost_curve import FAR, NEAR, PLAIN_STEP, Costs
-from rdchat.inference.auto.costs.other_programs import OtherPrograms
-from rdchat.inference.auto.costs.scratch import MOST_S, HeadDrafts, Key, Scratch, Works, tree_of
-from rdchat.inference.auto.costs.wait_costs import Wait
+from rdchat.inference.auto.cost_model import NEAR, PLAIN_STEP, Costs
+from rdchat.inference.auto.other_programs import OtherPrograms
 from rdchat.inference.auto.plan import MOST_ROWS
+from rdchat.inference.auto.scratch import MOST_S, HeadDrafts, Key, Scratch, Works, tree_of
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.target.capability import DraftKind
@@ -37,7 +36,7 @@ class Measured(NamedTuple):
 
 Measurement = Generator[None, None, Measured]
 
-DEEP = (FAR, 4096)  # from these on, MLX's attention takes other kernels on Apple's chips
+DEEP = (1024, 4096)  # from these on, MLX's attention takes other kernels on Apple's chips
 # Behind 5, 6, 8, 9, 10, 13 and 15 rows Apple's chips may take other kernels for quantised weights; the next tile of 5
 # rows begins there, or the chip's limit of the vector kernel lies there.
 _ROWS = (*range(1, 17), 20, 24, 28, MOST_ROWS)
@@ -101,11 +100,11 @@ def measure_deep_calls(model: LoadedModel, others: OtherPrograms) -> Measurement
     return found
 
 
-def measure_beams(model: LoadedModel, head: HeadModel, others: OtherPrograms, depth: int = NEAR) -> Measurement:
-    """Measure drafts of a head by width and length, behind so many tokens; nothing where reading them takes long."""
+def measure_beams(model: LoadedModel, head: HeadModel, others: OtherPrograms) -> Measurement:
+    """Measure drafts of a head by width and length."""
     scratch = Scratch(model)
-    drafts = HeadDrafts(model, head, scratch.text(depth))
-    if not (yield from scratch.fill(depth, drafts)):
+    drafts = HeadDrafts(model, head, scratch.text(NEAR))
+    if not (yield from scratch.fill(NEAR, drafts)):
         return Measured({}, quiet=True)
 
     def draft(width: int, length: int) -> float:
@@ -118,11 +117,6 @@ def measure_beams(model: LoadedModel, head: HeadModel, others: OtherPrograms, de
     return (yield from _in_turns({shape: partial(draft, *shape) for shape in sorted(shapes)}, others))
 
 
-def deep_beams_differ(model: LoadedModel, head: HeadModel) -> bool:
-    """Tell whether a head's drafts are to be measured further on too: they attend to the text, and it may be long."""
-    return head.remembers and model.info.context_length >= FAR + _ROOM
-
-
 def measure_draft_model(draft: DraftModel, others: OtherPrograms) -> Measurement:
     """Measure a draft model's calls by the rows that it is fed."""
     scratch = Scratch(draft.model)
@@ -131,24 +125,7 @@ def measure_draft_model(draft: DraftModel, others: OtherPrograms) -> Measurement
     return (yield from _in_turns({(rows, 0): partial(scratch.call, tree) for rows, tree in trees.items()}, others))
 
 
-def measure_waits(
-    model: LoadedModel, head: HeadModel | None, draft: DraftModel | None, others: OtherPrograms
-) -> Measurement:
-    """Measure what a wait costs in the middle of a round: the same work without and with it; see `WaitCosts`."""
-    works = Works()
-    if head is not None:
-        scratch = Scratch(model)
-        drafts = HeadDrafts(model, head, scratch.text(NEAR))
-        yield from scratch.fill(NEAR, drafts)
-        works |= {(Wait.BEFORE_CALL, waits): partial(scratch.drafted_call, drafts, bool(waits)) for waits in (0, 1)}
-    if draft is not None:
-        small = Scratch(draft.model)
-        yield from small.fill(NEAR)
-        works |= {(Wait.BETWEEN_STEPS, waits): partial(small.steps, bool(waits)) for waits in (0, 1)}
-    return (yield from _in_turns(works, others, 2 * _TRIALS))  # what counts is a small difference
-
-
-def _in_turns(works: Works, others: OtherPrograms, trials: int = _TRIALS) -> Measurement:
+def _in_turns(works: Works, others: OtherPrograms) -> Measurement:
     """Do all works a few times in turn, as a machine's speed drifts; return the shortest times.
 
     Before a turn it waits while other programs take the machine, but not for ever. A turn that they disturbed is done
@@ -156,7 +133,7 @@ def _in_turns(works: Works, others: OtherPrograms, trials: int = _TRIALS) -> Mea
     """
     kept: dict[bool, list[dict[Key, float]]] = {True: [], False: []}  # turns by whether they were quiet
     spent_ms, warm = 0.0, False
-    while len(kept[True]) < trials and len(kept[False]) < max(trials, _DISTURBED):
+    while len(kept[True]) < _TRIALS and len(kept[False]) < _DISTURBED:
         while others.busy and others.may_rest:
             yield from others.rest()
         turn: dict[Key, float] = {}
