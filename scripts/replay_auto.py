@@ -44,7 +44,6 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.heads.head import Head
-from rdchat.inference.drafting.lookup_index import LookupIndex
 from rdchat.inference.drafting.node_pool import HostPool, NodePool
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.packed_tree import PackedTree
@@ -99,15 +98,16 @@ SCENARIOS = {
 }
 
 
+@dataclass(frozen=True)
 class Tree:
     """A tree on the host, in place of a `PackedTree`."""
 
-    def __init__(self, tokens: Sequence[int], parents: Sequence[int], deepest: int) -> None:
-        self.tokens, self.parents, self.deepest = mx.array(tokens), parents, deepest
-        self.on_host = list(map(int, tokens))
+    tokens: Sequence[int]
+    parents: Sequence[int]
+    deepest: int
 
     def __len__(self) -> int:
-        return len(self.on_host)
+        return len(self.tokens)
 
 
 class NoLedger(Ledger):
@@ -237,7 +237,7 @@ class Replay:
         world.record = record
         sampling = SamplingParams(temperature=scenario.temperature)
         request = GenerationRequest((ChatMessage(Role.USER, "?"),), sampling)
-        prompt = record.prompt if not scenario.depth else [*DeepPrompt(record.prompt, scenario.depth)]
+        prompt = [*range(-scenario.depth - 1, -1), *record.prompt]  # behind tokens of which no two are alike
         self.auto = AutoDrafter(cast(AutoState, world), prompt, request, NoLedger())
         self._record, self._world, self._costs, self._scenario = record, world, costs, scenario
         self._prompt = len(prompt)
@@ -259,7 +259,7 @@ class Replay:
         if world.head:
             world.head.searched = None
         draft = self.auto.propose(record.reply[at], limit)
-        path = accepted(cast(Tree, draft.tree), record.reply[at + 1 : at + 1 + limit])
+        path = accepted(draft.tree, record.reply[at + 1 : at + 1 + limit])
         tokens = record.reply[at + 1 : at + 1 + len(path)]
         ms = self._draft_ms(Mode(draft.drafter)) + self._in_vain(begun)
         rows = max(draft.rows, len(draft.tree))
@@ -305,36 +305,19 @@ class Replay:
         return Done((), [self._record.reply[self._at]], ms, queue)
 
 
-class DeepPrompt:
-    """A prompt behind so many tokens of which no two are alike."""
-
-    def __init__(self, prompt: list[int], depth: int) -> None:
-        self._tokens = [*range(-depth - 1, -1), *prompt]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._tokens)
-
-
-def accepted(tree: Tree, text: list[int]) -> list[int]:
+def accepted(tree: PackedTree, text: list[int]) -> list[int]:
     """Return the nodes of a tree that a text takes, the root first."""
-    path = [0]
+    tokens, parents, path = np.array(tree.tokens).tolist(), np.array(tree.parents).tolist(), [0]
     for token in text:
-        right = [n for n, parent in enumerate(tree_parents(tree)) if parent == path[-1] and tree_tokens(tree)[n] == token]
+        below = (node for node, parent in enumerate(parents) if parent == path[-1])
+        right = [node for node in below if tokens[node] == token]
         if not right:
             break
         path.append(right[0])
     return path
 
 
-def tree_tokens(tree: Any) -> list[int]:
-    return tree.on_host if isinstance(tree, Tree) else tree.tokens.tolist()
-
-
-def tree_parents(tree: Any) -> Sequence[int]:
-    return tree.parents if isinstance(tree, Tree) else tree.parents.tolist()
-
-
-def costs_of(chip: Chip, scenario: Scenario) -> CostModel:
+def costs_of(chip: Chip) -> CostModel:
     """Return the cost model that measuring the machine would give."""
     costs = chip.costs()
     near = costs.calls_ms(Mode.OFF, 128)
@@ -354,8 +337,8 @@ def speeds(
     records: dict[str, list[Record]], chip: Chip, known: Acceptance | None, scenario: Scenario
 ) -> dict[str, list[float]]:
     """Return by group the speed of each reply over plain decoding; what one reply teaches serves the next."""
-    costs = costs_of(chip, scenario)
-    believed = costs_of(chip, scenario) if scenario.measured else CostModel()
+    costs = costs_of(chip)
+    believed = costs_of(chip) if scenario.measured else CostModel()
     world = World(believed, known if scenario.known else None, scenario)
     found = dict[str, list[float]]()
     for turn in range(max(map(len, records.values()))):

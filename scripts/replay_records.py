@@ -2,8 +2,7 @@
 
 The target answers plainly. At each token the drafter head searches a draft of every width, and a stand-in for a draft
 model, the target with its weights rounded to 5 bits, ranks its candidates in a single pass over the finished reply.
-That pass tells what the draft model drafts behind accepted tokens. Behind a refused token, where a draft is in vain
-anyway, the margin recorded at that place of the text stands in for the real one.
+That pass tells what the draft model drafts behind accepted tokens; behind a refused one nothing counts.
 """
 
 from collections.abc import Sequence
@@ -41,14 +40,12 @@ class Record:
         reply: Token ids.
         pools: By width, the head's draft below each token of the reply but the last.
         candidates: (reply, `CANDIDATES`) the draft model's candidates for each token of the reply, best first.
-        margins: (reply,) the margin of the first of them, see `CandidateRanker.rank`.
     """
 
     prompt: list[int]
     reply: list[int]
     pools: dict[int, list[HostPool]]
     candidates: Sequence[list[int]]
-    margins: Sequence[float]
 
     @property
     def last(self) -> int:
@@ -80,27 +77,23 @@ class Recorder:
 
     def _write(self, request: GenerationRequest, file: Path) -> None:
         prompt, reply, pools = record_drafts(self._model, self._head, request, WIDTHS)
-        candidates, margins = self._rank(request, prompt, reply)
-        columns: dict[str, Any] = {"prompt": prompt, "reply": reply, "candidates": candidates, "margins": margins}
+        candidates = self._rank(request, prompt, reply)
+        columns: dict[str, Any] = {"prompt": prompt, "reply": reply, "candidates": candidates}
         for width, of_width in pools.items():
             columns |= {f"{name} {width}": np.array([getattr(pool, name) for pool in of_width]) for name in COLUMNS}
         with atomic_file(file) as temporary:
             np.savez_compressed(temporary, **columns)
 
-    def _rank(
-        self, request: GenerationRequest, prompt: list[int], reply: list[int]
-    ) -> tuple[list[list[int]], list[float]]:
+    def _rank(self, request: GenerationRequest, prompt: list[int], reply: list[int]) -> list[list[int]]:
         network = self._model.network
         exact = tree_flatten(network.parameters())
         network.update(tree_unflatten([(name, _rounded(name, weights)) for name, weights in exact]))
         logits = network(mx.array([prompt + reply]))[0, len(prompt) - 1 : -1]
         ranker = CandidateRanker(request.sampling, request.seed, self._model.info.vocabulary_size)
-        ranked, margins, _ = zip(
-            *(ranker.rank(logits[n][None], len(prompt) + n, CANDIDATES) for n in range(len(reply))), strict=True
-        )
-        mx.eval(ranked, margins)
+        ranked = [ranker.rank(logits[n][None], len(prompt) + n, CANDIDATES)[0] for n in range(len(reply))]
+        mx.eval(ranked)
         network.update(tree_unflatten(exact))
-        return [tokens.tolist() for tokens in ranked], [float(margin) for margin in margins]
+        return [tokens.tolist() for tokens in ranked]
 
 
 def _rounded(name: str, weights: mx.array) -> mx.array:
@@ -122,4 +115,4 @@ def _read(file: Path) -> Record | None:
             for width in WIDTHS
         }
         lists = (data[name].tolist() for name in ("prompt", "reply"))
-        return Record(*lists, pools, data["candidates"].tolist(), data["margins"].tolist())
+        return Record(*lists, pools, data["candidates"].tolist())

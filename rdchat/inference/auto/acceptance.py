@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, ROWS, WIDTHS, Floats
+from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup_index import Before, Guess
 
 _MATCHES = (2, 3, 4, 5, 6, 8, 12, 16, 24)  # least lengths of an ending that occurred before, by class
@@ -80,8 +81,8 @@ class LookupEstimate:
 class DraftEstimate:
     """Expected accepted tokens of a drafter's trees: the usual ones, changed by how this text is followed.
 
-    One factor scales the chance that a path goes on by another token. It is learnt in each text, and begins with what
-    all texts showed.
+    A draft is summed up by one chance: that a path of it goes on by another token. A factor on that chance is learnt in
+    each text, and begins with what all texts showed.
 
     Args:
         drafted: Tokens of the longest path below the root, of each length.
@@ -89,12 +90,11 @@ class DraftEstimate:
     """
 
     def __init__(self, drafted: Sequence[int], usual: Floats) -> None:
-        self._drafted = drafted
-        reached = np.maximum(np.diff(usual, axis=0, prepend=0.0), 0.0)
-        before = np.concatenate([np.ones((1, usual.shape[1])), reached[:-1]])
-        self._chances = np.divide(reached, before, out=np.zeros_like(reached), where=before > 0)
-        self._levels = np.diff(drafted, prepend=0)[:, None]
-        self._of_texts, self._of_text = Rate(1.0, 20.0, 0.998), Rate(1.0, 3.0, 0.97)
+        self._drafted = np.array(drafted)
+        self._chances = np.zeros_like(usual)  # those that give the usual accepted tokens, found bit by bit
+        for bit in 0.5 ** np.arange(1, 16):
+            self._chances += bit * (self._accepted(self._chances + bit) <= usual)
+        self._of_texts, self._of_text = Rate(1.0, 20.0, 0.998), Rate(1.0, 6.0, 0.97)
 
     @property
     def factor(self) -> float:
@@ -103,8 +103,7 @@ class DraftEstimate:
 
     def table(self) -> Floats:
         """Return (lengths, `MOST_ROWS` + 1) the expected accepted tokens."""
-        chances = np.minimum(self._chances * self.factor, self._levels)
-        return np.cumsum(np.cumprod(chances, axis=0), axis=0)
+        return self._accepted(np.minimum(self._chances * self.factor, 1.0))
 
     def learn(self, drafted: int, nodes: int, accepted: int, ended: bool = False) -> None:
         """Take a draft.
@@ -115,11 +114,18 @@ class DraftEstimate:
             accepted: Tokens of it that were accepted.
             ended: Whether the reply ended with these, so that nothing is known of further ones.
         """
-        for before, until, chance in zip((0, *self._drafted), self._drafted, self._chances[:, nodes], strict=False):
-            if until > drafted or before > accepted or (ended and before == accepted):
-                break
+        chance = float(self._chances[np.searchsorted(self._drafted, drafted), nodes])
+        for came in [1.0] * accepted + [0.0] * (accepted < drafted and not ended):
             for rate in (self._of_texts, self._of_text):
-                rate.learn(min(accepted, until) - before, chance)
+                rate.learn(came, chance)
+
+    def _accepted(self, chances: Floats) -> Floats:
+        """Return what paths come to that go on with such chances, (lengths, `MOST_ROWS` + 1)."""
+        total, along = np.zeros_like(chances), np.ones_like(chances)
+        for depth in range(1, self._drafted[-1] + 1):
+            along = along * chances
+            total += along * (self._drafted >= depth)[:, None]
+        return total
 
     def begin_text(self) -> None:
         """Go back half way to what texts usually show."""
@@ -130,24 +136,25 @@ class DraftEstimate:
         self._of_text.forget(_UNTRIED)
 
 
-def usual_accepted(chance: float, drafted: int, nodes: int, width: int) -> float:
-    """Return the accepted tokens of a draft, by the chance of each first choice and a law for its runner-ups.
+def usual_accepted(chance: float, shape: DraftShape) -> float:
+    """Return the accepted tokens of a chain with runner-ups, which end a path.
 
     Args:
         chance: That a first choice is accepted after accepted ones.
-        drafted: Tokens of the longest path.
-        nodes: Nodes of the tree, the root included, spread evenly over the levels.
-        width: The most candidates at a level.
+        shape: Of the draft.
     """
-    levels = min(drafted, nodes - 1)
-    candidates = min((nodes - 1) / drafted, width) if levels == drafted else 1.0
-    along = 1 - (1 - chance) * candidates**-_RUNNER_UPS
-    return float(np.sum(along ** np.arange(1, levels + 1)))
+    total, reached = 0.0, 1.0
+    for step in range(shape.draft_tokens):
+        total += reached * (1 - (1 - chance) * shape.candidates(step) ** -_RUNNER_UPS)
+        reached *= chance
+    return total
 
 
-def usual_table(chance: float, drafted: Sequence[int], width: int) -> Floats:
-    """Return `usual_accepted` of drafts of some lengths, (lengths, `MOST_ROWS` + 1)."""
-    return np.array([[usual_accepted(chance, n, int(nodes), width) for nodes in ROWS] for n in drafted])
+def usual_table(chance: float, drafted: Sequence[int]) -> Floats:
+    """Return `usual_accepted` of drafts of some lengths, (lengths, `MOST_ROWS` + 1), by nodes."""
+    return np.array(
+        [[usual_accepted(chance, DraftShape.of_size(n, nodes)) for nodes in ROWS.tolist()] for n in drafted]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +186,7 @@ class AcceptanceEstimates:
     def __init__(self, known: Acceptance | None = None) -> None:
         self.known = known
         self.lookup, self.follows = LookupEstimate(), Rate(0.5)
-        self.chains = DraftEstimate(DRAFT_TOKENS, usual_table(_CHAIN_CHANCE, DRAFT_TOKENS, len(ROWS)))
+        self.chains = DraftEstimate(DRAFT_TOKENS, usual_table(_CHAIN_CHANCE, DRAFT_TOKENS))
         self._heads: dict[int, DraftEstimate] = {}
 
     def head(self, width: int) -> DraftEstimate:
@@ -187,15 +194,15 @@ class AcceptanceEstimates:
         if width not in self._heads:
             drafted = [length - 1 for length in LENGTHS]
             if self.known is None:
-                values = usual_table(_HEAD_CHANCE, drafted, 2 * width if width > 1 else 1)
+                values = usual_table(_HEAD_CHANCE, drafted)
             else:
                 values = self.known.values[WIDTHS.index(width)]
             self._heads[width] = DraftEstimate(drafted, values)
         return self._heads[width]
 
-    def chain(self, draft_tokens: int, nodes: int) -> float:
+    def chain(self, shape: DraftShape) -> float:
         """Return the expected accepted tokens of a draft model's draft of any length."""
-        return usual_accepted(min(_CHAIN_CHANCE * self.chains.factor, 1.0), draft_tokens, nodes, len(ROWS))
+        return usual_accepted(min(_CHAIN_CHANCE * self.chains.factor, 1.0), shape)
 
     def begin_text(self) -> None:
         """Go back towards what texts usually show, as another reply begins."""

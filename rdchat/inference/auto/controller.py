@@ -100,7 +100,7 @@ class Controller:
     def begins_ahead(self, limit: int) -> BeamShape | None:
         """Return the shape of a head's draft to begin before the host knows what this round brings; None for none.
 
-        That saves about what a lone call takes longer than a queued one, and costs the draft where no such round follows.
+        It saves about what a lone call takes longer than a queued one, and is in vain where no such round follows.
 
         Args:
             limit: Tokens that may be drafted below the token that the round ends with.

@@ -25,8 +25,9 @@ _LARGEST_GUESS = 1.1  # in log: how far a call may lie from what is only guessed
 _DOUBTED = 0.05  # in log: how far plain steps are thought to lie from predictions before any did
 _SURE = 2.0  # mean deviations within which nearly all plain steps lie
 
-# In plain steps: dearer than most of Apple's GPUs, cheaper than 4-bit weights on a CPU.
-_GUESSED_CALLS = np.interp(ROWS, [1, 2, 4, 8, 16, 32], [1.05, 1.3, 1.65, 2.0, 2.2, 3.0])
+# In plain steps: dearer than most of Apple's GPUs, cheaper than 4-bit weights on a CPU. Some chips' calls leap behind 6
+# rows, so beyond a row is taken to cost a plain step.
+_GUESSED_CALLS = np.where(ROWS > 6, ROWS, np.interp(ROWS, [1, 2, 4, 8], [1.05, 1.3, 1.65, 2.0]))
 _GUESSED_BEAMS = 0.1  # a token of a head's draft; 0.04 to 0.06 was measured
 _GUESSED_DRAFT_MODEL = 0.5
 

@@ -4,16 +4,16 @@ Each function is a generator that rests between two slices; in the end it return
 minute of computing at each depth of the cache, or two turns of all calls where those take longer.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import NamedTuple
 
 import mlx.core as mx
 
+from rdchat import machine
 from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.auto.cost_model import NEAR, PLAIN_STEP, Costs
-from rdchat.inference.auto.other_programs import OtherPrograms
 from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.auto.scratch import MOST_S, HeadDrafts, Key, Scratch, Works, tree_of
 from rdchat.inference.drafting.draft_model import DraftModel
@@ -47,6 +47,43 @@ _BEAMS = ((1, 2), (1, 6), (4, 2), (4, 6), (8, 2), (8, 6))
 _FED = (1, 4, 16)  # rows that a draft model is fed
 _TRIALS = 3
 _DISTURBED = 3  # turns that others may disturb before what there is has to do
+_MOST_BUSY = 0.15  # of all processors; a desktop at rest has some 5 %
+_LOOK_S = 0.5  # over which use is looked at: processor times are counted in steps of 10 ms
+_RESTS_S = (2.0, 4.0, 8.0, 16.0)  # for which others are waited for
+_NAP_S = 0.1  # at a time: a prompt may come
+
+
+class OtherPrograms:
+    """Watches what share of the processors other programs take, and waits for a quieter moment, but not for ever."""
+
+    def __init__(self) -> None:
+        self._at, self._seconds = perf_counter(), machine.others_seconds()
+        self._busy = False
+        self._rests = list(_RESTS_S)
+
+    @property
+    def busy(self) -> bool:
+        """Whether they took much since this was last asked for; as the last time where that was just now."""
+        took_s = perf_counter() - self._at
+        if took_s >= _LOOK_S:
+            seconds = machine.others_seconds()
+            self._busy = (seconds - self._seconds) / (took_s * machine.processors()) > _MOST_BUSY
+            self._at, self._seconds = self._at + took_s, seconds
+        return self._busy
+
+    @property
+    def may_rest(self) -> bool:
+        """Whether they may still be waited for."""
+        return bool(self._rests)
+
+    def rest(self) -> Iterator[None]:
+        """Do nothing for a while, in naps; each rest is twice as long as the one before."""
+        if not self._rests:
+            return
+        until = perf_counter() + self._rests.pop(0)
+        while (left := until - perf_counter()) > 0:
+            sleep(min(left, _NAP_S))
+            yield
 
 
 def depths_of(context_length: int) -> Sequence[int]:

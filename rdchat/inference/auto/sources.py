@@ -22,8 +22,8 @@ class Drafts:
         mode: Which drafter.
         width: Beams; 1 for a chain.
         lengths: Tokens of each draft's longest path, the root included.
-        accepted: (lengths, `MOST_ROWS` + 1) expected accepted tokens, by the nodes that are verified, the root included;
-            minus infinity where there is no such draft.
+        accepted: (lengths, `MOST_ROWS` + 1) expected accepted tokens, by the nodes that are verified, the root
+            included; minus infinity where there is no such draft.
         draft_ms: (lengths,) time of the draft itself.
     """
 
@@ -73,9 +73,7 @@ def head_source(estimate: DraftEstimate, costs: CostModel, width: int, most_draf
     possible = (ROWS > 1) & (lengths <= 1 + most_drafted)
     if width == 1:
         possible &= lengths >= ROWS
-    return Source(
-        Mode.DRAFTER, width, LENGTHS, possible, estimate, lambda: costs.beams_ms()[WIDTHS.index(width)]
-    )
+    return Source(Mode.DRAFTER, width, LENGTHS, possible, estimate, lambda: costs.beams_ms()[WIDTHS.index(width)])
 
 
 def draft_model_source(

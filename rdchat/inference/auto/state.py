@@ -17,6 +17,7 @@ from rdchat.inference.auto.cost_file import MEASUREMENTS, CostFile
 from rdchat.inference.auto.cost_model import CostModel, Part, usable
 from rdchat.inference.auto.measuring import (
     Measurement,
+    OtherPrograms,
     depths_of,
     lacks_rows,
     measure_beams,
@@ -24,7 +25,6 @@ from rdchat.inference.auto.measuring import (
     measure_deep_calls,
     measure_draft_model,
 )
-from rdchat.inference.auto.other_programs import OtherPrograms
 from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.drafting.draft_model import DraftModel
@@ -125,7 +125,7 @@ class AutoState:
         known = draft is self._available.draft_model
         step_ms = self.costs.draft_model_step_ms if known else self._share_of(draft) * self.costs.plain_ms(depth)
         estimates = self.estimates(sampling)
-        drafts = [(shape.nodes, estimates.chain(draft_tokens, shape.nodes)) for shape in shapes]
+        drafts = [(shape.nodes, estimates.chain(shape)) for shape in shapes]
         return shapes[self.planner.best_size(drafts, draft_tokens * step_ms, depth)]
 
     def look_up_costs(self) -> None:

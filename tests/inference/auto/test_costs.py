@@ -9,9 +9,8 @@ import pytest
 
 from rdchat import paths
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, line
-from rdchat.inference.auto.costs.cost_file import CostFile
-from rdchat.inference.auto.costs.cost_model import CostModel, Part, usable
+from rdchat.inference.auto.cost_file import CostFile
+from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part, line, usable
 from rdchat.inference.auto.plan import LENGTHS, WIDTHS, Plan
 
 CALLS = {(PLAIN_STEP, 100): 40.0, (1, 100): 44.0, (4, 100): 64.0, (16, 100): 60.0, (32, 100): 112.0}
