@@ -92,7 +92,7 @@ class DraftEstimate:
     def __init__(self, drafted: Sequence[int], usual: Floats) -> None:
         self._drafted = np.array(drafted)
         self._chances = np.zeros_like(usual)  # those that give the usual accepted tokens, found bit by bit
-        for bit in 0.5 ** np.arange(1, 16):
+        for bit in 0.5 ** np.arange(1, 40):
             self._chances += bit * (self._accepted(self._chances + bit) <= usual)
         self._of_texts, self._of_text = Rate(1.0, 20.0, 0.998), Rate(1.0, 6.0, 0.97)
 
@@ -136,25 +136,26 @@ class DraftEstimate:
         self._of_text.forget(_UNTRIED)
 
 
-def usual_accepted(chance: float, shape: DraftShape) -> float:
-    """Return the accepted tokens of a chain with runner-ups, which end a path.
+def usual_accepted(chance: float, shape: DraftShape, branches: bool = False) -> float:
+    """Return the accepted tokens of a draft.
 
     Args:
         chance: That a first choice is accepted after accepted ones.
         shape: Of the draft.
+        branches: Whether paths go on behind runner-ups, as in a beam search; they end there in a draft model's drafts.
     """
     total, reached = 0.0, 1.0
     for step in range(shape.draft_tokens):
-        total += reached * (1 - (1 - chance) * shape.candidates(step) ** -_RUNNER_UPS)
-        reached *= chance
+        either = 1 - (1 - chance) * shape.candidates(step) ** -_RUNNER_UPS
+        total += reached * either
+        reached *= either if branches else chance
     return total
 
 
-def usual_table(chance: float, drafted: Sequence[int]) -> Floats:
+def usual_table(chance: float, drafted: Sequence[int], branches: bool = False) -> Floats:
     """Return `usual_accepted` of drafts of some lengths, (lengths, `MOST_ROWS` + 1), by nodes."""
-    return np.array(
-        [[usual_accepted(chance, DraftShape.of_size(n, nodes)) for nodes in ROWS.tolist()] for n in drafted]
-    )
+    shapes = [[DraftShape.of_size(n, nodes) for nodes in ROWS.tolist()] for n in drafted]
+    return np.array([[usual_accepted(chance, shape, branches) for shape in of_length] for of_length in shapes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ class AcceptanceEstimates:
         if width not in self._heads:
             drafted = [length - 1 for length in LENGTHS]
             if self.known is None:
-                values = usual_table(_HEAD_CHANCE, drafted)
+                values = usual_table(_HEAD_CHANCE, drafted, branches=True)
             else:
                 values = self.known.values[WIDTHS.index(width)]
             self._heads[width] = DraftEstimate(drafted, values)

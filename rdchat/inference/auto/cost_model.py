@@ -21,7 +21,7 @@ PLAIN_STEP = 0  # in place of a number of rows: a step of plain decoding, the ne
 _MEASURED = 8  # calls that a measured cost counts for, beside those of real replies
 _WEIGHT = 0.06  # of a call among those before it, so that old ones fade
 _LARGEST_SURPRISE = 0.4  # in log: a single call that was held up says little
-_LARGEST_GUESS = 1.1  # in log: how far a call may lie from what is only guessed
+_LARGEST_GUESS = 0.9  # in log: how far a call may lie from what is only guessed
 _DOUBTED = 0.05  # in log: how far plain steps are thought to lie from predictions before any did
 _SURE = 2.0  # mean deviations within which nearly all plain steps lie
 

@@ -70,9 +70,7 @@ class Source:
 def head_source(estimate: DraftEstimate, costs: CostModel, width: int, most_drafted: int = LONGEST) -> Source:
     """Return a drafter head's drafts of a width; it drafts at most so many tokens below a root."""
     lengths = np.array(LENGTHS)[:, None]
-    possible = (ROWS > 1) & (lengths <= 1 + most_drafted)
-    if width == 1:
-        possible &= lengths >= ROWS
+    possible = (lengths <= 1 + most_drafted) & (lengths == ROWS if width == 1 else lengths <= ROWS)
     return Source(Mode.DRAFTER, width, LENGTHS, possible, estimate, lambda: costs.beams_ms()[WIDTHS.index(width)])
 
 

@@ -14,7 +14,6 @@ from rdchat.inference.auto import measuring, scratch
 from rdchat.inference.auto import state as auto_state
 from rdchat.inference.auto.cost_file import MEASUREMENTS
 from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
-from rdchat.inference.auto.costs import measuring, scratch
 from rdchat.inference.auto.measuring import (
     DEEP,
     NEAR,
