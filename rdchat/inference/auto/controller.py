@@ -18,7 +18,7 @@ _SURELY_FASTER = 1.5  # than plain steps
 _PLAIN_STEPS = 3  # of which one is timed: the first has nothing before it, and the last nothing behind it
 _MARGIN = 0.03  # by which drafting must look faster than plain steps to begin with it
 _GRANT = 0.2  # tokens that a reply may lose on rounds that are made to learn
-_SHARE = 0.01  # of its tokens, that it may lose besides
+_SHARE = 0.006  # of its tokens, that it may lose besides
 _MOST_SAVED = 1.0  # tokens of both that it keeps for later
 _DEBT = 0.1  # tokens by which one trial may exceed what is left
 

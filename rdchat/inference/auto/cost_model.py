@@ -84,12 +84,13 @@ class CallCurve:
 
     def calls_ms(self, depth: int) -> Floats:
         """Return what a call costs by rows, (`MOST_ROWS` + 1,); entry 0 means nothing."""
-        return self._at(depth) if self._verifies else np.full(len(ROWS), np.inf)
+        return self._at(depth) if self._verifies else np.full_like(self._table[0], np.inf)
 
     def _at(self, depth: int) -> Floats:
         depths, table = self._depths, self._table
         if depth <= depths[0] or len(depths) == 1:
-            return table[0].copy()
+            near: Floats = table[0].copy()
+            return near
         above = min(int(np.searchsorted(depths, depth)), len(depths) - 1)
         share = (depth - depths[above - 1]) / (depths[above] - depths[above - 1])
         costs: Floats = table[above - 1] + share * (table[above] - table[above - 1])

@@ -163,7 +163,7 @@ class _SteadyPlanner(Planner):
 
     def choose(self, depth: int, drafts: Sequence[Drafts]) -> Choice | None:
         plan = Plan(Mode.DRAFTER, 1, 2, 2, 2)
-        steady = any(table.mode is Mode.DRAFTER for table in drafts)
+        steady = any(table.mode is Mode.DRAFTER and table.accepted.max() > 0 for table in drafts)
         return Choice(plan, 1.5, 1.25, 1.0, rate=-18.0 if self._better else 22.0) if steady else None
 
 
@@ -310,7 +310,7 @@ def test_a_draft_model_is_tried_where_it_might_pay(
     state.equip(AvailableDrafters(draft_model=DraftModel(model, small, len(ALPHABET))))
     calls = {(rows, 128): 1.0 + 0.4 * (rows > 1) + 0.1 * rows for rows in range(1, 33)}
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.1, **calls})
-    state.costs.use(Part.DRAFT_MODEL, {(1, 0): 0.45, (16, 0): 0.6})
+    state.costs.use(Part.DRAFT_MODEL, {(1, 0): 0.6, (16, 0): 0.8})
     source = draft_model_source(state.estimates(request.sampling).chains, state.costs, lambda: 0)
     choice = state.planner.choose(128, [source.drafts(MOST_ROWS)])
     assert choice is not None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.auto.acceptance import AcceptanceEstimates, DraftEstimate, usual_table
+from rdchat.inference.auto.acceptance import Acceptance, AcceptanceEstimates, DraftEstimate, usual_table
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Floats, Part
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
 from rdchat.inference.auto.planner import Planner, in_words
@@ -61,10 +61,13 @@ def test_a_path_from_prompt_lookup_is_as_long_as_pays(chip: Chip, chance: float)
     assert choice.plan.rows >= choice.plan.nodes == choice.plan.length
 
 
-@pytest.mark.parametrize(("chip", "first", "boast"), grid(CHIPS, QUALITIES, [0.6, 1.0, 1.8], one_in=12), ids=name_of)
-def test_learning_from_what_is_accepted_comes_near_the_best(chip: Chip, first: float, boast: float) -> None:
-    drafting = Drafting(first, boast)
-    simulation = Simulation(chip, drafting)
+@pytest.mark.parametrize("known", [None, "of another drafter", "of this one"])
+@pytest.mark.parametrize(("chip", "first"), grid(CHIPS, QUALITIES, one_in=4), ids=name_of)
+def test_learning_from_what_is_accepted_comes_near_the_best(chip: Chip, first: float, known: str | None) -> None:
+    drafting = Drafting(first)
+    believed = drafting if known == "of this one" else Drafting(0.35)
+    estimates = AcceptanceEstimates(Acceptance((1.0,), believed.true_values()) if known else None)
+    simulation = Simulation(chip, drafting, estimates)
     simulation.run(300)
     values = drafting.true_values()
     speed = np.mean([worth(chip, simulation.last, values) for _ in range(100) if simulation.run(1)])
