@@ -20,7 +20,7 @@ _MATCH_PRIORS = {
 _HEAD_CHANCE = 0.6  # that an unknown head's first choice is accepted
 _CHAIN_CHANCE = 0.84  # that a draft model's is: 0.83 to 0.87 with the pair in docs/benchmarks.md
 _RUNNER_UPS = 0.85  # n candidates miss n ** -0.85 as often as one
-_UNTRIED = 0.995  # of what a text showed, that counts after a plain step
+_UNTRIED = 0.98  # of what a text showed, that counts after a plain step
 
 
 class Rate:

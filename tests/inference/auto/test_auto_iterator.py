@@ -270,7 +270,7 @@ def test_everything_a_reply_teaches_is_kept_for_the_next() -> None:
     known, weak = AutoState(model).estimates(request.sampling), [Guess(0, 2, before) for before in Before]
     assert estimates.lookup.path(weak).tolist() != known.lookup.path(weak).tolist()
     assert end.statistics.choice is not None
-    assert end.statistics.choice.words.startswith("Drafting would be 0.0")
+    assert end.statistics.choice.words.startswith("Drafting would be 0.")
 
 
 class _Missed(Drafting):
