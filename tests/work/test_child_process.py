@@ -12,7 +12,8 @@ import pytest
 
 from rdchat import host
 from rdchat.errors import RdchatError
-from rdchat.work.child_process import ChildEndedError, ChildLimitError, ChildProcess, Limits
+from rdchat.work.child_limits import ChildEndedError, ChildLimitError, Limits
+from rdchat.work.child_process import ChildProcess
 from rdchat.work.frames import MOST_BYTES, FrameError
 from rdchat.work.job import CancelledError
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError, ReadFile, shown_name
 from rdchat.errors import RdchatError
-from rdchat.work.child_process import ChildError, ChildProcess, Limits
+from rdchat.work.child_limits import ChildError, Limits
+from rdchat.work.child_process import ChildProcess
 
 _STEP_S = 30.0  # opening, or a slice of pages: a page of a thousand drawings takes some seconds
 _MEMORY_BYTES = 1 << 30

@@ -5,7 +5,8 @@ from typing import Any
 
 from rdchat.chat.formulas.formula import Formula
 from rdchat.errors import RdchatError
-from rdchat.work.child_process import ChildEndedError, ChildProcess, Limits
+from rdchat.work.child_limits import ChildEndedError, Limits
+from rdchat.work.child_process import ChildProcess
 
 _SECONDS = 2.0  # a page-long matrix takes a tenth of a second
 _MEMORY_BYTES = 512 << 20

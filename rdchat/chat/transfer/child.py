@@ -11,7 +11,8 @@ from rdchat.chat.transfer.importing import CancelledError
 from rdchat.chat.transfer.reports import Progress
 from rdchat.chat.transfer.tasks import Task, run_task
 from rdchat.errors import RdchatError, StorageError
-from rdchat.work.child_process import ChildError, ChildLimitError, ChildProcess, Limits
+from rdchat.work.child_limits import ChildError, ChildLimitError, Limits
+from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import Job, StopWork
 from rdchat.work.served import serve
 

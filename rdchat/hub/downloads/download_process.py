@@ -10,7 +10,8 @@ from rdchat.files.privacy import persons_umask
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.tokens import Tokens
-from rdchat.work.child_process import ChildEndedError, ChildProcess, Limits
+from rdchat.work.child_limits import ChildEndedError, Limits
+from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import CancelledError, Job
 
 _END_S = 3.0  # in which it ends by itself once its input does

@@ -9,7 +9,8 @@ from typing import Any
 
 from rdchat.errors import RdchatError
 from rdchat.inference.library.folder_facts import FolderFacts, parsed_facts, read_facts
-from rdchat.work.child_process import ChildLimitError, ChildProcess, Limits
+from rdchat.work.child_limits import ChildLimitError, Limits
+from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 

@@ -13,7 +13,8 @@ from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, R
 from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
 from rdchat.inference.prompts.answers_only import answers_only
 from rdchat.inference.prompts.control_text import ControlTokens, Marks
-from rdchat.work.child_process import ChildError, ChildProcess, Limits
+from rdchat.work.child_limits import ChildError, Limits
+from rdchat.work.child_process import ChildProcess
 from rdchat.work.frames import FrameError
 
 _LOAD_S, _LOAD_BYTES = 20.0, 2 * 2**30  # the largest tokenizers, of 260,000 tokens, take 2 s and half a gigabyte

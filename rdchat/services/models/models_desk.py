@@ -23,7 +23,6 @@ from rdchat.services.models.installed.library import Library
 from rdchat.services.models.installed.removal import Removal, Removed
 from rdchat.services.models.installed.verification import Verification
 from rdchat.services.models.sources import ModelSources
-from rdchat.services.models.training.estimator import Estimator
 from rdchat.services.models.training.training_control import TrainingControl
 
 
@@ -47,7 +46,6 @@ class ModelsDesk(QObject):
         shelf: The drafters on this machine.
         hub_drafters: Those that are published.
         training: The training of a drafter.
-        estimator: What one would take.
     """
 
     def __init__(
@@ -83,7 +81,6 @@ class ModelsDesk(QObject):
         self.hub_drafters = HubDrafters(self.tokens, self.downloads, self)
         self.downloads.finished.connect(self.shelf.look)
         self.training = TrainingControl(self)
-        self.estimator = Estimator(self)
         self.downloads.restore()
 
     @property
@@ -100,7 +97,6 @@ class ModelsDesk(QObject):
         self.downloads.close()
         self.account.close()
         self.hub_drafters.close()
-        self.estimator.close()
         self.training.close()
         self.shelf.close()
         for part in (self.library, self.memory, self.verification, self.removal):

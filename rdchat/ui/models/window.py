@@ -9,12 +9,12 @@ from PySide6.QtWidgets import QDialog, QStackedWidget, QTabBar, QWidget
 
 from rdchat.services.models.installed.dropped_model import DroppedModel
 from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.ui.drops.file_drops import FileDrops
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.labels import Separator
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.models.downloads.tab_line import TabLine
-from rdchat.ui.window.model_drops import ModelDrops
 
 if TYPE_CHECKING:
     from rdchat.ui.models.discover.page import DiscoverPage
@@ -42,7 +42,7 @@ class ModelsWindow(QDialog):
         self.setWindowTitle("Models")
         self.setMinimumSize(720, 460)
         self._desk, self._theme = desk, theme
-        self._drops = ModelDrops(drops, self, theme)
+        self._drops = FileDrops(drops, self, theme)
         self._drops.refused.connect(self._show_refused)
         self._tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
         self._tabs.setAccessibleName("Pages")

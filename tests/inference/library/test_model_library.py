@@ -19,7 +19,7 @@ from rdchat.inference.library.model_library import installed_models, library_mod
 from rdchat.inference.library.tried_models import remember_tried, tried_out
 from rdchat.inference.models.gguf_import import convert_gguf
 from rdchat.inference.models.model_files import check_model_folder
-from rdchat.work.child_process import Limits
+from rdchat.work.child_limits import Limits
 from tests.inference.gguf_samples import write_gguf
 from tests.inference.library.conftest import into_hub_cache
 from tests.processes import kill_while_asked

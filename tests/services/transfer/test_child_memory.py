@@ -8,7 +8,8 @@ import pytest
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.reports import ImportReport
 from rdchat.chat.transfer.tasks import import_task
-from rdchat.work.child_process import ChildLimitError, ChildProcess, Limits
+from rdchat.work.child_limits import ChildLimitError, Limits
+from rdchat.work.child_process import ChildProcess
 from tests.chat.transfer.huge_chats import HUGE, within, write, write_zip
 
 SIZE = 512 << 20
