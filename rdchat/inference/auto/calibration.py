@@ -164,8 +164,8 @@ def node_chances(drawn: HostPool, rates: Sequence[float]) -> Floats:
 def values_by_length(drawn: HostPool, chances: Floats) -> Floats:
     """Return the expected accepted tokens of a draft's best nodes, (lengths, nodes), the root counted.
 
-    A tree's value is the sum of its nodes' chances. A long draft tells of all shorter ones; what it tells nothing of is
-    not a number.
+    A tree's value is the sum of its nodes' chances. A long draft holds all shorter ones; longer ones are not a
+    number.
     """
     values = np.full((len(LENGTHS), MOST_ROWS + 1), np.nan)
     best_first = np.argsort(-drawn.scores, kind="stable")

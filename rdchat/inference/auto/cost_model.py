@@ -59,7 +59,7 @@ class CallCurve:
 
     Nothing is assumed of the shape over rows: on a CPU 16 rows may be cheaper than 5; on Apple's GPUs a call is flat up
     to a limit that depends on the chip, and leaps behind it. MLX's attention takes another kernel from 1,024 keys on
-    Apple's Max and Ultra chips, and from 4,096 on the others, so what lies beyond is told by the two greatest depths.
+    Apple's Max and Ultra chips, and from 4,096 on the others, so costs beyond follow from the two greatest depths.
 
     Args:
         costs: See `Part.CALLS`. At all depths but the least fewer rows will do.

@@ -126,7 +126,8 @@ def in_words(choice: Choice | None, drafts: bool, measured: bool) -> str:
         return "What drafting costs on this machine is not measured yet: that is done between replies, not on battery."
     if choice is None:
         return "There is nothing to draft with here."
-    figures = f"{choice.tokens:.1f} tokens per call, a call of {choice.plan.rows} costs {choice.cost:.1f}"
+    rows = f"verifying {choice.plan.rows} takes {choice.cost:.1f} times as long as one, drafting included"
+    figures = f"{choice.tokens:.1f} tokens per call, {rows}"
     if drafts:
         return f"Drafting is {choice.speedup:.2f}x here: {figures}."
     enough = ", too little to change yet" if choice.speedup > 1 else ""

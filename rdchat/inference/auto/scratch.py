@@ -45,7 +45,7 @@ class HeadDrafts:
     Args:
         model: The target.
         head: The head.
-        text: (n,) ids of the text's tokens, which `Scratch.fill` tells of.
+        text: (n,) ids of the text's tokens, which `Scratch.fill` feeds.
     """
 
     def __init__(self, model: LoadedModel, head: HeadModel, text: list[int]) -> None:
@@ -97,7 +97,7 @@ class Scratch:
 
         Args:
             depth: Tokens in the cache afterwards.
-            drafts: Are told of what is fed.
+            drafts: They observe what is fed.
 
         Returns:
             Whether it is reached: not where that would take longer than all measuring there may.

@@ -246,7 +246,7 @@ def test_words_say_what_and_why() -> None:
     choice = Choice(Plan(Mode.SPECULATIVE, 1, 5, 5, 5), 1.4, 2 * STEP_MS, STEP_MS, 1 / STEP_MS)
     words = in_words(choice, drafts=False, measured=True)
     assert words.startswith("Drafting would be 0.")
-    assert "1.4 tokens per call, a call of 5 costs" in words
+    assert "1.4 tokens per call, verifying 5 takes 2.0 times as long as one" in words
     assert in_words(None, drafts=False, measured=True) == "There is nothing to draft with here."
     little = replace(choice, tokens=1.05, ms=choice.plain_ms)
     assert "1.05x here, too little to change yet: " in in_words(little, drafts=False, measured=True)
