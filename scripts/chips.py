@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP
-from rdchat.inference.auto.costs.cost_model import CostModel, Part
+from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS
 
 STEP_MS = 20.0  # of a plain step: only ratios matter

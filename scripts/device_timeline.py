@@ -25,9 +25,7 @@ from rdchat.inference.api.requests import ChatMessage, DraftSettings, Generation
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
 
-CLOCKS = tuple(
-    f"rdchat.inference.auto.{module}.perf_counter" for module in ("costs.measuring", "costs.scratch", "auto_iterator")
-)
+CLOCKS = tuple(f"rdchat.inference.auto.{module}.perf_counter" for module in ("measuring", "scratch", "auto_iterator"))
 PROMPTS = (
     "Explain in three sentences how a hash table works.",
     "Write a haiku about the sea, then write it again.",

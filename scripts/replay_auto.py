@@ -1,151 +1,224 @@
-"""The automatic mode beside fixed settings on real texts and drafts, on the cost curves of machines that are not here.
+"""The automatic mode on recorded replies, in simulated time, on the cost curves of machines that are not here.
 
-    python scripts/replay_auto.py PROMPTS --records FOLDER [--tokens 64] [--temperature 0]
+    python scripts/replay_auto.py PROMPTS --records FOLDER [--out FIGURES.json] [--against FIGURES.json]
 
-Each prompt is answered once, plainly, and at each token a draft of every width is searched and kept. What any setting
-would have offered, and what of it the target would have accepted, is then known without the model. So every mode
-decodes the same replies again in seconds, in simulated time: without noise, on any cost curve of
-`scripts/chips.py`. Records are kept; an interrupted run goes on where it was.
+Each prompt is answered once, plainly, at temperatures 0 and 0.9, and all that drafters offer at each token is kept (see
+`replay_records.py`). What any setting would have offered, and what of it the target would have accepted, is then known
+without the model. So the mode decodes the same replies again in seconds: without noise, on any cost curve of
+`scripts/chips.py`, in each of `SCENARIOS`. Figures are speeds over plain decoding, as geometric means by group.
 """
 
 import argparse
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from hashlib import sha256
-from itertools import zip_longest
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 
 # isort: split
 import mlx.core as mx
 import numpy as np
-from chips import CHIPS, Chip
+from chips import CHIPS, STEP_MS, Chip
+from replay_records import MOST_DRAFTED, Record, Recorder
 
-from rdchat.files.atomic_file import atomic_file
-from rdchat.inference.api.prompt_files import read_prompts
+from rdchat.inference.api.prompt_files import first_of_each_group, read_prompts
 from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.auto.acceptance import Acceptance, AcceptanceEstimates
+from rdchat.inference.auto.acceptance_file import read_acceptance
 from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.control_loop import Done, decode
-from rdchat.inference.auto.controller import OFF_PATH
-from rdchat.inference.auto.costs.cost_model import CostModel
-from rdchat.inference.auto.estimates.acceptance_calibration import record_drafts
-from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, AcceptanceEstimates
-from rdchat.inference.auto.estimates.acceptance_file import read_acceptance
-from rdchat.inference.auto.plan import LONGEST, WIDTHS
+from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
+from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.beam_search import DevicePool
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.drafter_search import find_drafter
-from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel, HeadSettings
+from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.drafting.draft_shape import DraftShape
+from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.heads.head import Head
-from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.drafting.lookup_index import LookupIndex
-from rdchat.inference.models.fingerprint import target_hash
+from rdchat.inference.drafting.node_pool import HostPool, NodePool
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.packed_tree import PackedTree
-from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
 
 NOTHING = Verified(mx.zeros((1, 1)), mx.zeros((1, 1)))
-AUTO = "auto"
-MOST_DRAFTED = LONGEST - 1  # behind a root, by the recorded drafter
-FIXED = {"lookup": 0, **{f"W{width}": width for width in (1, 4, 8)}}  # beams; 0 for prompt lookup
-BEAM_LENGTH, LOOKUP_TOKENS = 5, 4
 SLOWER = 0.98  # of plain decoding: below is slower
+FAR, DEEP = 4096, 6000  # tokens in the cache where deep calls are measured, and that a deep scenario adds
+WAIT_BEFORE_CALL, WAIT_BETWEEN_STEPS = 0.2, 0.08  # plain steps that a wait takes on a GPU
+DRAFT_STEP, DRAFT_16 = 0.2, 0.35  # plain steps that a draft model's call of 1 row and of 16 rows takes
 
 
 @dataclass(frozen=True)
-class Record:
-    """A plain reply, and for each of its tokens but the last the drafts of all widths below it."""
+class Scenario:
+    """What the machine has, and what is known of it.
 
-    prompt: list[int]
-    reply: list[int]
-    pools: dict[int, list[DevicePool]]
+    Attributes:
+        head: Whether there is a drafter head.
+        pair: Whether there is a draft model.
+        temperature: Of the replies.
+        waits: Whether the device idles while the host waits for it in a round.
+        depth: Tokens in the cache before the prompt.
+        known: Whether the head brings its acceptance.
+        measured: Whether costs were measured before.
+        dearer: What rounds really cost over what was measured.
+    """
 
-    @property
-    def last(self) -> int:
-        return len(self.reply) - 1
-
-
-def record(model: LoadedModel, recurrent: HeadModel, request: GenerationRequest, file: Path) -> None:
-    """Answer plainly and keep reply and drafts."""
-    prompt, reply, pools = record_drafts(model, recurrent, request, WIDTHS)
-    columns = {"prompt": np.array(prompt), "reply": np.array(reply)}
-    for width, of_width in pools.items():
-        for name in ("tokens", "parents", "scores"):
-            columns[f"{name} {width}"] = np.array([getattr(pool, name) for pool in of_width])
-    with atomic_file(file) as temporary:
-        np.savez(temporary, **columns)  # type: ignore[arg-type]
-
-
-def read(file: Path) -> Record | None:
-    """Read what `record` kept; None where nothing could be drafted in the reply."""
-    with np.load(file) as data:
-        if len(data["reply"]) < 2:
-            return None
-        pools = dict[int, list[DevicePool]]()
-        for width in WIDTHS:
-            columns = [data[f"{name} {width}"] for name in ("tokens", "parents", "scores")]
-            pools[width] = [
-                DevicePool(mx.array(tokens), mx.array(parents), mx.array(scores), MOST_DRAFTED, width)
-                for tokens, parents, scores in zip(*columns, strict=True)
-            ]
-        return Record(data["prompt"].tolist(), data["reply"].tolist(), pools)
+    head: bool = True
+    pair: bool = False
+    temperature: float = 0.0
+    waits: bool = False
+    depth: int = 0
+    known: bool = True
+    measured: bool = True
+    dearer: float = 1.0
 
 
-class Recorded(HeadDrafter):
-    """The recurrent drafter of a recorded reply, whose drafts are looked up instead of searched."""
+SCENARIOS = {
+    "head": Scenario(),
+    "head, T 0.9": Scenario(temperature=0.9),
+    "head, waits": Scenario(waits=True),
+    "head, T 0.9, waits, deep": Scenario(temperature=0.9, waits=True, depth=DEEP),
+    "head, unknown": Scenario(known=False),
+    "head, costs not measured": Scenario(measured=False),
+    "head, rounds dearer": Scenario(dearer=1.3),
+    "draft model": Scenario(head=False, pair=True),
+    "draft model, T 0.9": Scenario(head=False, pair=True, temperature=0.9),
+    "draft model, waits": Scenario(head=False, pair=True, waits=True),
+    "draft model, T 0.9, deep": Scenario(head=False, pair=True, temperature=0.9, depth=DEEP),
+    "both, waits": Scenario(pair=True, waits=True),
+    "lookup": Scenario(head=False),
+}
 
-    def __init__(self, record: Record, width: int = 1) -> None:  # no network: nothing of the parent's is set up
+
+@dataclass(frozen=True)
+class Tree:
+    """A tree on the host, in place of a `PackedTree`."""
+
+    tokens: Sequence[int]
+    parents: Sequence[int]
+    deepest: int
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+class NoLedger(Ledger):
+    """Waits for nothing: all is on the host."""
+
+    def wait(self, *arrays: Any) -> None: ...
+
+    def queue(self, *arrays: Any) -> None: ...
+
+
+class RecordedHead(HeadDrafter):
+    """The head of a recorded reply, whose drafts are looked up instead of searched."""
+
+    def __init__(self, record: Record) -> None:  # no network: nothing of the parent's is set up
         self._record, self._at = record, 0
         self._head = cast(Head, SimpleNamespace(most_drafted=MOST_DRAFTED, remembers=False, drafts_ahead=True))
-        self._settings = HeadSettings(BeamShape(width, BEAM_LENGTH))
-        self.searched: BeamShape | None = None  # since this was last set to None
-        self._hidden = NOTHING.hidden
-        self._ledger, self._trees = Ledger(), True
-        self._index = LookupIndex([*record.prompt, record.reply[0]])
+        self.searched: BeamShape | None = None  # in this round
+        self.begun: BeamShape | None = None  # ahead, in the round before
 
-    def search(self, root: int, shape: BeamShape) -> DevicePool:
+    def search(self, root: int, shape: BeamShape) -> HostPool:  # type: ignore[override]
         self.searched = shape
+        self.began_ahead = self.begun == shape
         return self._record.pools[shape.width][self._at].cut(shape.length - 1)
+
+    def offer(self, pool: Any, nodes: int, branch: Sequence[int] = ()) -> Draft:
+        kept = np.sort(np.argsort(-pool.scores, kind="stable")[:nodes])
+        place = {-1: -1, **{int(node): n for n, node in enumerate(kept)}}
+        parents = [place[int(pool.parents[node])] for node in kept]
+        return Draft(cast(PackedTree, Tree(pool.tokens[kept], parents, pool.levels)))
+
+    def search_ahead(self, path: Any, verified: Verified, shape: BeamShape) -> Any:
+        self.begun = shape
+        nothing = mx.zeros(1)
+        return NodePool(nothing, nothing, nothing, 1, 1)
 
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         self._at += len(tokens)
-        self._index.extend(tokens)
+
+
+class RecordedDraftModel(Drafter):
+    """The draft model of a recorded reply; see `DraftModelDrafter`.
+
+    Attributes:
+        steps: Calls that it made for the last draft; 0 where it made none.
+        fed: Rows that the first of these calls had.
+        late: Tokens before the root that its cache lacks.
+    """
+
+    name = "speculative"
+
+    def __init__(self, record: Record) -> None:
+        self._record, self._at = record, 0  # place of the root in the reply
+        self.late, self.steps, self.fed = 1, 0, 0
+        self._shape = DraftShape(1)
+
+    def take_shape(self, shape: DraftShape) -> None:
+        self._shape = shape
+
+    def propose(self, root: int, limit: int) -> Draft:
+        record, at = self._record, self._at
+        self.steps, self.fed = max(min(self._shape.draft_tokens, limit, record.last - at), 1), 1 + self.late
+        self.late = 0
+        ranked = [record.candidates[at + 1 + step][: self._shape.candidates(step)] for step in range(self.steps)]
+        tokens = [root, *(tokens[0] for tokens in ranked), *(token for tokens in ranked for token in tokens[1:])]
+        parents = [*range(-1, self.steps), *(step for step, tokens in enumerate(ranked) for _ in tokens[1:])]
+        return Draft(cast(PackedTree, Tree(tokens, parents, self.steps)))
+
+    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
+        self._at += len(tokens)
+        if self.steps:
+            self.late = int(self.steps in path)  # the last token of the chain was never fed
+        else:
+            self.late += len(tokens)
+        self.steps = 0
 
 
 class World:
-    """Stands in for what serves all replies of a target that takes trees.
+    """Stands in for what serves all replies of a target that takes trees, its head and its draft model.
 
     Args:
         costs: What it takes a machine to cost, and learns from.
-        estimates: What it knows of drafts.
+        known: Of the head's acceptance.
+        scenario: What there is.
     """
 
     trees = padding = drafts_ahead = True
     most_drafted = MOST_DRAFTED
 
-    def __init__(self, costs: CostModel, estimates: AcceptanceEstimates) -> None:
+    def __init__(self, costs: CostModel, known: Acceptance | None, scenario: Scenario) -> None:
         self.costs, self.planner = costs, Planner(costs)
-        self.available = AvailableDrafters(cast(HeadModel, self))
-        self._estimates = estimates
+        head = cast(HeadModel, self) if scenario.head else None
+        pair = cast(DraftModel, SimpleNamespace(shapes=self._shapes, drafter=self._pair)) if scenario.pair else None
+        self.available = AvailableDrafters(head, None, pair)
+        self._estimates = AcceptanceEstimates(known)
         self.record: Record
-        self.recorded: Recorded  # the drafter of its reply
+        self.head: RecordedHead | None = None
+        self.pair: RecordedDraftModel | None = None
 
     def estimates(self, sampling: SamplingParams) -> AcceptanceEstimates:
         return self._estimates
 
-    def drafter(self, *_: object) -> Recorded:
-        self.recorded = Recorded(self.record)
-        return self.recorded
+    def drafter(self, *_: object) -> RecordedHead:
+        self.head = RecordedHead(self.record)
+        return self.head
+
+    def _pair(self, *_: object, **__: object) -> RecordedDraftModel:
+        self.pair = RecordedDraftModel(self.record)
+        return self.pair
+
+    def _shapes(self, steps: int, sizes: Sequence[int] = (4, 8, 16)) -> list[DraftShape]:
+        return [DraftShape.of_size(steps, size) for size in (0, *(size for size in sizes if size > steps + 1))]
 
 
 class Replay:
@@ -154,16 +227,20 @@ class Replay:
     Args:
         record: The reply.
         world: What the mode knows.
-        costs: The machine's.
+        costs: What the machine really costs.
+        scenario: What else is true of it.
     """
 
     exact = False
 
-    def __init__(self, record: Record, world: World, costs: CostModel) -> None:
+    def __init__(self, record: Record, world: World, costs: CostModel, scenario: Scenario) -> None:
         world.record = record
-        request = GenerationRequest((ChatMessage(Role.USER, "?"),), SamplingParams(temperature=0))
-        self.auto = AutoDrafter(cast(AutoState, world), record.prompt, request, Ledger())
-        self._record, self._world, self._costs = record, world, costs
+        sampling = SamplingParams(temperature=scenario.temperature)
+        request = GenerationRequest((ChatMessage(Role.USER, "?"),), sampling)
+        prompt = [*range(-scenario.depth - 1, -1), *record.prompt]  # behind tokens of which no two are alike
+        self.auto = AutoDrafter(cast(AutoState, world), prompt, request, NoLedger())
+        self._record, self._world, self._costs, self._scenario = record, world, costs, scenario
+        self._prompt = len(prompt)
         self._at = -1  # place of the last token in the reply
         self._queued = False
         self.ms = 0.0
@@ -172,114 +249,133 @@ class Replay:
     def room(self) -> int | None:
         return self._record.last - self._at - 1 if self._at < self._record.last else None
 
-    @property
-    def depth(self) -> int:
-        return len(self._record.prompt) + self._at
-
     def stage(self, name: str) -> AbstractContextManager[object]:
         return nullcontext()
 
     def round(self) -> Done[None]:
-        recorded = self._world.recorded
-        recorded.searched = None
-        draft, tokens = round_of(self.auto, self._record, self._at)
-        ms = round_ms(self._costs, Mode(draft.drafter), self.depth, draft, recorded.searched)
-        self._at, self.ms = self._at + len(tokens), self.ms + ms
-        return Done((), tokens, ms)
+        world, record, at = self._world, self._record, self._at
+        limit = record.last - at - 1
+        begun = world.head.begun if world.head else None
+        if world.head:
+            world.head.searched = None
+        draft = self.auto.propose(record.reply[at], limit)
+        path = accepted(draft.tree, record.reply[at + 1 : at + 1 + limit])
+        tokens = record.reply[at + 1 : at + 1 + len(path)]
+        ms = self._draft_ms(Mode(draft.drafter)) + self._in_vain(begun)
+        rows = max(draft.rows, len(draft.tree))
+        ms += float(self._costs.calls_ms(Mode(draft.drafter), self._prompt + at)[rows]) * self._scenario.dearer
+        if world.head:
+            world.head.begun = None
+        if self.auto.drafts_ahead(record.last - at - 1 - len(tokens)):
+            self.auto.draft_ahead(cast(Any, None), NOTHING)
+        self.auto.observe(record.reply[at], tokens, NOTHING, path)
+        self._at, self.ms = at + len(tokens), self.ms + ms
+        return Done((), tokens, ms, usual=self.auto.usual)
+
+    def _draft_ms(self, mode: Mode) -> float:
+        """Return what the round's draft takes: what was measured holds waits that a round does not have."""
+        before_call = WAIT_BEFORE_CALL * STEP_MS if self._scenario.waits else 0.0
+        between_steps = WAIT_BETWEEN_STEPS * STEP_MS if self._scenario.waits else 0.0
+        head, pair = self._world.head, self._world.pair
+        if mode is Mode.DRAFTER:
+            assert head
+            assert head.searched
+            return max(self._costs.beam_ms(head.searched) - before_call * (1 + head.began_ahead), -before_call)
+        if mode is Mode.SPECULATIVE:
+            assert pair
+            return self._costs.draft_model_ms(pair.steps, pair.fed - 1) - between_steps * (pair.steps - 1)
+        return 0.0
+
+    def _in_vain(self, begun: BeamShape | None) -> float:
+        """Return what a draft took that was begun ahead and is of no use."""
+        used = self._world.head and self._world.head.searched
+        return self._costs.beam_ms(begun) if begun and not used else 0.0
 
     def step(self, queue: bool) -> Done[None]:
-        ms = 0.0
+        ms, head = 0.0, self._world.head
         if self._at >= 0:
-            costs = self._costs
-            ms = costs.plain_ms(self.depth) if self._queued else float(costs.calls_ms(Mode.OFF, self.depth)[1])
-            self.auto.follow(self._record.reply[self._at], self._record.reply[self._at + 1], NOTHING)
+            costs, depth = self._costs, self._prompt + self._at
+            ms = costs.plain_ms(depth) if self._queued else float(costs.calls_ms(Mode.OFF, depth)[1])
+            self.auto.observe(self._record.reply[self._at], [self._record.reply[self._at + 1]], NOTHING, [0])
+        if head:
+            head.searched = None
+            ms += self._in_vain(head.begun)
+            head.begun = None
         self._at, self._queued, self.ms = self._at + 1, queue, self.ms + ms
         return Done((), [self._record.reply[self._at]], ms, queue)
 
-    def draft_off_path(self, shape: BeamShape) -> None:
-        self.auto.draft_off_path(shape)
-        self.ms += OFF_PATH * self._costs.beam_ms(shape)
+
+def accepted(tree: PackedTree, text: list[int]) -> list[int]:
+    """Return the nodes of a tree that a text takes, the root first."""
+    tokens, parents, path = np.array(tree.tokens).tolist(), np.array(tree.parents).tolist(), [0]
+    for token in text:
+        below = (node for node, parent in enumerate(parents) if parent == path[-1])
+        right = [node for node in below if tokens[node] == token]
+        if not right:
+            break
+        path.append(right[0])
+    return path
 
 
-def accepted(tree: PackedTree, text: list[int]) -> int:
-    """Return how far a tree goes along a text."""
-    tokens, parents, node = np.array(tree.tokens), np.array(tree.parents), 0
-    for depth, token in enumerate(text):
-        right = np.flatnonzero((parents == node) & (tokens == token))
-        if not right.size:
-            return depth
-        node = int(right[0])
-    return len(text)
+def costs_of(chip: Chip) -> CostModel:
+    """Return the cost model that measuring the machine would give."""
+    costs = chip.costs()
+    near = costs.calls_ms(Mode.OFF, 128)
+    far = near + STEP_MS * (0.25 + 0.05 * np.maximum(np.arange(MOST_ROWS + 1) - 8, 0))  # fused attention takes 8 rows
+    calls = {(rows, FAR): float(far[rows]) for rows in range(1, MOST_ROWS + 1)}
+    costs.use(Part.DEEP_CALLS, {(PLAIN_STEP, FAR): 1.25 * STEP_MS, **calls})
+    costs.use(Part.DRAFT_MODEL, {(1, 0): DRAFT_STEP * STEP_MS, (16, 0): DRAFT_16 * STEP_MS})
+    return costs
 
 
-def round_of(drafter: Drafter, record: Record, at: int) -> tuple[Draft, list[int]]:
-    """Make a round below token `at`; return what was offered and the tokens that came."""
-    limit = record.last - at - 1
-    draft = drafter.propose(record.reply[at], limit)
-    length = accepted(draft.tree, record.reply[at + 1 : at + 1 + limit])
-    tokens = record.reply[at + 1 : at + 2 + length]
-    drafter.observe(record.reply[at], tokens, NOTHING, list(range(length + 1)))
-    return draft, tokens
-
-
-def round_ms(costs: CostModel, mode: Mode, depth: int, draft: Draft, shape: BeamShape | None) -> float:
-    """Return what a round costs with so many tokens in the cache; `shape` is that of its beams, if it had any."""
-    rows = max(draft.rows, len(draft.tree))
-    draft_ms = costs.beam_ms(shape) if shape else 0.0
-    return draft_ms + float(costs.calls_ms(mode, depth)[rows])
-
-
-def plain_ms(record: Record, costs: CostModel) -> float:
+def plain_ms(record: Record, costs: CostModel, depth: int) -> float:
     """Return the time of a reply decoded plainly."""
-    return sum(costs.plain_ms(len(record.prompt) + at) for at in range(record.last))
+    return sum(costs.plain_ms(depth + len(record.prompt) + at) for at in range(record.last))
 
 
-def fixed_ms(record: Record, costs: CostModel, width: int) -> float:
-    """Return the time of a reply with fixed settings: so many beams, or prompt lookup."""
-    mode = Mode.DRAFTER if width else Mode.LOOKUP
-    drafter = Recorded(record, width) if width else LookupDrafter(list(record.prompt), LOOKUP_TOKENS)
-    total, at = 0.0, 0
-    while at < record.last:
-        draft, tokens = round_of(drafter, record, at)
-        shape = drafter.searched if isinstance(drafter, Recorded) else None
-        total += round_ms(costs, mode, len(record.prompt) + at, draft, shape)
-        at += len(tokens)
-    return total
+def speeds(
+    records: dict[str, list[Record]], chip: Chip, known: Acceptance | None, scenario: Scenario
+) -> dict[str, list[float]]:
+    """Return by group the speed of each reply over plain decoding; what one reply teaches serves the next."""
+    costs = costs_of(chip)
+    believed = costs_of(chip) if scenario.measured else CostModel()
+    world = World(believed, known if scenario.known else None, scenario)
+    found = dict[str, list[float]]()
+    for turn in range(max(map(len, records.values()))):
+        for group, of_group in records.items():
+            if turn < len(of_group):
+                record = of_group[turn]
+                replay = Replay(record, world, costs, scenario)
+                list(decode(replay, replay.auto.controller))
+                replay.auto.close(len(record.prompt) + record.last)
+                found.setdefault(group, []).append(plain_ms(record, costs, scenario.depth) / replay.ms)
+    return found
 
 
-def automatic_ms(record: Record, world: World, costs: CostModel) -> float:
-    """Return the time of a reply decoded automatically, where these are the costs."""
-    replay = Replay(record, world, costs)
-    list(decode(replay, replay.auto.controller))
-    replay.auto.close(len(record.prompt) + record.last)
-    return replay.ms
+def mean(values: Sequence[float]) -> float:
+    """Return the geometric mean."""
+    return float(np.exp(np.mean(np.log(values))))
 
 
-def compare(records: dict[str, list[Record]], chip: Chip, known: Acceptance | None) -> Iterator[str]:
-    """Yield the cells of a machine's row, over all, then by group: geometric means of speed over plain decoding.
+def row(name: str, found: dict[str, list[float]]) -> str:
+    """Return a line of the table: over all, how many replies were slower than plain decoding, and by group."""
+    every = [speed for of_group in found.values() for speed in of_group]
+    slower = sum(speed < SLOWER for speed in every)
+    cells = [f"{mean(every):.3f}, {slower} below {SLOWER}", *(f"{mean(of_group):.3f}" for of_group in found.values())]
+    return f"| {name} | {' | '.join(cells)} |"
 
-    Those are auto's; in brackets the best fixed setting's, or off where none is faster, and auto over that one. Over
-    all it says how many replies were slower than plain decoding, and by how much.
-    """
-    world, costs = World(chip.costs(), AcceptanceEstimates(known)), chip.costs()
-    ratios: dict[str, dict[str, list[float]]] = {group: {name: [] for name in (AUTO, *FIXED)} for group in records}
-    for turn in zip_longest(*records.values()):
-        for group, record in zip(records, turn, strict=True):
-            if record is not None:
-                plain = plain_ms(record, costs)
-                ratios[group][AUTO].append(plain / automatic_ms(record, world, costs))
-                for name, width in FIXED.items():
-                    ratios[group][name].append(plain / fixed_ms(record, costs, width))
-    everything = {name: [ratio for of_group in ratios.values() for ratio in of_group[name]] for name in (AUTO, *FIXED)}
-    for of_group in (everything, *ratios.values()):
-        means = {name: float(np.exp(np.mean(np.log(values)))) for name, values in of_group.items()}
-        best = max(FIXED, key=lambda name: means[name])
-        best_of_all = f"{best} {means[best]:.2f}" if means[best] > 1 else "off 1.00"
-        cell = f"{means[AUTO]:.2f} ({best_of_all}; {means[AUTO] / max(means[best], 1.0):.2f})"
-        if of_group is everything:
-            slower = sum(ratio < SLOWER for ratio in of_group[AUTO])
-            cell += f", {slower} below {SLOWER}, lowest {min(of_group[AUTO]):.2f}"
-        yield cell
+
+def compare(figures: dict[str, dict[str, float]], before: dict[str, dict[str, float]]) -> Iterator[str]:
+    """Say how figures went up or down: by scenario, by chip, by group, over all."""
+    ratios = {(key, group): figures[key][group] / speed for key in figures for group, speed in before[key].items()}
+    for what, part in (("scenario", 0), ("machine", 1)):
+        for name in dict.fromkeys(key.split(": ")[part] for key, _ in ratios):
+            of_name = [ratio for (key, _), ratio in ratios.items() if key.split(": ")[part] == name]
+            yield f"{what} {name}: {mean(of_name):.4f}"
+    for group in dict.fromkeys(group for _, group in ratios):
+        yield f"group {group}: {mean([ratio for (_, of), ratio in ratios.items() if of == group]):.4f}"
+    (key, group), lowest = min(ratios.items(), key=lambda item: item[1])
+    yield f"all: {mean(list(ratios.values())):.4f}; lowest {lowest:.4f}, {group} of {key}"
 
 
 def main() -> None:
@@ -287,32 +383,40 @@ def main() -> None:
     parser.add_argument("prompts", type=Path)
     parser.add_argument("--records", type=Path, required=True, help="folder that keeps the replies and drafts")
     parser.add_argument("--model")
-    parser.add_argument("--tokens", type=int, default=64, help="of a reply")
-    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--tokens", type=int, default=48, help="of a reply")
+    parser.add_argument("--count", type=int, default=3, help="prompts of each group")
     parser.add_argument("--machines", nargs="+", default=[chip.name for chip in CHIPS], help="of `scripts/chips.py`")
+    parser.add_argument("--scenarios", nargs="+", default=list(SCENARIOS))
+    parser.add_argument("--out", type=Path, help="keeps the figures")
+    parser.add_argument("--against", type=Path, help="figures to compare with")
     args = parser.parse_args()
     model = load_model(args.model)
     folder = find_drafter(model)
     if folder is None:
-        sys.exit(f"{model.info.name} has no recurrent drafter.")
-    recurrent = HeadModel(model, load_drafter(folder, model))
-    weights = (folder / "model.safetensors").read_bytes()
-    made_with = f"{target_hash(model.info.path)} {model.info.dtype} {sha256(weights).hexdigest()} {args.temperature}"
-    args.records.mkdir(parents=True, exist_ok=True)
-    records: dict[str, list[Record]] = {}
-    prompts = read_prompts(args.prompts)
-    for number, prompt in enumerate(prompts, start=1):
-        message = ChatMessage(Role.USER, prompt.text)
-        request = GenerationRequest((message,), SamplingParams(args.temperature, max_tokens=args.tokens))
-        file = args.records / f"{sha256(f'{made_with} {args.tokens} {prompt.text}'.encode()).hexdigest()[:16]}.npz"
-        if not file.exists():
-            print(f"Reply {number} of {len(prompts)}", file=sys.stderr)
-            record(model, recurrent, request, file)
-        if (kept := read(file)) is not None:
-            records.setdefault(prompt.group, []).append(kept)
-    print(f"| machine | all | {' | '.join(records)} |\n{'|---' * (2 + len(records))}|")
-    for chip in (chip for chip in CHIPS if chip.name in args.machines):
-        print(f"| {chip.name} | {' | '.join(compare(records, chip, read_acceptance(folder)))} |", flush=True)
+        sys.exit(f"{model.info.name} has no drafter.")
+    head = HeadModel(model, load_drafter(folder, model))
+    recorder = Recorder(model, head, args.records, (folder / "model.safetensors").read_bytes())
+    prompts = first_of_each_group(read_prompts(args.prompts), args.count)
+    records = dict[float, dict[str, list[Record]]]()
+    for temperature in sorted({SCENARIOS[name].temperature for name in args.scenarios}):
+        for prompt in prompts:
+            message = ChatMessage(Role.USER, prompt.text)
+            request = GenerationRequest((message,), SamplingParams(temperature, max_tokens=args.tokens))
+            if (kept := recorder.record(request)) is not None:
+                records.setdefault(temperature, {}).setdefault(prompt.group, []).append(kept)
+    known, figures = read_acceptance(folder), dict[str, dict[str, float]]()
+    for name in args.scenarios:
+        scenario = SCENARIOS[name]
+        groups = records[scenario.temperature]
+        print(f"\n| {name} | all | {' | '.join(groups)} |\n{'|---' * (2 + len(groups))}|")
+        for chip in (chip for chip in CHIPS if chip.name in args.machines):
+            found = speeds(groups, chip, known, scenario)
+            figures[f"{name}: {chip.name}"] = {group: mean(of_group) for group, of_group in found.items()}
+            print(row(chip.name, found), flush=True)
+    if args.out:
+        args.out.write_text(json.dumps(figures, indent=1) + "\n")
+    if args.against:
+        print("\n".join(compare(figures, json.loads(args.against.read_text()))))
 
 
 if __name__ == "__main__":

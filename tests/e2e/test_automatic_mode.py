@@ -6,7 +6,7 @@ import pytest
 
 from rdchat.inference import ChatSession
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.auto.costs import measuring
+from rdchat.inference.auto import measuring
 from rdchat.inference.target.target import LoadedModel
 from tests.e2e.model_replies import CODE, check_same, reply, request
 from tests.inference.plain_replies import plain

@@ -17,8 +17,7 @@ import numpy as np
 from rdchat.errors import DeviceError, ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
-from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP
-from rdchat.inference.auto.costs.cost_model import Part
+from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.benchmark.differences import divergences, gap_of, score_gap
 from rdchat.inference.drafting.beam_search import DevicePool

@@ -14,8 +14,8 @@ from mlx.utils import tree_flatten
 
 from rdchat import paths
 from rdchat.inference.api.training import Phase, TrainingProgress
-from rdchat.inference.auto.costs.cost_file import CostFile
-from rdchat.inference.auto.estimates.acceptance_file import read_acceptance
+from rdchat.inference.auto.acceptance_file import read_acceptance
+from rdchat.inference.auto.cost_file import CostFile
 from rdchat.inference.benchmark.csv_format import read_csv
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig

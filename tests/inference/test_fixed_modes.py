@@ -7,8 +7,7 @@ import pytest
 import rdchat.inference.drafters as drafters
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP
-from rdchat.inference.auto.costs.cost_model import Part
+from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
 from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.session import ChatSession

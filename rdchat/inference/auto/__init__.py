@@ -1,8 +1,8 @@
 """The automatic mode: decodes plainly until drafting pays, with what drafts best, in the size that pays best.
 
-`costs/` says what a target call and a draft cost on this machine, `estimates/` how far the target follows, `controller`
-decides by both, `control_loop` asks and tells it. Only `drafter`, `iterator`, `state`, `costs/measuring` and
-`estimates/acceptance_calibration` know MLX; the rest is plain arithmetic.
+`cost_model` predicts what target calls and drafts cost on this machine, `acceptance` how far the target follows each
+drafter, `sources` lists what each can draft, `planner` compares, `controller` decides, `control_loop` carries it out.
+Only `auto_drafter`, `auto_iterator`, `state`, `measuring`, `scratch` and `calibration` know MLX.
 """
 
 import rdchat.inference.blas  # noqa: F401  before MLX

@@ -8,7 +8,7 @@ from typing import override
 import mlx.core as mx
 
 from rdchat.inference.api.events import TokenEvent
-from rdchat.inference.api.requests import BeamShape, DraftSettings, Mode
+from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.control_loop import Done, decode
 from rdchat.inference.decoding.autoregressive import PlainSteps, Step
@@ -30,7 +30,7 @@ class AutoIterator(RoundIterator):
         self._auto = drafter
         self._steps = PlainSteps(job, self._reply, self._chooser)
         self._step: Step | None = None  # that is being computed
-        self._reply.choice = lambda: drafter.controller.told
+        self._reply.choice = lambda: drafter.controller.status
         self._marked = perf_counter()
 
     @override
@@ -62,12 +62,10 @@ class AutoIterator(RoundIterator):
         """See `Work`."""
         before = len(self._reply.token_ids)
         events = self._round()
-        return Done(events, self._reply.token_ids[before:], self._lap_ms())
+        return Done(events, self._reply.token_ids[before:], self._lap_ms(), usual=self._auto.usual)
 
     def step(self, queue: bool) -> Done[TokenEvent]:
         """See `Work`."""
-        for _ in range(self._auto.controller.take_dropped()):
-            self._drop(Mode.DRAFTER.value)
         step = self._step or self._begin_again()
         event, following = self._steps.advance(step, queue)
         self._seen, self._step = step.seen, following
@@ -75,13 +73,9 @@ class AutoIterator(RoundIterator):
         if len(tokens) > 1:
             hidden = None if step.hidden is None else step.hidden[0]
             with self._ledger.stage("follow"):
-                self._auto.follow(tokens[-2], tokens[-1], Verified(step.logits, hidden))
+                self._auto.observe(tokens[-2], [tokens[-1]], Verified(step.logits, hidden), [0])
         held_up = following is not None and following.held_up
         return Done((event,), tokens[-1:], ms, following is not None, held_up)
-
-    def draft_off_path(self, shape: BeamShape) -> None:
-        """See `Work`."""
-        self._auto.draft_off_path(shape)
 
     def stage(self, name: str) -> AbstractContextManager[object]:
         """See `Work`."""

@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.auto.controller import Controller
 
 _HELD_UP = 2  # calls, from the running one on, whose time says nothing of others once one of them was held up
@@ -16,11 +15,12 @@ class Done[Event]:
     """A target call that was made.
 
     Attributes:
-        events: What to tell of it.
-        tokens: That it brought.
-        ms: Since the call before ended.
+        events: The reply's events that it brought.
+        tokens: The tokens that it brought.
+        ms: Time since the call before ended.
         queued: Whether the next plain step's call was queued behind it.
         held_up: Whether that call had to be made anew, for another token than the one it was queued for.
+        usual: Whether it did only what its plan says.
     """
 
     events: Iterable[Event]
@@ -28,10 +28,11 @@ class Done[Event]:
     ms: float
     queued: bool = False
     held_up: bool = False
+    usual: bool = True
 
 
 class Work[Event](Protocol):
-    """What carries decisions out."""
+    """Carries decisions out."""
 
     @property
     def room(self) -> int | None:
@@ -50,9 +51,6 @@ class Work[Event](Protocol):
     def round(self) -> Done[Event]:
         """Make a round by the controller's plan."""
 
-    def draft_off_path(self, shape: BeamShape) -> None:
-        """Draft below the last token and hand the draft to `Controller.compare`; nothing need be waited for."""
-
 
 def decode[Event](work: Work[Event], controller: Controller) -> Iterator[Event]:
     """Yield the events of a reply, its first token's among them: that one comes with the prefill."""
@@ -64,7 +62,8 @@ def decode[Event](work: Work[Event], controller: Controller) -> Iterator[Event]:
         if not queued and controller.wants_round(room):
             done = work.round()
             with work.stage("follow"):
-                controller.took_round(done.tokens, done.ms, usual=not unusual and not work.exact)
+                usual = done.usual and not unusual and not work.exact
+                controller.took_round(done.tokens, done.ms, usual, ended=work.room is None)
             unusual = max(unusual - 1, 0)
             yield from done.events
             continue
@@ -80,7 +79,4 @@ def decode[Event](work: Work[Event], controller: Controller) -> Iterator[Event]:
         unusual = max(unusual - 1, 0)
         with work.stage("follow"):
             controller.took_step(step.tokens[0], step.ms, usual)
-            if usual and (shape := controller.off_path()):
-                work.draft_off_path(shape)
-                unusual = _HELD_UP  # the host works on it beside the queued call, the device between it and the next
         yield from step.events

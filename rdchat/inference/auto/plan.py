@@ -1,12 +1,18 @@
-"""What the automatic mode may do with one target call."""
+"""The drafts that the automatic mode can choose from, and the choice it makes for one target call."""
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from rdchat.inference.api.requests import Mode
 
+Floats = npt.NDArray[np.float64]
+
 MOST_ROWS = 32  # rows of a verified tree: beyond, a node is worth less than it costs on every machine known
+ROWS = np.arange(MOST_ROWS + 1)
 WIDTHS = (1, 2, 4, 8)  # beams of a head's draft
-LENGTHS = (2, 3, 4, 5, 6, 8)  # their tokens, the root included
+LENGTHS = (2, 3, 4, 5, 6, 8)  # tokens of a beam, the root included
 WIDEST, LONGEST = WIDTHS[-1], LENGTHS[-1]
 DRAFT_TOKENS = (1, 2, 3, 4, 6, 8)  # steps of a draft model
 
@@ -41,8 +47,8 @@ class Choice:
         plan: What to do.
         tokens: Expected tokens of the call.
         ms: Expected time of the call, draft and host included.
-        plain_ms: What a plain step costs at the same place.
-        rate: Tokens per millisecond that its time would bring otherwise.
+        plain_ms: Time of a plain step at the same place.
+        rate: Tokens per millisecond of the best drafter that can always draft, or of plain decoding.
     """
 
     plan: Plan
@@ -53,7 +59,7 @@ class Choice:
 
     @property
     def gain(self) -> float:
-        """Tokens it brings beyond those that its time would bring otherwise; below 0 plain decoding is better."""
+        """Tokens beyond those that its time would bring at `rate`; below 0 plain decoding is better."""
         return self.tokens - 1 - self.rate * (self.ms - self.plain_ms)
 
     @property
@@ -63,5 +69,5 @@ class Choice:
 
     @property
     def speedup(self) -> float:
-        """How many times as fast as plain decoding it should be."""
+        """Expected speed over plain decoding."""
         return self.tokens / self.cost

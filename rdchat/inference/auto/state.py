@@ -1,4 +1,4 @@
-"""What the automatic mode knows of one target, from reply to reply: what things cost, and how drafts are followed."""
+"""What the automatic mode knows of one target from reply to reply: the costs of calls and drafts, and acceptance."""
 
 import hashlib
 import logging
@@ -11,24 +11,21 @@ from rdchat import machine
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.inference.auto.costs.cost_curve import FAR
-from rdchat.inference.auto.costs.cost_file import MEASUREMENTS, CostFile
-from rdchat.inference.auto.costs.cost_model import CostModel, Part, usable
-from rdchat.inference.auto.costs.measuring import (
+from rdchat.inference.auto.acceptance import Acceptance, AcceptanceEstimates
+from rdchat.inference.auto.acceptance_file import read_acceptance
+from rdchat.inference.auto.cost_file import MEASUREMENTS, CostFile
+from rdchat.inference.auto.cost_model import CostModel, Part, usable
+from rdchat.inference.auto.measuring import (
     Measurement,
-    deep_beams_differ,
+    OtherPrograms,
     depths_of,
     lacks_rows,
     measure_beams,
     measure_calls,
     measure_deep_calls,
     measure_draft_model,
-    measure_waits,
 )
-from rdchat.inference.auto.costs.other_programs import OtherPrograms
-from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, AcceptanceEstimates
-from rdchat.inference.auto.estimates.acceptance_file import read_acceptance
-from rdchat.inference.auto.plan import DRAFT_TOKENS, MOST_ROWS
+from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
@@ -44,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AvailableDrafters:
-    """What there is to draft with, besides prompt lookup.
+    """The drafters besides prompt lookup.
 
     Attributes:
         head: A drafter head; None without.
@@ -58,54 +55,44 @@ class AvailableDrafters:
 
 
 class AutoState:
-    """Serves all replies of one target.
+    """Serves all replies of one target: keeps its estimates, and measures costs while the app is idle.
 
     Args:
         model: The target.
 
     Attributes:
-        costs: What things cost.
-        padding: Whether rows without meaning may be added to a call.
+        model: The same.
+        available: The drafters besides prompt lookup.
+        costs: Of calls and drafts.
         planner: Compares drafts.
     """
 
     def __init__(self, model: LoadedModel) -> None:
-        self._model = model
-        self._available = AvailableDrafters()
-        self._known: Acceptance | None = None  # of the drafter head, beforehand
+        self.model = model
+        self.available = AvailableDrafters()
+        self._known: Acceptance | None = None  # of the drafter head
         self._estimates: dict[float, AcceptanceEstimates] = {}
-        self._files: dict[Part, CostFile] = {}  # of parts whose costs are known, or asked for
+        self._files: dict[Part, CostFile] = {}  # of the parts that concern this target
         self._missing: dict[Part, Callable[[], Measurement]] = {}
         self._running: tuple[Part, Measurement] | None = None
         self._others = OtherPrograms()
         self.costs = CostModel()
         # rows without meaning would change a recurrent state
-        self.padding = not has_state(KVCache(model.network).layers)
-        self.planner = Planner(self.costs, self.padding)
-
-    @property
-    def model(self) -> LoadedModel:
-        """The target."""
-        return self._model
-
-    @property
-    def available(self) -> AvailableDrafters:
-        """What there is to draft with."""
-        return self._available
+        self.planner = Planner(self.costs, padding=not has_state(KVCache(model.network).layers))
 
     @property
     def trees(self) -> bool:
         """Whether the target verifies trees; else it gets chains."""
-        return self._model.capability.kind is DraftKind.TREE
+        return self.model.capability.kind is DraftKind.TREE
 
     def estimates(self, sampling: SamplingParams) -> AcceptanceEstimates:
-        """Return what is known of how drafts are followed at a temperature: the warmer, the less they are."""
+        """Return how far drafts are followed at a temperature: the warmer, the less they are."""
         return self._estimates.setdefault(round(sampling.temperature, 1), AcceptanceEstimates(self._known))
 
     def equip(self, available: AvailableDrafters) -> None:
-        """Draft with these from now on; reads what is known of their costs on this machine."""
-        if available != self._available:
-            self._available = available
+        """Draft with these from now on; read their measured costs."""
+        if available != self.available:
+            self.available = available
             self._known = read_acceptance(available.folder) if available.folder else None
             self._estimates.clear()
             self._files.clear()
@@ -115,8 +102,7 @@ class AutoState:
     def draft_shape(self, draft: DraftModel, sampling: SamplingParams, draft_tokens: int, depth: int) -> DraftShape:
         """Return the shape of a draft model's drafts where their length is chosen by hand.
 
-        How many runner-ups there are beside the chain is decided by what calls cost; the usual number where that is
-        not measured.
+        The measured costs of calls decide how many runner-ups it has; without them it has the usual number.
 
         Args:
             draft: The draft model.
@@ -124,21 +110,17 @@ class AutoState:
             draft_tokens: The depth of the drafts.
             depth: Tokens in the target's cache.
         """
-        chains, beside = self.estimates(sampling).chains, DRAFT_TOKENS[-1]  # deeper runner-ups were never seen
-        shapes = [
-            shape
-            for shape in draft.shapes(draft_tokens, range(MOST_ROWS + 1))
-            if shape.nodes <= MOST_ROWS and not any(shape.runner_ups[beside:])
-        ]
+        shapes = [shape for shape in draft.shapes(draft_tokens, range(MOST_ROWS + 1)) if shape.nodes <= MOST_ROWS]
         if not (self.costs.measured and shapes):
             return draft.usual_shape(draft_tokens)
-        known = draft is self._available.draft_model
+        known = draft is self.available.draft_model
         step_ms = self.costs.draft_model_step_ms if known else self._share_of(draft) * self.costs.plain_ms(depth)
-        drafts = [(shape.nodes, chains.expected(draft_tokens, shape.runner_ups)) for shape in shapes]
+        estimates = self.estimates(sampling)
+        drafts = [(shape.nodes, estimates.chain(shape)) for shape in shapes]
         return shapes[self.planner.best_size(drafts, draft_tokens * step_ms, depth)]
 
     def look_up_costs(self) -> None:
-        """Read what is known of the target's costs, unless that was done."""
+        """Read the measured costs, unless that was done."""
         try:
             if not self._files:
                 self._look_up_costs()
@@ -146,9 +128,9 @@ class AutoState:
             _LOG.warning("Nothing is known of what the model's calls cost: %s", error)
 
     def measure(self) -> bool:
-        """Do a slice of what is not measured yet; return whether there is more to do now.
+        """Measure costs for a moment; return whether there is more to do now.
 
-        On battery there is not: a machine may be slower then, and its charge is not for this.
+        On battery nothing is measured: a machine may be slower then, and its charge is not for this.
         """
         self.look_up_costs()
         if not (self._running or self._missing) or machine.on_battery():
@@ -169,25 +151,17 @@ class AutoState:
         return self._running is not None or bool(self._missing)
 
     def _look_up_costs(self) -> None:
-        model, available, others = self._model, self._available, self._others
+        model, available, others = self.model, self.available, self._others
         works: dict[Part, tuple[str, Callable[[], Measurement]]] = {
             Part.CALLS: ("", lambda: measure_calls(model, others))
         }
         if depths_of(model.info.context_length):
             works[Part.DEEP_CALLS] = "", lambda: measure_deep_calls(model, others)
         if (head := available.head) and available.folder:
-            fingerprint = _fingerprint(available.folder)
-            works[Part.BEAMS] = fingerprint, lambda: measure_beams(model, head, others)
-            if deep_beams_differ(model, head):
-                works[Part.DEEP_BEAMS] = fingerprint, lambda: measure_beams(model, head, others, FAR)
+            works[Part.BEAMS] = _fingerprint(available.folder), lambda: measure_beams(model, head, others)
         if draft := available.draft_model:
             works[Part.DRAFT_MODEL] = _identity(draft.model), lambda: measure_draft_model(draft, others)
             self.costs.draft_model_share = self._share_of(draft)
-        drafters = works.keys() & {Part.BEAMS, Part.DRAFT_MODEL}
-        if drafters:
-            either = " ".join(works[part][0] for part in sorted(drafters))
-            beams = head if Part.BEAMS in drafters else None
-            works[Part.WAITS] = either, lambda: measure_waits(model, beams, draft, others)
         again: dict[Part, Callable[[], Measurement]] = {}
         self._running, self._missing = None, {}
         for part in Part:
@@ -207,13 +181,13 @@ class AutoState:
         self._missing |= again  # after what is not known at all
 
     def _share_of(self, draft: DraftModel) -> float:
-        """Return what a draft model's step may cost, in plain steps, as long as it is not measured."""
-        whole = self._model.info.weights_bytes
+        """Guess what a draft model's step costs, in plain steps."""
+        whole = self.model.info.weights_bytes
         return draft.model.info.weights_bytes / whole if whole else self.costs.draft_model_share
 
 
 def _identity(model: LoadedModel) -> str:
-    """Tell a model, its precision and the device apart from others."""
+    """Return a text that tells a model, its precision and the device apart from others."""
     info = model.info
     return f"{target_hash(info.path)} {info.name} {info.dtype} {info.device}"
 

@@ -56,7 +56,7 @@ class CandidateRanker:
 
     def rank(
         self, logits: mx.array, position: int, count: int, seen: mx.array | None = None
-    ) -> tuple[mx.array, mx.array, mx.array]:
+    ) -> tuple[mx.array, mx.array]:
         """Return the best tokens of one step.
 
         Args:
@@ -66,36 +66,30 @@ class CandidateRanker:
             seen: (vocabulary,) bool: tokens that occurred before; None without a repetition penalty.
 
         Returns:
-            (count,) int32, best first; and the margin, float32, of the first one: where the target's logits, over the
-            temperature, differ by less than half of it, it takes the same token; that is roughly so where a filter
-            drops tokens. And whether the first one's score is finite, bool.
+            (count,) int32, best first; and whether the first one's score is finite, bool.
         """
-        ids, scores, rivals = self._scores(logits, position, seen)
+        ids, scores = self._scores(logits, position, seen)
         best = _best(scores, min(count, ids.shape[0]))
-        largest = scores[best[0]]
-        margin = largest - mx.where(mx.arange(ids.shape[0]) == best[0], -mx.inf, rivals).max()
-        return ids[best].astype(mx.int32), margin, mx.isfinite(largest)
+        return ids[best].astype(mx.int32), mx.isfinite(scores[best[0]])
 
-    def _scores(self, logits: mx.array, position: int, seen: mx.array | None) -> tuple[mx.array, mx.array, mx.array]:
-        """Return (m,) tokens, their (m,) float32 scores, and how near, (m,), each comes to being the first one."""
+    def _scores(self, logits: mx.array, position: int, seen: mx.array | None) -> tuple[mx.array, mx.array]:
+        """Return (m,) tokens and their (m,) float32 scores."""
         params = self._params
         logits = logits[:, : self._token_ids.shape[0]].astype(mx.float32)
         if seen is not None:
             logits = penalize(logits, seen, params.repetition_penalty)
         if params.greedy:
-            return self._token_ids, logits[0], logits[0]
+            return self._token_ids, logits[0]
         keys = noise_keys(self._seed, (position,))
         if not has_filter(params):
             scores = (logits / params.temperature + noise_of(keys, self._token_ids))[0]
-            return self._token_ids, scores, scores
+            return self._token_ids, scores
         ids, values = top_k(logits, min(max(params.top_k, _FILTERED), logits.shape[-1]))
         border = filter_border(values, log_denominator(logits), params)
         noisy = values / params.temperature + noise_of(keys, ids)
         # what a filter drops may still be offered beside the first choice, behind all that it keeps
         scores = mx.where(values >= border, noisy, values / params.temperature - 1e4)
-        # to be the first choice, it would have to rise to the border too
-        rivals = mx.minimum(noisy, scores.max() - mx.maximum(border - values, 0) / params.temperature)
-        return ids[0], scores[0], rivals[0]
+        return ids[0], scores[0]
 
 
 def _best(scores: mx.array, count: int) -> mx.array:

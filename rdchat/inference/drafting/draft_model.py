@@ -188,9 +188,6 @@ class DraftModelDrafter(Drafter):
         self._fed = 0  # drafted tokens in the open round
         self._open = False  # whether there is one
         self._finite: list[mx.array] = []  # () bool: whether the logits and scores of the draft are
-        self._goes_on: Callable[[float], bool] | None = None
-        self._keeps: Callable[[], bool] | None = None
-        self._margins: list[mx.array] = []
         self._ranker = CandidateRanker(sampling, seed, draft.shared_tokens)
         self._chooser = chooser
         self._seen = chooser.seen([t for t in prompt if t < draft.shared_tokens]) if chooser.needs_seen else None
@@ -208,32 +205,14 @@ class DraftModelDrafter(Drafter):
     def update(self, settings: DraftSettings) -> None:
         self.take_shape(self._shape_of(settings.draft_tokens))
 
-    def take_shape(
-        self,
-        shape: DraftShape,
-        goes_on: Callable[[float], bool] | None = None,
-        keeps: Callable[[], bool] | None = None,
-    ) -> None:
-        """Draft in another shape from the next round on.
-
-        Args:
-            shape: Of the longest draft.
-            goes_on: Called with the margin (`CandidateRanker.rank`) of each drafted token; False ends the draft there.
-                The host waits for each token then. None drafts them all.
-            keeps: Where given, a further token is queued before the margin of the last is read, so that the device does
-                not wait for the host; called where the draft ends all the same, it tells whether to offer that token.
-        """
-        self._shape, self._goes_on, self._keeps = shape, goes_on, keeps
-
-    @property
-    def margins(self) -> list[float]:
-        """The margins of the tokens that the open or last round drafted, where there is a `goes_on`."""
-        return [float(margin) for margin in self._margins]
+    def take_shape(self, shape: DraftShape) -> None:
+        """Draft in another shape from the next round on."""
+        self._shape = shape
 
     @override
     def propose(self, root: int, limit: int) -> Draft:
         """See `Drafter`."""
-        self._fed, self._open, self._margins, self._finite = 0, False, [], []
+        self._fed, self._open, self._finite = 0, False, []
         most = max(min(self._shape.draft_tokens, limit, self._room), 0)
         if most == 0:
             return Draft(pack(root, []))
@@ -243,24 +222,11 @@ class DraftModelDrafter(Drafter):
             layer.begin(RoundShape(mx.arange(most)))
         self._open = True
         for step in range(1, most):
-            if self._keeps is None and not self._is_sure_enough(step - 1):
-                break
             token = ranked[-1][:1]
             seen = self._with_token(seen, token)
             ranked.append(self._rank(self._feed(token), step, seen))
             self._fed += 1
-            if self._keeps is not None and not self._is_sure_enough(step - 1):
-                kept = len(ranked) if self._keeps() else step
-                del ranked[kept:], self._margins[kept:]
-                break
         return Draft(pack(root, ranked), finite=mx.all(mx.stack(self._finite)))
-
-    def _is_sure_enough(self, step: int) -> bool:
-        """Wait for the margin of a step's token, and tell whether the draft goes on behind it."""
-        if self._goes_on is None:
-            return True
-        self._ledger.wait(margin := self._margins[step])
-        return self._goes_on(float(margin))
 
     @override
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
@@ -316,12 +282,10 @@ class DraftModelDrafter(Drafter):
     def _rank(self, logits: mx.array, step: int, seen: mx.array | None) -> mx.array:
         position = len(self._committed) + 1 + step
         with self._ledger.stage("rank"):
-            ranked, margin, finite = self._ranker.rank(logits, position, self._shape.candidates(step), seen)
-            found = [ranked] if self._goes_on is None else [ranked, margin]
-            self._margins += found[1:]
+            ranked, finite = self._ranker.rank(logits, position, self._shape.candidates(step), seen)
             self._finite.append(finite)
-            self._ledger.queue(*found)  # the device works on it while the next step's graph is built
-            self._ledger.synchronize(*found)
+            self._ledger.queue(ranked)  # the device works on it while the next step's graph is built
+            self._ledger.synchronize(ranked)
         return ranked
 
     def _with_token(self, seen: mx.array | None, token: mx.array) -> mx.array | None:

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP
-from rdchat.inference.auto.costs.measuring import Measured, Measurement, measure_rows
-from rdchat.inference.auto.costs.other_programs import OtherPrograms
+from rdchat.inference.auto.cost_model import PLAIN_STEP
+from rdchat.inference.auto.measuring import Measured, Measurement, OtherPrograms, measure_rows
 from rdchat.inference.target.target import LoadedModel
 
 DEPTHS = 128, 1024, 4096, 16384  # tokens in the cache

@@ -1,6 +1,6 @@
 """Replies of the automatic mode with a planner that picks anything, so that each kind of draft follows each other."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,18 +9,16 @@ from rdchat.inference.api.events import GenerationEvent
 from rdchat.inference.api.requests import GenerationRequest, Mode
 from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.auto_iterator import AutoIterator
-from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, Floats
-from rdchat.inference.auto.costs.cost_model import CostModel, Part
-from rdchat.inference.auto.draft_table import DraftTable
+from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.plan import MOST_ROWS, Choice, Plan
 from rdchat.inference.auto.planner import Planner
+from rdchat.inference.auto.sources import Drafts
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.auto.simulation import Drafting
 from tests.inference.fakes import ALPHABET, random_drafter, shared_llama
 
 
@@ -32,43 +30,25 @@ class RandomPlanner(Planner):
         self._modes = modes
         self._rng = np.random.default_rng(seed)
 
-    def choose(self, depth: int, steady: Sequence[DraftTable], passing: Iterable[DraftTable] = ()) -> Choice | None:
+    def choose(self, depth: int, drafts: Sequence[Drafts]) -> Choice | None:
         mode = self._modes[self._rng.integers(len(self._modes))]
-        tables = [t for t in (*steady, *passing) if t.mode is mode and np.isfinite(t.accepted).any()]
+        tables = [t for t in drafts if t.mode is mode and np.isfinite(t.accepted).any()]
         if not tables:
             return None
         table = tables[self._rng.integers(len(tables))]
-        drafts, nodes = np.nonzero(np.isfinite(table.accepted))
-        picked = self._rng.integers(len(drafts))
-        width, length = table.shapes[drafts[picked]]
+        lengths, nodes = np.nonzero(np.isfinite(table.accepted))
+        picked = self._rng.integers(len(lengths))
+        length = table.lengths[lengths[picked]]
         rows = min(int(nodes[picked]) + int(self._rng.integers(0, 6)), MOST_ROWS)
-        plan = Plan(mode, width, length, int(nodes[picked]), rows)
+        plan = Plan(mode, table.width, length, int(nodes[picked]), rows)
         return Choice(plan, 1.5, 1.5, 1.0, rate=float(self._rng.choice([-9.0, 11.0])))  # a gain of 5, or -5
 
-    def goes_on(
-        self, choice: Choice, depth: int, nodes: Sequence[int], accepted: Sequence[float], drafted: bool = False
-    ) -> bool:
-        assert len(nodes) == len(accepted) > 1
-        return bool(self._rng.random() < 0.6)
 
-    def sized(self, choice: Choice, depth: int, accepted: Floats) -> Choice:
-        nodes = int(self._rng.integers(1, len(accepted)))
-        rows = min(nodes + int(self._rng.integers(0, 6)), MOST_ROWS)
-        return replace(super().sized(choice, depth, accepted), plan=replace(choice.plan, nodes=nodes, rows=rows))
-
-    def made(self, choice: Choice, depth: int, table: DraftTable) -> Choice:
-        made = super().made(choice, depth, table)
-        return replace(made, plan=replace(made.plan, rows=made.plan.rows + int(self._rng.integers(0, 6))))
-
-
-def state_of(model: LoadedModel, drafters: AvailableDrafters, request: GenerationRequest) -> AutoState:
-    """Return a state with made-up costs, and something believed of all shapes of drafts."""
+def state_of(model: LoadedModel, drafters: AvailableDrafters) -> AutoState:
+    """Return a state with made-up costs."""
     state = AutoState(model)
     state.equip(drafters)
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0})
-    for width in (1, 4):  # of a target that takes chains, and of one that takes trees
-        drawn = Drafting(0.4).draw(width)
-        state.estimates(request.sampling).values(width).learn(drawn, np.exp(drawn.scores))
     return state
 
 
@@ -87,7 +67,7 @@ def automatic(
 ) -> tuple[list[GenerationEvent], KVCache, KVCache | None]:
     head = (head or random_drafter(model)) if Mode.DRAFTER in modes else None
     small = DraftModel(model, shared_llama(seed=3), len(ALPHABET)) if Mode.SPECULATIVE in modes else None
-    state = state_of(model, AvailableDrafters(head, None, small), request)
+    state = state_of(model, AvailableDrafters(head, None, small))
     state.planner = RandomPlanner(state.costs, modes, seed)
     cache = KVCache(model.network)
     return list(iterator_of(state, request, cache)), cache, small and small.cache

@@ -1,19 +1,15 @@
 """Replies of the automatic mode with a recurrent drafter of which a made-up chance is believed."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams
-from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, Floats
-from rdchat.inference.auto.costs.cost_model import CostModel, Part
-from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, AcceptanceEstimates, DraftValues, NodeRates
+from rdchat.inference.auto.acceptance import Acceptance, AcceptanceEstimates, DraftEstimate
+from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.drafting.lookup_index import LookupIndex
-from rdchat.inference.drafting.node_pool import HostPool
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.auto.automatic_replies import iterator_of
 from tests.inference.fakes import (
@@ -29,25 +25,10 @@ def reply_of(state: AutoState, request: GenerationRequest) -> ReplyEnd:
     return end
 
 
-class _FixedNodes(NodeRates):
-    """Believes each node, by its place in the draft, whatever came of others."""
-
-    def __init__(self, chance: float) -> None:
-        super().__init__()
-        self._chance = chance
-
-    def learn(self, drawn: HostPool, text: Sequence[int]) -> None:
-        pass
-
-    def chances(self, drawn: HostPool) -> Floats:
-        along: Floats = self._chance ** np.arange(len(drawn.tokens))
-        return along
-
-
-class _Fixed(DraftValues):
+class _Fixed(DraftEstimate):
     """Believes what it began with."""
 
-    def learn(self, drawn: HostPool, chances: Floats) -> None:
+    def learn(self, drafted: int, nodes: int, accepted: int, ended: bool = False) -> None:
         pass
 
 
@@ -55,20 +36,17 @@ class Known(AcceptanceEstimates):
     """Believes so much of recurrent chains of one length, whatever comes of them.
 
     Args:
-        chance: Of each node, by its place in the draft.
         length: Tokens of such a chain, the root included.
         accepted: Of them.
     """
 
-    def __init__(self, chance: float, length: int, accepted: float) -> None:
+    def __init__(self, length: int, accepted: float) -> None:
         values = np.zeros((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1))
         values[0, LENGTHS.index(length), length:] = accepted
         super().__init__(Acceptance((1.0,), values))
-        self.nodes = _FixedNodes(chance)
-        self._fixed = _Fixed(values[0])
+        self._fixed = _Fixed([n - 1 for n in LENGTHS], values[0])
 
-    def values(self, width: int) -> DraftValues:
-        assert width == 1
+    def head(self, width: int) -> DraftEstimate:
         return self._fixed
 
 
@@ -82,9 +60,9 @@ class KnownState(AutoState):
 
 
 def reply_with_drafts(
-    monkeypatch: pytest.MonkeyPatch, chance: float, believed: float
+    monkeypatch: pytest.MonkeyPatch, believed: float
 ) -> tuple[ReplyEnd, LoadedModel, GenerationRequest]:
-    """Return a reply in which drafts are chains of three tokens, each believed with a chance once it is drafted."""
+    """Return a reply in which drafts are chains of three tokens, believed to come to so many."""
     monkeypatch.setattr(CostModel, "learn", lambda *_: None)
     monkeypatch.setattr(CostModel, "learn_plain", lambda *_: None)
     monkeypatch.setattr(LookupIndex, "guesses", lambda *_: [])
@@ -95,5 +73,5 @@ def reply_with_drafts(
     calls = {1: 1.0, 2: 1.1, **{rows: 1.1 + 0.45 * (rows - 2) for rows in range(3, MOST_ROWS + 1)}}
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, **{(rows, 128): ms for rows, ms in calls.items()}})
     state.costs.use(Part.BEAMS, {(width, length): 0.1 for width in WIDTHS for length in LENGTHS})
-    state.known = Known(chance, 4, believed)  # always three tokens
+    state.known = Known(4, believed)  # always three tokens
     return reply_of(state, request), model, request

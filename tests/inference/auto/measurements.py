@@ -1,6 +1,6 @@
 """Runs measurements to their end."""
 
-from rdchat.inference.auto.costs.measuring import Measured, Measurement
+from rdchat.inference.auto.measuring import Measured, Measurement
 
 
 def finished(measurement: Measurement) -> Measured:

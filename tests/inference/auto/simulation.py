@@ -6,18 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, Mode
+from rdchat.inference.auto.acceptance import Acceptance, AcceptanceEstimates
+from rdchat.inference.auto.calibration import values_by_length
 from rdchat.inference.auto.control_loop import Done, decode
-from rdchat.inference.auto.controller import OFF_PATH, Controller
-from rdchat.inference.auto.costs.cost_model import CostModel
-from rdchat.inference.auto.draft_table import HeadSource
-from rdchat.inference.auto.estimates.acceptance_estimates import (
-    Acceptance,
-    AcceptanceEstimates,
-    DraftValues,
-    values_by_length,
-)
+from rdchat.inference.auto.controller import Controller
+from rdchat.inference.auto.cost_model import CostModel
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDEST, WIDTHS, Plan
 from rdchat.inference.auto.planner import Planner
+from rdchat.inference.auto.sources import Source, head_source
 from rdchat.inference.drafting.node_pool import HostPool, NodePool, children
 from scripts.chips import STEP_MS, Chip
 
@@ -78,11 +74,11 @@ def accepted(pool: HostPool, nodes: int, text: list[int]) -> int:
     return length
 
 
-def source(costs: CostModel, values: np.ndarray, trees: bool = True, padding: bool = True) -> HeadSource:
+def source(costs: CostModel, values: np.ndarray, trees: bool = True, padding: bool = True) -> Source:
     """Return a recurrent drafter of the best width whose drafts are known to come to these values."""
-    width = Planner(costs, padding).beam_width(Acceptance((1.0,), values), PROMPT) if trees else 1
-    of_width = DraftValues(values[WIDTHS.index(width)])
-    return HeadSource(of_width, costs, width, padding)
+    known = AcceptanceEstimates(Acceptance((1.0,), values))
+    width = Planner(costs, padding).beam_width(known, PROMPT) if trees else 1
+    return head_source(known.head(width), costs, width)
 
 
 def best_of_all(chip: Chip, values: np.ndarray, lookup: np.ndarray = NOTHING) -> float:
@@ -137,9 +133,9 @@ class Simulation:
         self.drafting, self._queued = drafting, False
         planner, estimates = Planner(self._costs), self.estimates
         known = estimates.known or Acceptance((1.0,), drafting.true_values())
-        width = planner.beam_width(known, PROMPT)
-        recurrent = HeadSource(estimates.values(width), self._costs, width)
-        self.controller = self.controls(planner, estimates, range(PROMPT), recurrent)
+        width = planner.beam_width(AcceptanceEstimates(known), PROMPT)
+        head = head_source(estimates.head(width), self._costs, width)
+        self.controller = self.controls(planner, estimates, range(PROMPT), [head])
         self._events = decode(self, self.controller)
         next(self._events)  # the first token comes with the prefill
 
@@ -157,14 +153,11 @@ class Simulation:
     def round(self) -> Done[None]:
         """See `Work`."""
         controller, place = self.controller, len(self.controller.text)
-        shape = controller.beams(MOST_ROWS)
+        shape = BeamShape(controller.plan.width, controller.plan.length)
         pool = self.drafting.draw(shape.width, shape.length, place)
-        if controller.cuts:
-            controller.cut(pool)
-        controller.compare(pool, offered=True)
         text = self.drafting.text(self.rng, place)
         right = accepted(pool, controller.plan.nodes, text)
-        ms = (self.chip.beams(shape.width, shape.length) + self._calls[controller.rows]) * STEP_MS
+        ms = (self.chip.beams(shape.width, shape.length) + self._calls[controller.plan.rows]) * STEP_MS
         self.rounds += 1
         self.tokens, self.ms, self._queued = self.tokens + 1 + right, self.ms + ms, False
         return Done((None,), text[: 1 + right], ms)
@@ -174,8 +167,3 @@ class Simulation:
         ms = STEP_MS if self._queued else self._calls[1] * STEP_MS
         self.tokens, self.ms, self._queued = self.tokens + 1, self.ms + ms, queue
         return Done((None,), self.drafting.text(self.rng, len(self.controller.text), 1), ms, queue)
-
-    def draft_off_path(self, shape: BeamShape) -> None:
-        """See `Work`."""
-        self.ms += OFF_PATH * self.chip.beams(shape.width, shape.length) * STEP_MS
-        self.controller.compare(self.drafting.draw(shape.width, shape.length, len(self.controller.text)), offered=False)

@@ -9,14 +9,12 @@ import pytest
 
 from rdchat import paths
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, line
-from rdchat.inference.auto.costs.cost_file import CostFile
-from rdchat.inference.auto.costs.cost_model import CostModel, Part, usable
-from rdchat.inference.auto.plan import LENGTHS, WIDTHS, Plan
+from rdchat.inference.auto.cost_file import CostFile
+from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part, line, usable
+from rdchat.inference.auto.plan import LENGTHS, WIDTHS
 
 CALLS = {(PLAIN_STEP, 100): 40.0, (1, 100): 44.0, (4, 100): 64.0, (16, 100): 60.0, (32, 100): 112.0}
 DEEPER = {(PLAIN_STEP, 1100): 50.0, (1, 1100): 54.0, (16, 1100): 100.0}
-LOOKUP_4 = Plan(Mode.LOOKUP, 1, 4, 4, 4)
 
 
 def measured(costs: dict[tuple[int, int], float]) -> CostModel:
@@ -82,18 +80,18 @@ def test_plain_steps_of_a_model_that_verifies_nothing_have_depths_too() -> None:
 def test_real_calls_correct_what_was_measured() -> None:
     model = measured(CALLS)
     for _ in range(60):
-        model.learn(LOOKUP_4, 80 / model.calls_ms(Mode.LOOKUP, 100)[4])
+        model.learn(Mode.LOOKUP, 80 / model.calls_ms(Mode.LOOKUP, 100)[4])
     calls = model.calls_ms(Mode.LOOKUP, 100)
     assert calls[4] == pytest.approx(80, rel=0.02)
-    assert 60 < calls[16] < 60 * 80 / 64, "some of it may be the machine's pace"
+    assert calls[16] == pytest.approx(60 * 80 / 64, rel=0.02), "the curve keeps its shape"
+    assert model.calls_ms(Mode.DRAFTER, 100)[4] == 64, "that may be its own draft's"
 
 
-def test_a_machine_that_slows_down_slows_all_calls() -> None:
+def test_plain_steps_of_a_machine_that_slows_down_are_followed() -> None:
     model = measured(CALLS)
     for _ in range(40):
         model.learn_plain(100, 40 * 1.3)
     assert model.plain_ms(100) == pytest.approx(52, rel=0.02)
-    assert model.calls_ms(Mode.LOOKUP, 100)[4] > 64 * 1.15
 
 
 def test_a_few_plain_steps_among_many_rounds_tell_the_two_apart() -> None:
@@ -101,7 +99,7 @@ def test_a_few_plain_steps_among_many_rounds_tell_the_two_apart() -> None:
     model = measured(CALLS)
     for _ in range(8):
         for _ in range(40):
-            model.learn(LOOKUP_4, 80 / model.calls_ms(Mode.LOOKUP, 100)[4])
+            model.learn(Mode.LOOKUP, 80 / model.calls_ms(Mode.LOOKUP, 100)[4])
         model.learn_plain(100, 40)
     assert model.plain_ms(100) == pytest.approx(40, rel=0.05)
     assert model.calls_ms(Mode.LOOKUP, 100)[4] == pytest.approx(80, rel=0.05)
@@ -109,7 +107,7 @@ def test_a_few_plain_steps_among_many_rounds_tell_the_two_apart() -> None:
 
 def test_a_call_that_was_held_up_hardly_counts() -> None:
     model = measured(CALLS)
-    model.learn(LOOKUP_4, 100.0)
+    model.learn(Mode.LOOKUP, 100.0)
     assert model.calls_ms(Mode.LOOKUP, 100)[4] < 64 * 1.12
 
 
@@ -118,18 +116,16 @@ def test_without_measurements_costs_are_guessed_from_plain_steps_until_rounds_ar
     assert model.plain_ms(100) == 0
     model.learn_plain(100, 20)
     assert not model.measured
-    assert model.calls_ms(Mode.LOOKUP, 100)[[2, 4, 5]].tolist() == pytest.approx([26, 33, 100]), (
+    assert model.calls_ms(Mode.LOOKUP, 100)[[2, 4, 7]].tolist() == pytest.approx([26, 33, 140]), (
         "beginning with few rows"
     )
     assert model.beams_ms()[0].tolist() == pytest.approx([2 * (length - 1) for length in LENGTHS])
-    model.learn(LOOKUP_4, 60 / 33)
+    model.learn(Mode.LOOKUP, 60 / 33)
     calls = model.calls_ms(Mode.LOOKUP, 100)
     assert calls[4] == pytest.approx(60)
-    assert 26 < calls[2] < 26 * 60 / 33, "most of it may concern all rounds"
     assert calls[8] > 160, "larger ones are not tried after that"
-    model.learn(LOOKUP_4, 0.6)
-    assert model.calls_ms(Mode.LOOKUP, 100)[8] < 80
-    assert model.calls_ms(Mode.LOOKUP, 100)[9] > 160
+    model.learn(Mode.LOOKUP, 0.6)
+    assert model.calls_ms(Mode.LOOKUP, 100)[4] == pytest.approx(60 * 0.6**0.5)
 
 
 def test_without_measurements_a_first_step_that_was_held_up_is_forgotten() -> None:
@@ -144,7 +140,7 @@ def test_without_measurements_a_first_step_that_was_held_up_is_forgotten() -> No
 def test_without_measurements_a_round_that_was_held_up_does_not_end_drafting() -> None:
     model = CostModel()
     model.learn_plain(100, 20)
-    model.learn(LOOKUP_4, 300)
+    model.learn(Mode.LOOKUP, 300)
     assert model.calls_ms(Mode.LOOKUP, 100)[4] < 3.1 * 33
     assert model.calls_ms(Mode.LOOKUP, 100)[2] < 2.5 * 26
 

@@ -6,23 +6,22 @@ import pytest
 
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, Mode, Role
-from rdchat.inference.auto.costs.cost_curve import FAR, NEAR, PLAIN_STEP
-from rdchat.inference.auto.costs.cost_model import CostModel, Part
-from rdchat.inference.auto.costs.measuring import measure_beams, measure_waits
-from rdchat.inference.auto.costs.other_programs import OtherPrograms
-from rdchat.inference.auto.draft_table import HeadSource
-from rdchat.inference.auto.estimates.acceptance_estimates import AcceptanceEstimates, DraftValues
-from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS, Plan
+from rdchat.inference.auto.acceptance import Acceptance, AcceptanceEstimates
+from rdchat.inference.auto.auto_drafter import AutoDrafter
+from rdchat.inference.auto.cost_model import NEAR, PLAIN_STEP, CostModel, Part
+from rdchat.inference.auto.measuring import OtherPrograms, measure_beams
+from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS, Plan
 from rdchat.inference.auto.planner import Planner
+from rdchat.inference.auto.sources import head_source
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
-from rdchat.inference.auto.wait_policy import WaitPolicy
+from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.target.kv_cache import KVCache
 from tests.grids import grid
 from tests.inference.auto.automatic_replies import automatic, iterator_of
 from tests.inference.auto.measurements import finished
 from tests.inference.auto.simulation import Drafting
 from tests.inference.fake_heads import fake_head
-from tests.inference.fakes import ask, shared_llama, tiny_llama
+from tests.inference.fakes import ask, random_drafter, shared_llama, tiny_llama
 from tests.inference.plain_replies import plain
 
 TEMPERATURES = (0.0, 0.7, 1.3)
@@ -92,51 +91,30 @@ def test_a_conversation_that_goes_on_leaves_no_gap_in_what_a_head_remembers() ->
 
 
 def test_lengths_beyond_what_a_head_drafts_are_not_planned() -> None:
-    values = DraftValues(Drafting(0.6).true_values()[2])
+    estimate = AcceptanceEstimates(Acceptance((1.0,), Drafting(0.6).true_values())).head(4)
     costs = CostModel()
     costs.use(Part.CALLS, {(PLAIN_STEP, NEAR): 1.0, (1, NEAR): 1.0})
     costs.use(Part.BEAMS, {(1, 2): 0.0})  # as long as can be
     for most in (1, 2, 3, 7, 15):
-        source = HeadSource(values, costs, 4, most_drafted=most)
-        assert source.longest.length == min(1 + most, LONGEST)
-        table = source.table(MOST_ROWS)
-        assert table is not None
-        planned = [length for (_, length), worth in zip(table.shapes, table.accepted, strict=True) if max(worth) >= 0]
+        table = head_source(estimate, costs, 4, most).drafts(MOST_ROWS)
+        planned = [length for length, worth in zip(table.lengths, table.accepted, strict=True) if max(worth) >= 0]
         assert planned == [length for length in LENGTHS if length <= 1 + most]
         choice = Planner(costs).choose(NEAR, [table])
         assert choice is not None
         assert choice.plan.length in planned
 
 
-def test_a_head_that_needs_its_root_is_never_begun_ahead() -> None:
-    costs = CostModel()
-    costs.use(Part.CALLS, {(PLAIN_STEP, NEAR): 10.0, (1, NEAR): 10.0, (MOST_ROWS, NEAR): 20.0})
-    costs.use(Part.BEAMS, {(width, length): 0.1 for width in WIDTHS for length in LENGTHS})
-    costs.use(Part.WAITS, {(0, 0): 20.0, (0, 1): 30.0})
-    plan = Plan(Mode.DRAFTER, 4, 5, 8, 8)
-    for able in (True, False):
-        waits = WaitPolicy(Planner(costs), AcceptanceEstimates(), drafts_ahead=able)
-        for _ in range(5):
-            waits.followed(plan, plan)
-        assert (waits.ahead(plan, 8) is not None) == able
-
-
-def test_drafts_of_a_head_that_remembers_cost_more_further_on_in_a_text() -> None:
-    costs = CostModel()
-    costs.use(Part.BEAMS, {(1, 2): 2.0, (4, 6): 4.0})
-    near = costs.beams_ms(FAR)
-    assert (near == costs.beams_ms()).all(), "as long as it was measured near the beginning alone"
-    costs.use(Part.DEEP_BEAMS, {(1, 2): 4.0, (4, 6): 8.0})
-    assert (costs.beams_ms(NEAR // 2) == near).all()
-    assert costs.beams_ms(FAR) == pytest.approx(2 * near)
-    assert costs.beams_ms(2 * FAR - NEAR) == pytest.approx(3 * near)
-    source = HeadSource(DraftValues(), costs, 4)
-    here, there = source.table(8, NEAR), source.table(8, FAR)
-    assert here is not None
-    assert there is not None
-    assert there.draft_ms == pytest.approx(2 * here.draft_ms)
-    costs.use(Part.DEEP_BEAMS, {})
-    assert (costs.beams_ms(FAR) == near).all()
+@pytest.mark.parametrize("able", [True, False])
+def test_a_head_that_needs_its_root_is_never_begun_ahead(able: bool) -> None:
+    model = shared_llama()
+    ready = random_drafter(model) if able else fake_head(model, remembers=True)[1]
+    state, request = AutoState(model), ask("abc", max_tokens=12, temperature=0.7)
+    state.equip(AvailableDrafters(ready))
+    state.costs.use(Part.CALLS, {(PLAIN_STEP, NEAR): 10.0, (1, NEAR): 20.0, (MOST_ROWS, NEAR): 21.0})
+    state.costs.use(Part.BEAMS, {(width, length): 0.1 for width in WIDTHS for length in LENGTHS})
+    drafter = AutoDrafter(state, [1, 2, 3], request, Ledger())
+    drafter.controller.plan = Plan(Mode.DRAFTER, 4, 5, 8, 8)
+    assert drafter.drafts_ahead(8) == able
 
 
 def test_heads_are_measured_behind_a_text_that_they_were_told_of() -> None:
@@ -144,25 +122,7 @@ def test_heads_are_measured_behind_a_text_that_they_were_told_of() -> None:
     short, of_two = fake_head(model, most_drafted=2)
     assert set(finished(measure_beams(model, of_two, others)).costs) == {(w, n) for w in (1, 4, 8) for n in (2, 3)}
     head, remembering = fake_head(model, remembers=True)
-    for depth in (NEAR, FAR):
-        costs = finished(measure_beams(model, remembering, others, depth)).costs
-        assert {(1, 2), (8, 6)} <= set(costs)
-    assert set(finished(measure_waits(model, remembering, None, others)).costs) == {(0, 0), (0, 1)}
+    assert {(1, 2), (8, 6)} <= set(finished(measure_beams(model, remembering, others)).costs)
     assert not head.gaps
     assert max(short.lengths) == 2
     assert remembering._memory.positions == [], "what it keeps of the chat is another memory"  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(
-    ("context", "remembers", "deep"), [(2048, True, True), (2048, False, False), (512, True, False)]
-)
-def test_what_is_measured_of_a_head_depends_on_what_it_remembers(
-    context: int, remembers: bool, deep: bool, tmp_path: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("rdchat.inference.auto.state._identity", lambda _: "tiny")
-    model = tiny_llama(context_length=context)
-    state = AutoState(model)
-    state.equip(AvailableDrafters(fake_head(model, remembers=remembers)[1], tmp_path))
-    assert (Part.DEEP_BEAMS in state._missing) == deep
-    assert Part.BEAMS in state._missing

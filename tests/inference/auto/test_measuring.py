@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rdchat.inference.auto.costs import measuring
-from rdchat.inference.auto.costs.measuring import Measured, Measurement
+from rdchat.inference.auto import measuring
+from rdchat.inference.auto.measuring import Measured, Measurement
 
 KEY = (1, 128)
 

@@ -3,8 +3,8 @@
 import pytest
 
 from rdchat import machine
-from rdchat.inference.auto.costs import other_programs
-from rdchat.inference.auto.costs.other_programs import OtherPrograms
+from rdchat.inference.auto import measuring
+from rdchat.inference.auto.measuring import OtherPrograms
 
 CORES = 4
 
@@ -14,8 +14,8 @@ class FakeTime:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.others = 100.0, 7000.0
-        monkeypatch.setattr(other_programs, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(other_programs, "sleep", lambda seconds: self.go_on(seconds, 0.0))
+        monkeypatch.setattr(measuring, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(measuring, "sleep", lambda seconds: self.go_on(seconds, 0.0))
         monkeypatch.setattr(machine, "others_seconds", lambda: self.others)
         monkeypatch.setattr(machine, "processors", lambda: CORES)
 

@@ -10,23 +10,22 @@ import pytest
 from rdchat import machine, paths
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.auto import measuring, scratch
 from rdchat.inference.auto import state as auto_state
-from rdchat.inference.auto.costs import measuring, other_programs, scratch
-from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP
-from rdchat.inference.auto.costs.cost_file import MEASUREMENTS
-from rdchat.inference.auto.costs.cost_model import Part
-from rdchat.inference.auto.costs.measuring import (
+from rdchat.inference.auto.cost_file import MEASUREMENTS
+from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
+from rdchat.inference.auto.measuring import (
     DEEP,
     NEAR,
     Measured,
     Measurement,
+    OtherPrograms,
     depths_of,
     measure_beams,
     measure_calls,
     measure_deep_calls,
     measure_draft_model,
 )
-from rdchat.inference.auto.costs.other_programs import OtherPrograms
 from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.drafting.draft_model import DraftModel
@@ -135,7 +134,7 @@ def test_what_was_measured_is_read_by_the_next_session_and_measured_again_where_
     first = session()
     assert measured_wholly(first) > 20
     files = sorted((paths.cache_dir() / "costs").iterdir())
-    assert len(files) == 3, "calls, beams, waits"
+    assert len(files) == 2, "calls and beams"
     for _ in range(MEASUREMENTS - 1):
         again = session()
         assert again.costs.measured
@@ -169,8 +168,8 @@ def test_nothing_is_measured_on_battery(monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_was_measured_while_other_programs_ran_is_used_and_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     model, seconds = tiny_llama(context_length=200), iter(range(0, 10**9, 1000))
     monkeypatch.setattr(machine, "others_seconds", lambda: float(next(seconds)))
-    monkeypatch.setattr(other_programs, "_LEAST_S", 0.0)
-    monkeypatch.setattr(other_programs, "_RESTS_S", (0.001,))
+    monkeypatch.setattr(measuring, "_LOOK_S", 0.0)
+    monkeypatch.setattr(measuring, "_RESTS_S", (0.001,))
     monkeypatch.setattr(measuring, "_ROWS", (1, 9))  # which takes less long
     state = AutoState(model)
     measured_wholly(state)
@@ -249,7 +248,7 @@ def test_what_is_not_known_is_measured_before_what_is_measured_again() -> None:
     guessed = state.costs.beams_ms()
     while (state.costs.beams_ms() == guessed).all():
         assert state.measure()
-    assert list(state._missing) == [Part.WAITS, Part.CALLS]
+    assert list(state._missing) == [Part.CALLS]
 
 
 def test_costs_that_version_0_1_measured_serve_until_those_of_the_rows_that_it_left_out_are_known(

@@ -173,56 +173,6 @@ def test_a_draft_models_steps_are_queued_one_behind_the_other(sampling: dict[str
     assert steps[:7] == ["build draft model", "queue draft model"] * 3 + ["build target"]
 
 
-def queued_steps(keeps: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[ReplyEnd, list[str], list[int]]:
-    """Return a reply whose draft model goes on behind sure tokens, up to four; `keeps`: and queues one ahead."""
-    model, small, request = shared_llama(), shared_near(), ask(max_tokens=40, temperature=1.0, seed=2)
-    pair, rng, lengths = Pair.of(model, small), np.random.default_rng(1), list[int]()
-    iterator = pair.start(request, DraftShape(4))
-    drafter = iterator._drafter
-    drafter.take_shape(DraftShape(4), lambda _: rng.random() < 0.6, (lambda: rng.random() < 0.5) if keeps else None)  # type: ignore[attr-defined]
-    with monkeypatch.context() as patch:
-        patch.setattr(type(drafter), "update", lambda *_: None)
-        device = DeviceStandIn(model.network, small.network, SLOW)
-        begun = None
-        with device.working():
-            for event in iterator:
-                if isinstance(event, TokenEvent):
-                    begun = len(device.events) if begun is None else begun
-                    if event.round:
-                        lengths.append(event.round.drafted)
-                        assert len(drafter.margins) == event.round.drafted  # type: ignore[attr-defined]
-                last = event
-    assert isinstance(last, ReplyEnd)
-    assert last.token_ids == plain(model, request).token_ids
-    assert last.statistics.host_syncs == waits(device.events[begun:])
-    pair.assert_in_step()
-    return last, order(device.events[begun:]), lengths
-
-
-@pytest.mark.across_rows
-def test_a_draft_models_next_step_is_queued_before_the_last_margin_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The device waited for the host behind each step; with a step ahead it has always one more to do."""
-    _, ahead, lengths = queued_steps(keeps=True, monkeypatch=monkeypatch)
-    assert set(lengths) >= {1, 2, 3, 4}
-    assert all(queued > read for queued, read in steps_at_waits(ahead))
-    _, alone, _ = queued_steps(keeps=False, monkeypatch=monkeypatch)
-    assert all(queued == read for queued, read in steps_at_waits(alone))
-
-
-def steps_at_waits(steps: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield at each wait for a margin how many steps of its draft are queued, and how many of them are waited for."""
-    queued = read = 0
-    for step in steps:
-        if step == "queue draft model":
-            queued += 1
-        elif step == "queue target":
-            queued, read = 0, -1  # the wait that follows is for the call
-        elif step == "wait":
-            read += 1
-            if read:
-                yield queued, read
-
-
 @pytest.mark.parametrize("name", ["lfm2", "qwen3_next", "mamba2"])
 def test_sampled_plain_decoding_with_recurrent_state_does_not_sort_its_vocabulary(
     name: str, monkeypatch: pytest.MonkeyPatch

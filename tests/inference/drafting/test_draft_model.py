@@ -1,6 +1,5 @@
 """A draft model in the loop: the same text as plain decoding, and drafts that the reply's own rule would take."""
 
-from collections import Counter
 from dataclasses import replace
 
 import mlx.core as mx
@@ -12,13 +11,12 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import DraftSettings, SamplingParams
 from rdchat.inference.drafting.candidates import CandidateRanker
-from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter
+from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.target.capability import Capability, DraftKind
 from tests.grids import grid
-from tests.inference.drafting.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pair, near, shared_near
+from tests.inference.drafting.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pair, shared_near
 from tests.inference.fakes import ask, chains_only, loaded, positions, shared_llama, tiny_llama
-from tests.inference.families import CHAINS, network_of
 from tests.inference.plain_replies import plain
 
 pytestmark = pytest.mark.across_rows
@@ -107,31 +105,6 @@ def test_new_settings_count_from_the_next_round_on() -> None:
     assert rounds[:3] == [2, 7, 7]
     assert isinstance(last, ReplyEnd)
     assert last.token_ids == plain(target, request).token_ids
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stateful", [False, True])
-def test_a_draft_may_end_at_any_token_for_what_is_known_of_it(stateful: bool) -> None:
-    name, options = CHAINS["qwen3_next"]
-    target = loaded(network_of(name, {**options, "vocab_size": SIZE})) if stateful else tiny_llama()
-    target.tokenizer.eos_token_ids = frozenset()
-    pair = Pair.of(target, target if stateful else near(target))
-    request, lengths, rng = ask(temperature=1.0, max_tokens=120), Counter[int](), np.random.default_rng(2)
-    iterator = pair.start(request)
-    drafter = iterator._drafter
-    assert isinstance(drafter, DraftModelDrafter)
-    shape = DraftShape(5, () if stateful else (2, 1))
-    drafter.take_shape(shape, lambda margin: margin > 0 and rng.random() < 0.7)
-    for event in iterator:
-        if isinstance(event, TokenEvent) and event.round:
-            lengths[event.round.drafted] += 1
-            assert len(drafter.margins) == event.round.drafted
-        last = event
-    assert isinstance(last, ReplyEnd)
-    assert last.token_ids == plain(target, request).token_ids
-    assert set(lengths) >= {1, 2, 3, 5}
-    assert last.statistics.host_syncs > last.statistics.rounds + lengths[2]
-    pair.assert_in_step()
 
 
 def test_a_draft_model_whose_rows_cannot_be_taken_back_is_refused() -> None:

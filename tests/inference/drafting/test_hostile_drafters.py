@@ -14,8 +14,8 @@ import pytest
 from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.inference.auto.costs.cost_file import CostFile
-from rdchat.inference.auto.estimates.acceptance_file import read_acceptance
+from rdchat.inference.auto.acceptance_file import read_acceptance
+from rdchat.inference.auto.cost_file import CostFile
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, load_drafter
 from rdchat.inference.drafting.checkpoints.drafter_search import search_drafters

@@ -12,7 +12,7 @@ from rdchat.files.atomic_file import atomic_file, make_folder
 from rdchat.inference.models.fingerprint import TargetBinding
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
-ACCEPTANCE = "acceptance.json"  # may be missing; see `rdchat.inference.auto.estimates.acceptance_file`
+ACCEPTANCE = "acceptance.json"  # may be missing; see `rdchat.inference.auto.acceptance_file`
 BINDING = "rdchat"  # the key of a published layout's configuration that names our target
 
 

@@ -19,9 +19,9 @@ from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.api.training import Phase, TrainingProgress
-from rdchat.inference.auto.estimates.acceptance_calibration import AcceptanceCalibration
-from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance
-from rdchat.inference.auto.estimates.acceptance_file import write_acceptance
+from rdchat.inference.auto.acceptance import Acceptance
+from rdchat.inference.auto.acceptance_file import write_acceptance
+from rdchat.inference.auto.calibration import AcceptanceCalibration
 from rdchat.inference.benchmark.draft_counts import CountsFile, Result, report
 from rdchat.inference.benchmark.evaluation import Evaluation
 from rdchat.inference.drafting.checkpoints.drafter_files import WEIGHTS, read_written, write_drafter

@@ -10,7 +10,7 @@ import numpy as np
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import write_json
 from rdchat.files.foreign_files import read_json
-from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance
+from rdchat.inference.auto.acceptance import Acceptance
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
 from rdchat.inference.drafting.checkpoints.drafter_files import ACCEPTANCE
 

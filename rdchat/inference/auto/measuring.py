@@ -4,19 +4,18 @@ Each function is a generator that rests between two slices; in the end it return
 minute of computing at each depth of the cache, or two turns of all calls where those take longer.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import NamedTuple
 
 import mlx.core as mx
 
+from rdchat import machine
 from rdchat.inference.api.requests import BeamShape
-from rdchat.inference.auto.costs.cost_curve import FAR, NEAR, PLAIN_STEP, Costs
-from rdchat.inference.auto.costs.other_programs import OtherPrograms
-from rdchat.inference.auto.costs.scratch import MOST_S, HeadDrafts, Key, Scratch, Works, tree_of
-from rdchat.inference.auto.costs.wait_costs import Wait
+from rdchat.inference.auto.cost_model import NEAR, PLAIN_STEP, Costs
 from rdchat.inference.auto.plan import MOST_ROWS
+from rdchat.inference.auto.scratch import MOST_S, HeadDrafts, Key, Scratch, Works, tree_of
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.target.capability import DraftKind
@@ -37,7 +36,7 @@ class Measured(NamedTuple):
 
 Measurement = Generator[None, None, Measured]
 
-DEEP = (FAR, 4096)  # from these on, MLX's attention takes other kernels on Apple's chips
+DEEP = (1024, 4096)  # from these on, MLX's attention takes other kernels on Apple's chips
 # Behind 5, 6, 8, 9, 10, 13 and 15 rows Apple's chips may take other kernels for quantised weights; the next tile of 5
 # rows begins there, or the chip's limit of the vector kernel lies there.
 _ROWS = (*range(1, 17), 20, 24, 28, MOST_ROWS)
@@ -48,6 +47,43 @@ _BEAMS = ((1, 2), (1, 6), (4, 2), (4, 6), (8, 2), (8, 6))
 _FED = (1, 4, 16)  # rows that a draft model is fed
 _TRIALS = 3
 _DISTURBED = 3  # turns that others may disturb before what there is has to do
+_MOST_BUSY = 0.15  # of all processors; a desktop at rest has some 5 %
+_LOOK_S = 0.5  # over which use is looked at: processor times are counted in steps of 10 ms
+_RESTS_S = (2.0, 4.0, 8.0, 16.0)  # for which others are waited for
+_NAP_S = 0.1  # at a time: a prompt may come
+
+
+class OtherPrograms:
+    """Watches what share of the processors other programs take, and waits for a quieter moment, but not for ever."""
+
+    def __init__(self) -> None:
+        self._at, self._seconds = perf_counter(), machine.others_seconds()
+        self._busy = False
+        self._rests = list(_RESTS_S)
+
+    @property
+    def busy(self) -> bool:
+        """Whether they took much since this was last asked for; as the last time where that was just now."""
+        took_s = perf_counter() - self._at
+        if took_s >= _LOOK_S:
+            seconds = machine.others_seconds()
+            self._busy = (seconds - self._seconds) / (took_s * machine.processors()) > _MOST_BUSY
+            self._at, self._seconds = self._at + took_s, seconds
+        return self._busy
+
+    @property
+    def may_rest(self) -> bool:
+        """Whether they may still be waited for."""
+        return bool(self._rests)
+
+    def rest(self) -> Iterator[None]:
+        """Do nothing for a while, in naps; each rest is twice as long as the one before."""
+        if not self._rests:
+            return
+        until = perf_counter() + self._rests.pop(0)
+        while (left := until - perf_counter()) > 0:
+            sleep(min(left, _NAP_S))
+            yield
 
 
 def depths_of(context_length: int) -> Sequence[int]:
@@ -101,11 +137,11 @@ def measure_deep_calls(model: LoadedModel, others: OtherPrograms) -> Measurement
     return found
 
 
-def measure_beams(model: LoadedModel, head: HeadModel, others: OtherPrograms, depth: int = NEAR) -> Measurement:
-    """Measure drafts of a head by width and length, behind so many tokens; nothing where reading them takes long."""
+def measure_beams(model: LoadedModel, head: HeadModel, others: OtherPrograms) -> Measurement:
+    """Measure drafts of a head by width and length."""
     scratch = Scratch(model)
-    drafts = HeadDrafts(model, head, scratch.text(depth))
-    if not (yield from scratch.fill(depth, drafts)):
+    drafts = HeadDrafts(model, head, scratch.text(NEAR))
+    if not (yield from scratch.fill(NEAR, drafts)):
         return Measured({}, quiet=True)
 
     def draft(width: int, length: int) -> float:
@@ -118,11 +154,6 @@ def measure_beams(model: LoadedModel, head: HeadModel, others: OtherPrograms, de
     return (yield from _in_turns({shape: partial(draft, *shape) for shape in sorted(shapes)}, others))
 
 
-def deep_beams_differ(model: LoadedModel, head: HeadModel) -> bool:
-    """Tell whether a head's drafts are to be measured further on too: they attend to the text, and it may be long."""
-    return head.remembers and model.info.context_length >= FAR + _ROOM
-
-
 def measure_draft_model(draft: DraftModel, others: OtherPrograms) -> Measurement:
     """Measure a draft model's calls by the rows that it is fed."""
     scratch = Scratch(draft.model)
@@ -131,24 +162,7 @@ def measure_draft_model(draft: DraftModel, others: OtherPrograms) -> Measurement
     return (yield from _in_turns({(rows, 0): partial(scratch.call, tree) for rows, tree in trees.items()}, others))
 
 
-def measure_waits(
-    model: LoadedModel, head: HeadModel | None, draft: DraftModel | None, others: OtherPrograms
-) -> Measurement:
-    """Measure what a wait costs in the middle of a round: the same work without and with it; see `WaitCosts`."""
-    works = Works()
-    if head is not None:
-        scratch = Scratch(model)
-        drafts = HeadDrafts(model, head, scratch.text(NEAR))
-        yield from scratch.fill(NEAR, drafts)
-        works |= {(Wait.BEFORE_CALL, waits): partial(scratch.drafted_call, drafts, bool(waits)) for waits in (0, 1)}
-    if draft is not None:
-        small = Scratch(draft.model)
-        yield from small.fill(NEAR)
-        works |= {(Wait.BETWEEN_STEPS, waits): partial(small.steps, bool(waits)) for waits in (0, 1)}
-    return (yield from _in_turns(works, others, 2 * _TRIALS))  # what counts is a small difference
-
-
-def _in_turns(works: Works, others: OtherPrograms, trials: int = _TRIALS) -> Measurement:
+def _in_turns(works: Works, others: OtherPrograms) -> Measurement:
     """Do all works a few times in turn, as a machine's speed drifts; return the shortest times.
 
     Before a turn it waits while other programs take the machine, but not for ever. A turn that they disturbed is done
@@ -156,7 +170,7 @@ def _in_turns(works: Works, others: OtherPrograms, trials: int = _TRIALS) -> Mea
     """
     kept: dict[bool, list[dict[Key, float]]] = {True: [], False: []}  # turns by whether they were quiet
     spent_ms, warm = 0.0, False
-    while len(kept[True]) < trials and len(kept[False]) < max(trials, _DISTURBED):
+    while len(kept[True]) < _TRIALS and len(kept[False]) < _DISTURBED:
         while others.busy and others.may_rest:
             yield from others.rest()
         turn: dict[Key, float] = {}

@@ -7,12 +7,18 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.inference.auto.estimates.acceptance_calibration import AcceptanceCalibration, values_of_width
-from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance
-from rdchat.inference.auto.estimates.acceptance_file import read_acceptance, write_acceptance
+from rdchat.inference.auto.acceptance import Acceptance
+from rdchat.inference.auto.acceptance_file import read_acceptance, write_acceptance
+from rdchat.inference.auto.calibration import (
+    AcceptanceCalibration,
+    node_chances,
+    promises,
+    values_by_length,
+    values_of_width,
+)
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
-from rdchat.inference.drafting.node_pool import NodePool
+from rdchat.inference.drafting.node_pool import NodePool, step_probs
 from tests.inference.fakes import ask, random_drafter, tiny_llama
 
 SHAPE = (len(WIDTHS), len(LENGTHS), MOST_ROWS + 1)
@@ -64,8 +70,11 @@ def test_the_automatic_mode_begins_with_it(tmp_path: Path) -> None:
     state = AutoState(model)
     state.equip(AvailableDrafters(random_drafter(model), tmp_path))
     estimates = state.estimates(SamplingParams(temperature=0))
-    assert all(estimates.values(width).drafts > 0 for width in WIDTHS)
-    assert (np.array([estimates.values(width).table() for width in WIDTHS]) == some().values).all()
+    assert estimates.known is not None
+    assert (estimates.known.values == some().values).all()
+    assert [estimates.head(width).table()[2, 9] for width in WIDTHS] == pytest.approx(
+        [some().values[0, 2, 9]] * 4, abs=0.01
+    )
     assert state.estimates(SamplingParams(temperature=1)) is not estimates, "warmer text is followed less"
 
 
@@ -91,6 +100,40 @@ def test_drafts_are_compared_with_plain_replies(tmp_path: Path) -> None:
     assert (again.acceptance.values == found.values).all()
     replies[1][1].write_bytes(b"cut short")
     assert [AcceptanceCalibration(model, random_drafter(model)).reply(*reply) for reply in replies] == [0, 60, 0]
+
+
+# Two beams of two tokens; four nodes of each level are kept:
+#   0 -> 1 (0.5), 2 (0.25), 3 (0.1), 4 (0.05);  1 -> 5 (0.4), 8 (0.04);  2 -> 6 (0.6), 7 (0.2)
+PROBS = [1, 0.5, 0.25, 0.1, 0.05, 0.4, 0.6, 0.2, 0.08]
+PARENTS = [-1, 0, 0, 0, 0, 1, 2, 2, 1]
+PATHS = [1, 0.5, 0.25, 0.1, 0.05, 0.2, 0.15, 0.05, 0.04]
+DRAWN = NodePool(np.arange(9) + 10, np.array(PARENTS), np.log(PATHS), levels=2, width=2)
+
+
+def test_a_nodes_probability_is_what_its_score_adds() -> None:
+    assert step_probs(DRAWN) == pytest.approx(PROBS)
+
+
+def test_chances_are_products_along_the_path_of_what_comes_true() -> None:
+    assert node_chances(DRAWN, (1.0,)) == pytest.approx(PATHS)
+    assert node_chances(DRAWN, (0.5,)) == pytest.approx(
+        [1, *(0.5 * np.array(PATHS[1:5])), *(0.25 * np.array(PATHS[5:]))]
+    )
+    assert node_chances(DRAWN, (1.0, 0.5))[5:] == pytest.approx(0.5 * np.array(PATHS[5:]))
+
+
+def test_nodes_below_a_rejected_one_tell_nothing() -> None:
+    assert list(promises(DRAWN, [12, 16])) == [(1.0, pytest.approx(0.9)), (1.0, pytest.approx(0.8))]
+    assert list(promises(DRAWN, [99, 16])) == [(0.0, pytest.approx(0.9))]
+    assert list(promises(DRAWN, [13, 16])) == [(1.0, pytest.approx(0.9))], "it has no children"
+
+
+def test_a_trees_value_is_the_sum_of_its_best_nodes() -> None:
+    table = values_by_length(DRAWN, np.array(PATHS))
+    two, three = LENGTHS.index(2), LENGTHS.index(3)
+    assert table[three, 1:6] == pytest.approx([0, 0.5, 0.75, 0.95, 1.1])
+    assert table[two, 1:7] == pytest.approx([0, 0.5, 0.75, 0.85, 0.9, 0.9])
+    assert not np.isfinite(table[LENGTHS.index(4)]).any(), "two tokens tell nothing of three"
 
 
 def test_a_wide_draft_tells_of_narrower_ones() -> None:

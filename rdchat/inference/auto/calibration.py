@@ -1,6 +1,6 @@
 """Measures how far a target follows a drafter head, on replies that are decoded plainly."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import override
@@ -12,14 +12,13 @@ import numpy as np
 from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
-from rdchat.inference.auto.costs.cost_curve import Floats
-from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, NodeRates, promises, values_by_length
-from rdchat.inference.auto.plan import LONGEST, WIDEST, WIDTHS
+from rdchat.inference.auto.acceptance import Acceptance
+from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDEST, WIDTHS, Floats
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel, HeadSettings
-from rdchat.inference.drafting.node_pool import HostPool, NodePool
+from rdchat.inference.drafting.node_pool import HostPool, NodePool, children, step_probs
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
@@ -125,13 +124,56 @@ class AcceptanceCalibration:
                 sums[depth] += came, promised
         told = int((sums[:, 1] > 0).sum())
         rates = tuple(float((came + _PRIOR) / (promised + _PRIOR)) for came, promised in sums[:told])
-        calibrated = NodeRates(rates)
-        chances = [calibrated.chances(pool) for pool, _ in compared]
-        pairs = list(zip((pool for pool, _ in compared), chances, strict=True))
+        pairs = [(pool, node_chances(pool, rates)) for pool, _ in compared]
         values = [np.mean([values_of_width(*pair, width) for pair in pairs], axis=0) for width in WIDTHS]
-        return Acceptance(
-            rates, np.nan_to_num(np.stack(values))
-        )  # lengths that the head does not draft come to nothing
+        # lengths that the head does not draft come to nothing
+        return Acceptance(rates, np.nan_to_num(np.stack(values)))
+
+
+def promises(drawn: HostPool, text: Sequence[int]) -> Iterator[tuple[float, float]]:
+    """Yield for each depth whether one of a draft's nodes was right, and the probability that it gave them together.
+
+    Nodes whose parent was not right say nothing.
+    """
+    probs, node = step_probs(drawn), 0
+    for token in text:
+        below = children(drawn, node)
+        if not below.size:
+            return
+        right = below[drawn.tokens[below] == token]
+        yield float(right.size > 0), float(probs[below].sum())
+        if not right.size:
+            return
+        node = int(right[0])
+
+
+def node_chances(drawn: HostPool, rates: Sequence[float]) -> Floats:
+    """Return (nodes,) the chance that each node lies on the accepted path; 1 for the root.
+
+    Args:
+        drawn: A draft.
+        rates: By depth, the share of what its probabilities promise that comes true; the last one holds beyond.
+    """
+    probs, chances = step_probs(drawn), np.ones(len(drawn.tokens))
+    for depth in range(1, drawn.levels + 1):
+        level, rate = drawn.level(depth), rates[min(depth, len(rates)) - 1]
+        chances[level] = chances[drawn.parents[level]] * np.minimum(probs[level] * rate, 1.0)
+    return chances
+
+
+def values_by_length(drawn: HostPool, chances: Floats) -> Floats:
+    """Return the expected accepted tokens of a draft's best nodes, (lengths, nodes), the root counted.
+
+    A tree's value is the sum of its nodes' chances. A long draft holds all shorter ones; longer ones are not a
+    number.
+    """
+    values = np.full((len(LENGTHS), MOST_ROWS + 1), np.nan)
+    best_first = np.argsort(-drawn.scores, kind="stable")
+    for n, length in enumerate(LENGTHS[: np.searchsorted(LENGTHS, drawn.levels + 1, side="right")]):
+        shorter = best_first[best_first < 1 + (length - 1) * drawn.level_size]
+        sums = np.concatenate([[0.0, 0.0], np.cumsum(chances[shorter][1:MOST_ROWS])])  # the root is worth none
+        values[n] = np.pad(sums, (0, MOST_ROWS + 1 - len(sums)), mode="edge")
+    return values
 
 
 def values_of_width(pool: HostPool, chances: Floats, width: int) -> Floats:

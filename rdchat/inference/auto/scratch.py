@@ -8,11 +8,10 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Role, SamplingParams
-from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, Call
-from rdchat.inference.auto.costs.wait_costs import STEPS
+from rdchat.inference.auto.cost_model import PLAIN_STEP
 from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.drafting.head_drafter import DEFAULT_SHAPE, HeadModel, HeadSettings
+from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
@@ -46,7 +45,7 @@ class HeadDrafts:
     Args:
         model: The target.
         head: The head.
-        text: (n,) ids of the text's tokens, which `Scratch.fill` tells of.
+        text: (n,) ids of the text's tokens, which `Scratch.fill` feeds.
     """
 
     def __init__(self, model: LoadedModel, head: HeadModel, text: list[int]) -> None:
@@ -98,7 +97,7 @@ class Scratch:
 
         Args:
             depth: Tokens in the cache afterwards.
-            drafts: Are told of what is fed.
+            drafts: They observe what is fed.
 
         Returns:
             Whether it is reached: not where that would take longer than all measuring there may.
@@ -125,11 +124,11 @@ class Scratch:
         return True
 
     def works(self, rows: Sequence[int], kind: DraftKind) -> Works:
-        """Return what is to be timed at this depth, by `Call`."""
+        """Return what is to be timed at this depth, by rows and depth."""
         depth = len(self._cache.tokens)
         trees = {n: tree_of(n, kind) for n in rows} if kind is not DraftKind.NONE else {}
-        calls: Works = {Call(n, depth): partial(self.call, tree) for n, tree in trees.items()}
-        return {Call(PLAIN_STEP, depth): self.plain_step, **calls}
+        calls: Works = {(n, depth): partial(self.call, tree) for n, tree in trees.items()}
+        return {(PLAIN_STEP, depth): self.plain_step, **calls}
 
     def call(self, tree: PackedTree) -> float:
         """Return the milliseconds of a round's call, which is taken back."""
@@ -140,30 +139,6 @@ class Scratch:
         ended = perf_counter()
         self._verifier.rollback()
         return (ended - began) * 1000
-
-    def drafted_call(self, drafts: "HeadDrafts", waits: bool) -> float:
-        """Return the milliseconds of a draft and the call that verifies it; `waits`: for the draft, in between."""
-        drafts.begin_round()
-        began = perf_counter()
-        tree = drafts.draft(DEFAULT_SHAPE, MOST_ROWS // 4)
-        if waits:
-            mx.eval(*tree.arrays)
-            tree.fetch()
-        else:
-            mx.async_eval(*tree.arrays)
-        self.call(tree)
-        return (perf_counter() - began) * 1000
-
-    def steps(self, waits: bool) -> float:
-        """Return the milliseconds of some steps, each for the token before; `waits`: for that, before it is built."""
-        began = perf_counter()
-        running = self._step(mx.array([0]))
-        for _ in range(STEPS):
-            if waits:
-                mx.eval(running)
-            running = self._step(running)
-        mx.eval(running)
-        return (perf_counter() - began) * 1000
 
     def plain_step(self) -> float:
         """Return the milliseconds of a plain step, each next one queued before the last is read.

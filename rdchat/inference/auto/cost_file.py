@@ -14,7 +14,7 @@ from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.files.cache_file import write_cache_file
 from rdchat.files.foreign_files import read_json
-from rdchat.inference.auto.costs.cost_curve import Costs
+from rdchat.inference.auto.cost_model import Costs
 
 MEASUREMENTS = 3  # quiet starts in which costs are measured: a machine that was hot once is not slow for ever
 _MOST_BYTES = 2**20

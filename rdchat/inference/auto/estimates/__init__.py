@@ -1,1 +1,0 @@
-"""How far a target follows each kind of draft: estimates that are learnt, measured after a training, and kept."""

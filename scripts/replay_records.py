@@ -1,0 +1,118 @@
+"""Records replies with all that could have been drafted in them, for `replay_auto.py`.
+
+The target answers plainly. At each token the drafter head searches a draft of every width, and a stand-in for a draft
+model, the target with its weights rounded to 5 bits, ranks its candidates in a single pass over the finished reply.
+That pass tells what the draft model drafts behind accepted tokens; behind a refused one nothing counts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx.utils import tree_flatten, tree_unflatten
+
+from rdchat.files.atomic_file import atomic_file
+from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.auto.calibration import record_drafts
+from rdchat.inference.auto.plan import LONGEST, WIDTHS
+from rdchat.inference.drafting.candidates import CandidateRanker
+from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.drafting.node_pool import HostPool, NodePool
+from rdchat.inference.models.fingerprint import target_hash
+from rdchat.inference.target.target import LoadedModel
+
+MOST_DRAFTED = LONGEST - 1  # tokens below a root, by the recorded head
+BITS, GROUP_SIZE = 5, 64  # of the stand-in's weights
+CANDIDATES = 17  # of the stand-in, at each token
+COLUMNS = ("tokens", "parents", "scores")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A plain reply and what drafters offer at each of its tokens.
+
+    Attributes:
+        prompt: Token ids.
+        reply: Token ids.
+        pools: By width, the head's draft below each token of the reply but the last.
+        candidates: (reply, `CANDIDATES`) the draft model's candidates for each token of the reply, best first.
+    """
+
+    prompt: list[int]
+    reply: list[int]
+    pools: dict[int, list[HostPool]]
+    candidates: Sequence[list[int]]
+
+    @property
+    def last(self) -> int:
+        return len(self.reply) - 1
+
+
+class Recorder:
+    """Answers prompts and keeps the records in a folder; an interrupted run goes on where it was.
+
+    Args:
+        model: The target.
+        head: Its drafter.
+        folder: Keeps the records.
+        weights: The drafter's weights, to tell records of different drafters apart.
+    """
+
+    def __init__(self, model: LoadedModel, head: HeadModel, folder: Path, weights: bytes) -> None:
+        self._model, self._head, self._folder = model, head, folder
+        self._made_with = f"{target_hash(model.info.path)} {model.info.dtype} {sha256(weights).hexdigest()} {BITS}"
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def record(self, request: GenerationRequest) -> Record | None:
+        """Return the record of a reply; None where nothing could be drafted in it."""
+        named = f"{self._made_with} {request.sampling} {request.messages[0].content}"
+        file = self._folder / f"{sha256(named.encode()).hexdigest()[:16]}.npz"
+        if not file.exists():
+            self._write(request, file)
+        return _read(file)
+
+    def _write(self, request: GenerationRequest, file: Path) -> None:
+        prompt, reply, pools = record_drafts(self._model, self._head, request, WIDTHS)
+        candidates = self._rank(request, prompt, reply)
+        columns: dict[str, Any] = {"prompt": prompt, "reply": reply, "candidates": candidates}
+        for width, of_width in pools.items():
+            columns |= {f"{name} {width}": np.array([getattr(pool, name) for pool in of_width]) for name in COLUMNS}
+        with atomic_file(file) as temporary:
+            np.savez_compressed(temporary, **columns)
+
+    def _rank(self, request: GenerationRequest, prompt: list[int], reply: list[int]) -> list[list[int]]:
+        network = self._model.network
+        exact = tree_flatten(network.parameters())
+        network.update(tree_unflatten([(name, _rounded(name, weights)) for name, weights in exact]))
+        logits = network(mx.array([prompt + reply]))[0, len(prompt) - 1 : -1]
+        ranker = CandidateRanker(request.sampling, request.seed, self._model.info.vocabulary_size)
+        ranked = [ranker.rank(logits[n][None], len(prompt) + n, CANDIDATES)[0] for n in range(len(reply))]
+        mx.eval(ranked)
+        network.update(tree_unflatten(exact))
+        return [tokens.tolist() for tokens in ranked]
+
+
+def _rounded(name: str, weights: mx.array) -> mx.array:
+    if weights.ndim != 2 or "embed" in name or weights.shape[-1] % GROUP_SIZE:
+        return weights
+    quantised = mx.quantize(weights, GROUP_SIZE, BITS)
+    return mx.dequantize(*quantised, group_size=GROUP_SIZE, bits=BITS).astype(weights.dtype)
+
+
+def _read(file: Path) -> Record | None:
+    with np.load(file) as data:
+        if len(data["reply"]) < 2:
+            return None
+        pools = {
+            width: [
+                NodePool(tokens.astype(np.int64), parents.astype(np.int64), scores, MOST_DRAFTED, width)
+                for tokens, parents, scores in zip(*(data[f"{name} {width}"] for name in COLUMNS), strict=True)
+            ]
+            for width in WIDTHS
+        }
+        lists = (data[name].tolist() for name in ("prompt", "reply"))
+        return Record(*lists, pools, data["candidates"].tolist())

@@ -1,0 +1,146 @@
+"""How far drafts are followed: estimates from known drafts and texts."""
+
+import numpy as np
+import pytest
+
+from rdchat.inference.auto.acceptance import (
+    Acceptance,
+    AcceptanceEstimates,
+    DraftEstimate,
+    LookupEstimate,
+    Rate,
+    usual_accepted,
+)
+from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, ROWS, WIDTHS
+from rdchat.inference.drafting.draft_shape import DraftShape
+from rdchat.inference.drafting.lookup_index import Before, Guess
+from tests.inference.auto.simulation import Drafting
+
+RIGHT, WRONG = 7, 8  # tokens
+DRAFTED = [length - 1 for length in LENGTHS]
+
+
+def chain(chance: float = 0.6) -> DraftEstimate:
+    """Return the estimate of a chain whose tokens are usually accepted with this chance."""
+    levels = np.minimum(np.array(DRAFTED)[:, None], np.maximum(ROWS - 1, 0))
+    return DraftEstimate(DRAFTED, np.cumsum([0.0, *chance ** np.arange(1, MOST_ROWS)])[levels])
+
+
+def test_a_rate_goes_from_its_prior_to_what_is_seen_and_forgets() -> None:
+    rate = Rate(0.5)
+    assert rate.value == 0.5
+    for _ in range(500):
+        rate.learn(1.0)
+    assert rate.value > 0.95
+    for _ in range(500):
+        rate.learn(0.0)
+    assert rate.value < 0.05
+    rate.forget(0)
+    assert rate.value == 0.5
+
+
+def test_prompt_lookup_is_believed_the_more_the_longer_the_match_and_along_its_path() -> None:
+    rates = LookupEstimate()
+    for before in Before:
+        firsts = [rates.path([Guess(RIGHT, match, before)])[0] for match in range(2, 40)]
+        assert firsts == sorted(firsts)
+    path = [Guess(RIGHT, 3, Before.ONCE), Guess(RIGHT, 4, Before.ALIKE), Guess(RIGHT, 5, Before.VARIED)]
+    assert rates.path(path) == pytest.approx(np.cumprod([rates.path([token])[0] for token in path]))
+    assert rates.path([]).size == 0
+
+
+def test_prompt_lookup_is_believed_the_more_if_the_text_went_on_alike_before() -> None:
+    rates = LookupEstimate()
+    for match in range(2, 40):
+        firsts = {before: rates.path([Guess(RIGHT, match, before)])[0] for before in Before}
+        assert firsts[Before.VARIED] < firsts[Before.ONCE] < firsts[Before.ALIKE]
+
+
+def test_what_comes_of_lookups_is_learnt_for_others_of_their_kind() -> None:
+    rates, others = LookupEstimate(), [Guess(RIGHT, 4, Before.ONCE), Guess(RIGHT, 3, Before.ALIKE)]
+    known = [rates.path([other])[0] for other in others]
+    for _ in range(100):
+        rates.learn(Guess(RIGHT, 3, Before.ONCE), WRONG)
+    assert rates.path([Guess(RIGHT, 3, Before.ONCE)])[0] < 0.1
+    assert [rates.path([other])[0] for other in others] == known
+
+
+def test_what_is_usual_is_expected_until_something_is_learnt() -> None:
+    values = Drafting(0.42).true_values()
+    estimates = AcceptanceEstimates(Acceptance((1.0,), values))
+    for n, width in enumerate(WIDTHS):
+        assert estimates.head(width).table()[:, 2:] == pytest.approx(values[n, :, 2:], abs=0.01)
+
+
+@pytest.mark.parametrize("chance", [0.2, 0.5, 0.8, 0.95])
+def test_an_estimate_comes_to_what_the_text_accepts(chance: float) -> None:
+    estimate, rng = chain(), np.random.default_rng(0)
+    found = []
+    for _ in range(300):
+        estimate.learn(5, 6, int(np.argmin([*(rng.random(5) < chance), False])))
+        found.append(estimate.table()[LENGTHS.index(4), 4])
+    assert np.mean(found[100:]) == pytest.approx(sum(chance**n for n in (1, 2, 3)), rel=0.1)
+
+
+def test_longer_drafts_than_are_seen_go_with_those_that_are() -> None:
+    estimate = chain()
+    before = estimate.table()
+    for _ in range(40):
+        estimate.learn(2, 3, 0)
+    after = estimate.table()
+    assert (after[:, 3:] < 0.5 * before[:, 3:]).all()
+    assert after[-1, -1] / before[-1, -1] < after[0, -1] / before[0, -1], "they lose more"
+    for _ in range(200):
+        estimate.learn(2, 3, 2)
+    assert (estimate.table() <= np.array(DRAFTED)[:, None]).all()
+
+
+def test_a_reply_that_ends_in_a_draft_refuses_none_of_it() -> None:
+    """It was taken for a miss."""
+    ended, missed = chain(), chain()
+    for _ in range(20):
+        ended.learn(4, 5, 1, ended=True)
+        missed.learn(4, 5, 1)
+    assert ended.factor > 1 > missed.factor
+
+
+def test_the_next_text_begins_near_the_usual() -> None:
+    estimate = chain()
+    for _ in range(20):
+        estimate.learn(4, 5, 0)
+    of_text = estimate.factor
+    estimate.begin_text()
+    assert of_text < estimate.factor < 1
+
+
+def test_a_text_begins_with_what_all_of_them_showed() -> None:
+    estimate = AcceptanceEstimates().chains
+    for _ in range(8):
+        estimate.begin_text()
+        for _ in range(10):
+            estimate.learn(2, 3, accepted=0)
+            estimate.learn(2, 3, accepted=1)
+    for _ in range(4):
+        estimate.begin_text()
+    assert estimate.factor * 0.84 == pytest.approx(1 / 3, abs=0.1), "a third of its tokens were right"
+    for _ in range(40):
+        estimate.learn(2, 3, accepted=2)
+    assert estimate.factor > 1, "this text is another one"
+
+
+def test_drafts_that_fail_end_a_draft_models_trial_and_another_text_gives_it_a_chance() -> None:
+    estimate = AcceptanceEstimates().chains
+    of_four = DRAFT_TOKENS.index(4), 5
+    before = estimate.table()[of_four]
+    for _ in range(4):
+        estimate.learn(4, 5, accepted=0)
+    failed = estimate.table()[of_four]
+    assert failed < 0.4 * before
+    estimate.begin_text()
+    assert 1.2 * failed < estimate.table()[of_four] < before
+
+
+def test_runner_ups_are_believed_the_more_there_are_of_them() -> None:
+    alone, one, three, many = (usual_accepted(0.84, DraftShape(2, (count, count))) for count in (0, 1, 3, 14))
+    assert alone == pytest.approx(0.84 + 0.84**2)
+    assert alone < one < three < many < 0.989 * (1 + 0.84), "some tokens are none of the likeliest fourteen"
