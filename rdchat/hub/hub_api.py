@@ -7,8 +7,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from rdchat.hub.answer_limits import AnswerLimits
-from rdchat.hub.endpoint import check_online
+from rdchat.hub.endpoint import AnswerLimits, check_online
 from rdchat.hub.found_models import ASKED_OF_EACH, FoundModel, HubCommit, HubModel, SortBy, found_model
 from rdchat.hub.hub_errors import HubError, refusal
 from rdchat.hub.known_files import (

@@ -44,15 +44,28 @@ class ListedModel:
     problem: str = ""
 
 
-def listed_place(name: str, revision: str = "main") -> "ModelCard | None":
-    """Return where a model of the list lies, by its name or path; None where there is none.
+def card_named(name: str, revision: str = "main") -> "ModelCard | None":
+    """Return the model that a hub id, a name of the list or a path stands for; None where there is none.
+
+    A hub id stands for the model in the hub's cache, whole or not, before any other one.
 
     Raises:
         ModelError: If several models have this name.
     """
-    from rdchat.inference.models.model_places import place_named  # noqa: PLC0415  slow to import
+    from rdchat.hub.cache_layout import repository_of  # noqa: PLC0415  slow to import, as all of these
+    from rdchat.hub.downloads.download_record import records_of  # noqa: PLC0415
+    from rdchat.hub.known_files import is_repository  # noqa: PLC0415
+    from rdchat.inference.api.model_card import ModelCard  # noqa: PLC0415
+    from rdchat.inference.models.model_places import HUB, place_named  # noqa: PLC0415
 
-    return place_named(name if revision == "main" else f"{name}@{revision}", stored_settings().models_folder)
+    repository = repository_of(name) if is_repository(name) else None
+    cached = None
+    if repository is not None:
+        snapshot = repository.snapshots / repository.commit_of(revision)
+        cached = ModelCard(name, name, HUB, snapshot, name, revision)
+        if repository.commits() or records_of(repository):
+            return cached
+    return place_named(name if revision == "main" else f"{name}@{revision}", stored_settings().models_folder) or cached
 
 
 def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -115,6 +115,11 @@ class FoundDrafter:
     problem: str = ""
     gated: bool = False
 
+    @property
+    def is_model(self) -> bool:
+        """Whether it is a smaller model and no drafter head."""
+        return self.kind is PublishedKind.MODEL
+
 
 def base_name(name: str) -> str:
     """Return a model's name without its publisher, precision and format: `Qwen3-4B` of `org/Qwen3-4B-4bit`."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import entries_of, read_json
-from rdchat.hub.cache_layout import CachedRepository, cached_repositories
+from rdchat.hub.cache_layout import CachedRepository, cached_repositories, folders_in
 from rdchat.inference.api.drafter_facts import describes_drafter
 from rdchat.inference.api.model_card import ModelCard
 
@@ -164,11 +164,3 @@ def models_in(folder: Path, name: str, place: str) -> Iterator[ModelCard]:
     for path in entries:
         if path.suffix.lower() == ".gguf" and path.is_file() and not any(word in path.name for word in _NO_MODEL):
             yield ModelCard(path.stem, str(path), place, path)
-
-
-def folders_in(parent: Path) -> list[Path]:
-    """Return the folders in one, by name, without hidden ones; none where it is missing or cannot be read."""
-    try:
-        return [path for path in entries_of(parent) if not path.name.startswith(".") and path.is_dir()]
-    except (RdchatError, OSError):
-        return []

@@ -3,7 +3,7 @@
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QDialog, QStackedWidget, QTabBar, QWidget
 
@@ -34,8 +34,6 @@ class ModelsWindow(QDialog):
         drops: Takes the model folders and files that are dropped.
         parent: What the window stays above.
     """
-
-    race_requested = Signal(object)  # the settings of drafting to try
 
     def __init__(self, desk: ModelsDesk, theme: Theme, drops: DroppedModel, parent: QWidget | None = None) -> None:
         super().__init__(parent, Qt.WindowType.Window)
@@ -88,9 +86,7 @@ class ModelsWindow(QDialog):
         """What drafts for a model."""
         from rdchat.ui.models.drafters.page import DraftersPage  # noqa: PLC0415
 
-        page = self._placed("drafters", DraftersPage(self._desk, self._theme))
-        page.race_requested.connect(self.race_requested)
-        return page
+        return self._placed("drafters", DraftersPage(self._desk, self._theme))
 
     @property
     def shows_downloads(self) -> bool:

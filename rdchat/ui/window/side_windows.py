@@ -10,9 +10,8 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.requests import DraftSettings, Role
 from rdchat.services.chat.chat_controller import ChatController
-from rdchat.services.models.device_memory import DeviceMemory
 from rdchat.services.models.installed.dropped_model import DroppedModel
-from rdchat.services.models.sources import ModelSources
+from rdchat.services.models.sources import DeviceMemory, ModelSources
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.window.model_drops import ModelDrops
@@ -172,7 +171,7 @@ class Windows:
         desk = self.models_desk
         drops = DroppedModel(self._sources, self._controller.model_slot, desk)
         window = ModelsWindow(desk, self._theme, drops, self._parent)
-        window.race_requested.connect(self.try_in_race)
+        desk.shelf.race_requested.connect(self.try_in_race)
         return window
 
     def open_discover(self, repository: str) -> None:

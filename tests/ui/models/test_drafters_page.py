@@ -108,7 +108,7 @@ def test_a_drafter_is_tried_in_a_race_without_being_used(
     qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard
 ) -> None:
     have(chat, desk, qtbot, own)
-    with qtbot.waitSignal(page.race_requested) as requested:
+    with qtbot.waitSignal(desk.shelf.race_requested) as requested:
         click(qtbot, page.installed.list.rows[own.model].race)
     assert requested.args == [DraftSettings(Mode.DRAFTER, drafter=own.model)]
     assert chat.controller.drafting.settings.drafter is None
@@ -319,7 +319,7 @@ def test_a_training_by_clicks_from_the_estimate_to_its_use(
 ) -> None:
     have(chat, desk, qtbot)
     chat.controller.model_slot.load(str(small_model))
-    qtbot.waitUntil(lambda: desk.shelf.loaded is not None and desk.shelf.loaded.folder == str(small_model))
+    qtbot.waitUntil(lambda: desk.shelf.loaded is not None and desk.shelf.loaded.path == small_model)
     click(qtbot, page.train)
     view, form = page.training.order, page.training.order.form
     form.by_tokens.setChecked(True)
@@ -392,7 +392,7 @@ def test_discarding_asks_first(
 ) -> None:
     have(chat, desk, qtbot)
     chat.controller.model_slot.load(str(small_model))
-    qtbot.waitUntil(lambda: desk.shelf.loaded is not None and desk.shelf.loaded.folder == str(small_model))
+    qtbot.waitUntil(lambda: desk.shelf.loaded is not None and desk.shelf.loaded.path == small_model)
     page.show_training()
     desk.training.start(page.training.order.order())  # type: ignore[arg-type]
     wait_for(qtbot, desk.training, TrainingState.TRAINING)

@@ -55,7 +55,7 @@ def test_the_page_of_installed_models(
     assert not pipe.reads
 
 
-def test_rows_of_drafters(qtbot: QtBot, theme: Theme, pipe: Pipe) -> None:
+def test_rows_of_drafters(qtbot: QtBot, theme: Theme, desk: ModelsDesk, pipe: Pipe) -> None:
     named = pipe.named
     known = {"kind": HeadKind.RECURRENT, "match": TargetMatch(False, named("match"))}
     card = ModelCard(named("name"), named("path"), named("place"), **known)
@@ -63,7 +63,8 @@ def test_rows_of_drafters(qtbot: QtBot, theme: Theme, pipe: Pipe) -> None:
         named("repository"), PublishedKind.EAGLE3, 1, named("licence"),
         figures=(CardFigure(named("measure"), named("of"), named("value")),), problem=named("problem"),
     )  # fmt: skip
-    here, published = InstalledRow(card, theme), PublishedRow(found, theme)
+    here = InstalledRow(theme, desk.shelf, lambda _card: None)
+    published = PublishedRow(theme, desk.shelf, desk.hub_drafters)
     qtbot.addWidget(here)
     qtbot.addWidget(published)
     here.show_card(card, figures={}, loaded=False, used=False)

@@ -7,11 +7,10 @@ from PySide6.QtCore import QObject, Signal, Slot
 from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.snapshot import is_snapshot
-from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.endpoint import Route, find_endpoint, find_route
 from rdchat.hub.found_models import FoundModel, HubModel
 from rdchat.hub.hub_errors import HubError
 from rdchat.hub.known_files import HubFile, RepositoryFiles, chosen_files, readable_ggufs
-from rdchat.hub.route import Route, find_route
 from rdchat.hub.tokens import Tokens
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.models.discover.card_text import plain_card

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.errors import RdchatError
-from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.endpoint import Route, find_endpoint, find_route
 from rdchat.hub.found_models import FoundModel, SortBy
-from rdchat.hub.route import Route, find_route
 from rdchat.hub.tokens import Tokens
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.models.discover.hub_trouble import HubTrouble, trouble_of

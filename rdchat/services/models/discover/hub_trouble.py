@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from rdchat.errors import RdchatError
+from rdchat.hub.endpoint import Route
 from rdchat.hub.hub_errors import LONGEST_WAIT_S, AccessRefusedError, Lack, TemporaryHubError, UnreachableError
-from rdchat.hub.route import Route
 
 _STEPS = {
     Lack.TOKEN: (

@@ -6,9 +6,9 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.device_memory import DeviceMemory
 from rdchat.services.models.discover.fit import Machine
 from rdchat.services.models.discover.newcomers import Suggestion, for_machine
+from rdchat.services.models.sources import DeviceMemory
 
 
 class LargerModel(QObject):

@@ -1,7 +1,8 @@
-"""The drafters on this machine for a chosen model, and what can be done with them."""
+"""The drafters on this machine for a chosen model: lists them, and makes the loaded model use one."""
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal, Slot
@@ -15,37 +16,21 @@ from rdchat.services.background.folder_search import FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.drafters.own_card import figures_of
+
+_CARD = "card.md"
+_MOST_BYTES = 200_000
+_ROW = re.compile(r"\| (W\d+ L\d+(?: \+ lookup)?) \| \d+ \| (\d+\.\d+) \|")
 
 MadeFor = Callable[[str], tuple[ModelCard, ...] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenModel:
-    """The model whose drafters are shown.
-
-    Attributes:
-        name: For people.
-        model: What `Engine.load` takes; None is the default model.
-        folder: Of its files; empty where it was never loaded, and its name says no folder.
-        loaded: Whether it answers now.
-        weight_bytes: Of its weights; 0 where that is not known.
-    """
-
-    name: str
-    model: str | None
-    folder: str = ""
-    loaded: bool = False
-    weight_bytes: int = 0
-
-
 class DrafterShelf(QObject):
-    """What drafts for one model. Lives on the main thread.
+    """Lists the drafters of one model. Lives on the main thread.
 
     Args:
         slot: The loaded model.
-        drafting: Its drafters, and the one that is used.
-        preferences: Have what other models draft with.
+        drafting: Its drafters, and the one in use.
+        preferences: The drafters of other models.
         parent: The Qt parent.
 
     Attributes:
@@ -54,6 +39,7 @@ class DrafterShelf(QObject):
 
     changed = Signal()
     models_changed = Signal()
+    race_requested = Signal(DraftSettings)
 
     def __init__(
         self,
@@ -68,7 +54,7 @@ class DrafterShelf(QObject):
         self._models: FolderSearch | None = None
         self._made_for: FolderSearch | None = None
         self._figures: dict[str, dict[str, float]] = {}  # by drafter
-        self._other: ChosenModel | None = None  # chosen though it is not loaded
+        self._other: ModelCard | None = None  # chosen though it is not loaded
         self._last_loaded = self.loaded
         slot.load_started.connect(self._on_model)
         slot.loaded.connect(self._on_model)
@@ -96,19 +82,20 @@ class DrafterShelf(QObject):
         self._look_for_chosen()
 
     def _look_for_chosen(self) -> None:
-        if self._other is not None and self._made_for is not None and self._other.model is not None:
+        if self._other is not None and self._made_for is not None:
             self._made_for.look(self._other.model)
 
     @property
-    def loaded(self) -> ChosenModel | None:
+    def loaded(self) -> ModelCard | None:
         """The model that answers."""
         info = self._slot.info
         if info is None:
             return None
-        return ChosenModel(info.name, self._slot.chosen, str(info.path), True, info.weights_bytes)
+        weights = info.weights_bytes
+        return ModelCard(info.name, self._slot.chosen or "", "", info.path, weights_bytes=weights, is_loaded=True)
 
     @property
-    def chosen(self) -> ChosenModel | None:
+    def chosen(self) -> ModelCard | None:
         return self._other or self.loaded
 
     @property
@@ -126,8 +113,7 @@ class DrafterShelf(QObject):
         """Show the drafters of another model; None shows the loaded one's."""
         self._other = None
         if model is not None and not self._is_loaded(model.model):
-            folder = model.model if Path(model.model).is_absolute() else ""
-            self._other = ChosenModel(model.name, model.model, folder)
+            self._other = model
             self._look_for_chosen()
         self._refresh()
 
@@ -156,11 +142,20 @@ class DrafterShelf(QObject):
         models: tuple[ModelCard, ...] = self._models.found if self._models is not None else ()
         return frozenset([each.model for each in self._drafting.drafters] + [m.model for m in models if not m.problem])
 
-    def use(self, drafter: str) -> None:
-        """Have the loaded model draft with a drafter."""
-        settings = self._drafting.settings
-        mode = settings.mode if settings.mode in {Mode.AUTO, Mode.DRAFTER} else Mode.AUTO
-        self._drafting.change(replace(settings, drafter=drafter, mode=mode))
+    def use(self, drafter: str, *, is_model: bool = False) -> None:
+        """Have the loaded model draft with a drafter head, or with a smaller model."""
+        wanted = self._settings_with(drafter, is_model)
+        keeps = self.settings.mode in {Mode.AUTO, wanted.mode}
+        self._drafting.change(replace(wanted, mode=self.settings.mode if keeps else Mode.AUTO))
+
+    def race(self, drafter: str, *, is_model: bool = False) -> None:
+        """Ask for a race with a drafter head, or with a smaller model."""
+        self.race_requested.emit(self._settings_with(drafter, is_model))
+
+    def _settings_with(self, drafter: str, is_model: bool) -> DraftSettings:
+        if is_model:
+            return replace(self.settings, mode=Mode.SPECULATIVE, draft_model=drafter)
+        return replace(self.settings, mode=Mode.DRAFTER, drafter=drafter)
 
     def prefer(self, drafter: str, model: str) -> None:
         """Have a model that is not loaded draft with a drafter the next time; `model` is its folder."""
@@ -171,12 +166,6 @@ class DrafterShelf(QObject):
         )  # one without settings of its own takes the newest that was made for it
         if kept != settings.drafts:
             self._preferences.change(replace(settings, drafts=kept))
-
-    def use_draft_model(self, model: str) -> None:
-        """Have the loaded model draft with a smaller model."""
-        settings = self._drafting.settings
-        mode = settings.mode if settings.mode in {Mode.AUTO, Mode.SPECULATIVE} else Mode.AUTO
-        self._drafting.change(replace(settings, draft_model=model, mode=mode))
 
     @property
     def settings(self) -> DraftSettings:
@@ -193,7 +182,7 @@ class DrafterShelf(QObject):
         if name not in self._figures:
             self._figures[name] = {}
             if Path(name).is_absolute():
-                self._side.do(lambda: (name, figures_of(Path(name))), self._on_figures)
+                self._side.do(lambda: (name, _figures_on_card(Path(name))), self._on_figures)
         return self._figures[name]
 
     def let_go(self, model: ModelCard) -> None:
@@ -224,7 +213,7 @@ class DrafterShelf(QObject):
 
     @Slot()
     def _on_model(self) -> None:
-        if self._other is not None and self._is_loaded(self._other.model or ""):
+        if self._other is not None and self._is_loaded(self._other.model):
             self._other = None
             self.models_changed.emit()
         self._look_for_chosen()  # before the engine had begun nobody could tell
@@ -236,3 +225,16 @@ class DrafterShelf(QObject):
             self._last_loaded = self.loaded
             self.models_changed.emit()
         self.changed.emit()
+
+
+def _figures_on_card(folder: Path) -> dict[str, float]:
+    """Return tokens per target call by setup, such as `W4 L5`, as a trained drafter's card gives them.
+
+    They were measured at the end of the training, on questions that it did not see.
+    """
+    try:
+        with (folder / _CARD).open(encoding="utf-8") as file:
+            text = file.read(_MOST_BYTES)
+    except (OSError, ValueError):
+        return {}
+    return {row[1]: float(row[2]) for row in _ROW.finditer(text)}

@@ -16,11 +16,11 @@ from rdchat.ui.look.labels import ElidedLabel, Ground, Separator
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover.details_view import DetailsView
+from rdchat.ui.models.discover.entries import found_entries, newcomer_entries
 from rdchat.ui.models.discover.link_button import LinkButton
 from rdchat.ui.models.discover.notice_view import NoticeView
-from rdchat.ui.models.discover.results_model import FoundRows, Row, newcomer_rows
-from rdchat.ui.models.discover.results_view import ResultsView
 from rdchat.ui.models.discover.search_bar import SearchBar
+from rdchat.ui.models.model_list import Entry, ModelList
 
 _LIST_WIDTH = 330
 _PASSING_MS = 200  # on the way through the list with the keys, what is passed is not asked for
@@ -43,11 +43,10 @@ class DiscoverPage(QWidget):
         super().__init__()
         self._desk, self._theme = desk, theme
         self._filters = SearchFilters()
-        self._found_rows = FoundRows()
-        self._chosen: Row | None = None
+        self._chosen: Entry | None = None
         self._machine: Machine | None = None  # what is shown was judged by it
         self.bar = SearchBar(theme)
-        self.list = ResultsView(theme)
+        self.list = ModelList(theme, "Models found")
         self.notice = NoticeView(theme)
         self.details = DetailsView(desk, theme)
         self.foot = ElidedLabel(theme, "", "muted", -1.5)
@@ -113,7 +112,7 @@ class DiscoverPage(QWidget):
         """Show a model, which the hub is asked for."""
         self.bar.field.clear()
         self.list.select(repository)
-        self._choose(Row(repository, repository))
+        self._choose(Entry(repository, repository))
         self._ask_for_chosen()
         index = self.list.currentIndex()
         if index.isValid():
@@ -144,25 +143,25 @@ class DiscoverPage(QWidget):
         self._show_details()
 
     def _show_results(self) -> None:
-        state, here = self._desk.search.state, self._desk.here.repositories
+        state, here = self._desk.search.state, frozenset(self._desk.here.found)
         machine = self._machine = self._desk.machine
         searching = bool(state.query.words.strip())
         self.bar.show_filters(searching)
         if not searching:
             first = for_machine(machine) if machine is not None else ()
-            self.list.show_rows(newcomer_rows(suggestions(), first, machine, here))
+            self.list.show_entries(newcomer_entries(suggestions(), first, machine, here))
             self._left.setCurrentWidget(self.list)
         else:
             self.bar.show_choices(choices_among(state.found))
             shown = [model for model in state.found if self._filters.wanted(model, machine)]
-            self.list.show_rows(self._found_rows.rows(shown, machine, here))
+            self.list.show_entries(found_entries(shown, machine, here))
             if shown:
                 self._left.setCurrentWidget(self.list)
             else:
                 self._show_notice()
             if not shown or not self.list.verticalScrollBar().maximum():
                 self._desk.search.more()  # what was found so far does not fill the list
-        self.list.select(self._chosen.repository if self._chosen else "")
+        self.list.select(self._chosen.key if self._chosen else "")
         self._show_foot(len(state.found))
 
     def _show_notice(self) -> None:
@@ -209,15 +208,15 @@ class DiscoverPage(QWidget):
         through = f" through the proxy {route.proxy}" if route is not None and route.proxy else ""
         return f"Searches ask {who}{through}."
 
-    def _choose(self, row: Row) -> None:
-        self._chosen = row
+    def _choose(self, entry: Entry) -> None:
+        self._chosen = entry
         self._asking.start()
 
     def _ask_for_chosen(self) -> None:
         self._asking.stop()
         chosen = self._chosen
         if chosen is not None:
-            self._desk.details.show(chosen.repository, chosen.facts_of)
+            self._desk.details.show(chosen.key, chosen.item)
 
     def _open_chosen(self) -> None:
         if self._asking.isActive():
@@ -230,7 +229,7 @@ class DiscoverPage(QWidget):
             self.details.show_nothing()
             return
         suggestion = next((each for each in suggestions() if each.repository == model.repository), None)
-        self.details.show_model(model, self._desk.machine, suggestion, self._desk.here.repositories)
+        self.details.show_model(model, self._desk.machine, suggestion, frozenset(self._desk.here.found))
 
     def _look_again(self, repository: str = "") -> None:
         """See anew what is on this machine: of the model that is shown where it may be that one, or nobody knows."""

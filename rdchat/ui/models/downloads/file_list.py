@@ -8,8 +8,8 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.hub.downloads.download import DownloadFile
 from rdchat.ui.look.theme import MEDIUM, Theme, control_font
-from rdchat.ui.models.downloads.thin_bar import paint_bar
 from rdchat.ui.models.downloads.words import file_words
+from rdchat.ui.models.thin_bar import paint_bar
 
 _BAR = 80  # pixels
 _WIDEST = "88.8 of 88.8 GB  ·  888.8 MB/s  ·  88 min left"

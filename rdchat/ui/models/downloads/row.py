@@ -19,7 +19,7 @@ from rdchat.ui.look.plain_text import PlainLabel
 from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
 from rdchat.ui.models.downloads import words
 from rdchat.ui.models.downloads.file_list import FileList
-from rdchat.ui.models.downloads.thin_bar import ThinBar
+from rdchat.ui.models.thin_bar import ThinBar
 
 _ICON = 18
 _ICONS = {

@@ -2,7 +2,7 @@
 
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_errors import Lack
-from rdchat.services.models.downloads.download_totals import DownloadTotals
+from rdchat.services.models.downloads.downloads import DownloadTotals
 from rdchat.ui.look.formatting import byte_rate, file_size, part_size, time_left
 
 _DOT = "  ·  "

@@ -1,6 +1,7 @@
 """What the buttons do with the model that is shown: load and unload, verify, reveal, delete and put back."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
@@ -12,16 +13,19 @@ from rdchat.inference.api.memory_facts import Fit, fit_of, gigabytes, memory_nee
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.engine.engine_events import Failure
 from rdchat.services.models.installed.removal import Removed, reason_not_to_delete
-from rdchat.services.models.installed.verification import Verified, reason_not_to_verify
+from rdchat.services.models.installed.verification import reason_not_to_verify
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look import formatting
 from rdchat.ui.look.formatting import file_size
 from rdchat.ui.look.opening import SHOW_FOLDER, show_folder
 from rdchat.ui.look.questions import ask
 from rdchat.ui.models.installed.action_bar import ActionBar
-from rdchat.ui.models.installed.model_rows import ModelListView, key_of
+from rdchat.ui.models.installed.entries import key_of
 from rdchat.ui.models.installed.words import Row, short_name, verdict_words
 from rdchat.ui.models.model_deletion import ModelDeletion
+
+if TYPE_CHECKING:
+    from rdchat.hub.verifying import Verdict
 
 _NOTHING = "No model is chosen."
 _DRAFTER = "It drafts for a model and cannot answer: see the Drafters page."
@@ -58,10 +62,6 @@ class ModelActions(QObject):
         removal.removed.connect(self._on_removed)
         removal.restored.connect(self._on_restored)
         removal.failed.connect(lambda error: self._bar.say(str(error), "danger"))
-
-    def select(self, rows: ModelListView, model: ModelCard | None) -> None:
-        """Select the loaded model, else the first one."""
-        rows.select(None if model is None else key_of(model))
 
     def show_row(self, row: Row | None) -> None:
         """Offer what can be done with a row."""
@@ -181,9 +181,8 @@ class ModelActions(QObject):
         self._bar.say(f"Verifying: {file_size(verification.done_bytes)} of {file_size(model.disk_bytes)} read")
         self._bar.show_progress(share)
 
-    def _on_verified(self, verified: Verified) -> None:
+    def _on_verified(self, model: ModelCard, verdict: "Verdict") -> None:
         self._bar.show_progress(None)
-        model, verdict = verified.model, verified.verdict
         words, color = verdict_words(verdict)
         if not self._is_shown(model):
             words = f"{short_name(model)}: {words}"

@@ -108,9 +108,9 @@ class OrderView(QWidget):
         chosen = self._shelf.chosen
         if chosen is None:
             return None
-        dtype = self._shelf.dtype if chosen.loaded else "auto"
+        dtype = self._shelf.dtype if chosen.is_loaded else "auto"
         return self.form.order(
-            chosen.model, chosen.name, dtype, self._shelf.settings.drafter if chosen.loaded else None
+            chosen.model or None, chosen.name, dtype, self._shelf.settings.drafter if chosen.is_loaded else None
         )
 
     def show_state(self) -> None:

@@ -32,7 +32,7 @@ def page(models: ModelsWindow) -> DiscoverPage:
 
 def titles(page: DiscoverPage) -> list[str]:
     rows = page.list.rows
-    return [rows.row_at(rows.index(place)).title for place in range(rows.rowCount())]
+    return [entry.title for entry in rows.shown]
 
 
 def test_the_list_for_newcomers_is_there_before_anything_is_asked(
@@ -103,7 +103,7 @@ def test_keys_alone_lead_to_the_download(qtbot: QtBot, hub: HubServer, page: Dis
     assert page.list.hasFocus()
     qtbot.keyClick(page.list, Qt.Key.Key_Down)
     qtbot.keyClick(page.list, Qt.Key.Key_Down)
-    chosen = page.list.rows.row_at(page.list.currentIndex()).repository
+    chosen = page.list.rows.row_at(page.list.currentIndex()).key
     wait_for_details(qtbot, page)
     qtbot.keyClick(page.list, Qt.Key.Key_Return)
     assert page.details.download.button.hasFocus()
@@ -246,7 +246,7 @@ def test_of_several_ggufs_only_what_is_here_is_said_to_be(
     desk.removal.asked.connect(desk.removal.remove)
     desk.removal.ask(library_model("a-Q4_0", path=path, repository="org/ggufs"))
     qtbot.waitUntil(lambda: box.button.isVisible() and box.words.text() == "", timeout=WAIT_MS)
-    qtbot.waitUntil(lambda: desk.here.repositories == frozenset())
+    qtbot.waitUntil(lambda: desk.here.found == ())
     assert desk.downloads.all() == ()
 
 
@@ -267,7 +267,7 @@ def test_a_suggestion_says_why_and_offers_its_drafter(
     hub.add("z-lab/Qwen3-8B-DFlash-b16", small_files())
     page.open_model(QWEN)
     wait_for_details(qtbot, page)
-    assert page.list.rows.row_at(page.list.currentIndex()).repository == QWEN
+    assert page.list.rows.row_at(page.list.currentIndex()).key == QWEN
     words = said(page)
     assert "Drafts for it: z-lab/Qwen3-8B-DFlash-b16 (DFlash, size not known yet)" in words
     assert any("not yet checked against the hub" in word for word in words)
