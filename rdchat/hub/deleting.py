@@ -1,4 +1,4 @@
-"""Deletes a model from the hub's cache, into the trash: what only this revision uses, and nothing that others do."""
+"""Deletes a model from the hub's cache into the trash, except files that other revisions use."""
 
 from dataclasses import dataclass
 from pathlib import Path

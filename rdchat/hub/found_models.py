@@ -1,4 +1,4 @@
-"""Models as the hub tells of them, in plain data; importing this imports no client."""
+"""Models as the hub describes them. Plain data; importing this imports no HTTP client."""
 
 import re
 from dataclasses import dataclass

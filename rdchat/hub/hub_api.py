@@ -1,4 +1,4 @@
-"""Asks the hub which models there are, and which files one has."""
+"""Questions to the hub: which models there are, and which files one has."""
 
 import logging
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the hub refuses, in words for people: what happened, and what to click."""
+"""The hub's refusals as errors, with a message and a remedy."""
 
 import re
 import time

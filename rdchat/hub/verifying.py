@@ -1,4 +1,4 @@
-"""Holds a model's files against the hub's checksums."""
+"""Compares a model's files with the hub's checksums."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

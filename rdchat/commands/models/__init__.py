@@ -1,4 +1,4 @@
-"""`rdchat models`: which there are, finding, downloading, verifying and deleting them, and the hub's token."""
+"""`rdchat models`: lists, finds, downloads, verifies and deletes models, and keeps the hub's token."""
 
 import argparse
 import json

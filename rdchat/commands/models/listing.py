@@ -1,4 +1,4 @@
-"""`rdchat models list`: models and drafters, those that are damaged, and what is not downloaded whole."""
+"""`rdchat models list`: models and drafters, damaged ones and unfinished downloads too."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""The downloading process as the app sees it; the record of a download that goes on is that process's."""
+"""The app's side of the child process that downloads."""
 
 import threading
 from collections.abc import Callable

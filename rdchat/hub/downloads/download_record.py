@@ -1,4 +1,4 @@
-"""What was being fetched of a repository: kept from before the first byte until all is whole, to be resumed by."""
+"""The record of an unfinished download on disk, from which it is resumed."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""The state of a download in the process that does it."""
+"""The state of a running download, in the child process."""
 
 import math
 import time

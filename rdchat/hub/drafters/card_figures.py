@@ -1,4 +1,4 @@
-"""Figures of speed that a drafter's card plainly gives: in a table, under a heading that says what they are."""
+"""Reads the figures of speed in the tables of a drafter's card."""
 
 import re
 from dataclasses import dataclass

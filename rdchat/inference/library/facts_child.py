@@ -1,4 +1,4 @@
-"""Reads the headers of model folders in a process of its own: hundreds of them would stall the window for seconds."""
+"""The child process that reads the headers of model folders: hundreds would stall the window for seconds."""
 
 import logging
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a model folder's or a GGUF file's headers say of it, in milliseconds."""
+"""Facts about a model folder or a GGUF file, from its headers."""
 
 import hashlib
 from collections import Counter
@@ -64,7 +64,8 @@ def read_facts(path: Path) -> FolderFacts:
 
 def _folder_facts(folder: Path) -> FolderFacts:
     files = check_model_folder(folder)
-    quantization = f"{files.quantization_bits}-bit" if files.quantization_bits else files.float_type.value
+    bits = files.sizes.quantization_bits
+    quantization = f"{bits}-bit" if bits else files.sizes.float_type.value
     return FolderFacts(files.architecture, files.sizes, quantization, tokens=_tokens(folder))
 
 

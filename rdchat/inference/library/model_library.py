@@ -1,4 +1,4 @@
-"""Everything on this machine that rdchat can run or draft with, wherever it lies, and unfinished downloads."""
+"""Lists all models, drafters and unfinished downloads on this machine."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What models were found to verify when they were loaded, kept in the cache folder by what they are."""
+"""A cache of what models can verify, found when they were loaded."""
 
 import hashlib
 import json

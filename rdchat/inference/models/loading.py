@@ -1,4 +1,4 @@
-"""Loading an mlx-lm model folder into memory, in the precision asked for."""
+"""Loads an mlx-lm model folder in the requested precision."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -87,9 +87,9 @@ def load_model(
         architecture=files.architecture,
         dtype=precision,
         device=device_name(),
-        context_length=files.context_length,
+        context_length=files.sizes.context_length,
         vocabulary_size=rows,
-        parameters=files.parameters,
+        parameters=files.sizes.parameters,
         weights_bytes=sum(array.nbytes for _, array in tree_flatten(network.parameters())),
         load_ms=(perf_counter() - began) * 1000,
         warning=warning,
@@ -185,14 +185,14 @@ def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype, files:
     own_bits = own.get("bits") if isinstance(own, dict) else None
     if is_kept(own_bits, dtype):
         if not on_gpu():
-            _cast(network, _float_of(dtype, files.float_type))
+            _cast(network, _float_of(dtype, files.sizes.float_type))
         return network, f"{own_bits}bit"
-    if dtype is not Dtype.AUTO or files.quantization_bits:  # packed in a way that mlx-lm has its own layers for
+    if dtype is not Dtype.AUTO or files.sizes.quantization_bits:  # packed in a way that mlx-lm has its own layers for
         network = mlx_lm_utils.dequantize_model(network)
-        _cast(network, _float_of(dtype, files.float_type))
+        _cast(network, _float_of(dtype, files.sizes.float_type))
     if dtype in QUANTIZED:
         nn.quantize(network, QUANTIZATION_GROUP, QUANTIZED[dtype], class_predicate=_quantizable(network))
-    return network, (files.float_type if dtype is Dtype.AUTO else dtype).value
+    return network, (files.sizes.float_type if dtype is Dtype.AUTO else dtype).value
 
 
 def _cast(network: nn.Module, dtype: mx.Dtype) -> None:

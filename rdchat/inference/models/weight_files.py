@@ -1,4 +1,4 @@
-"""The weight files of a model folder: which there are, whether one is missing, and what their headers say."""
+"""The weight files of a model folder: lists them, finds missing ones, and reads their headers."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""How many tokens a conversation takes, for whoever asks while the engine's thread is busy."""
+"""Counts the tokens of a conversation while the engine's thread is busy."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""mlx-lm's tokenizer of a model folder, read in this process once the child process has tried it."""
+"""Loads mlx-lm's tokenizer in this process, after the child process has tried it."""
 
 import rdchat.inference.blas  # noqa: F401  before MLX
 

@@ -74,9 +74,16 @@ class ModelsDesk(QObject):
 
     def close(self) -> None:
         """End what goes on; downloads are paused and go on when the app is started again."""
-        for part in (self.search, self.details, self.here, self.downloads, self.account, self.hub_drafters):
-            part.close()
-        for part in (self.estimator, self.training, self.shelf, self.library, self.memory, self.verification):
+        self.search.close()
+        self.details.close()
+        self.here.close()
+        self.downloads.close()
+        self.account.close()
+        self.hub_drafters.close()
+        self.estimator.close()
+        self.training.close()
+        self.shelf.close()
+        for part in (self.library, self.memory, self.verification):
             part.close()
         self.removal.close()
 

@@ -1,4 +1,4 @@
-"""The person's token of the hub: which one is in use, another one checked and kept, or forgotten."""
+"""The dialog for the hub's token: shows the one in use, takes another one, or forgets it."""
 
 from PySide6.QtGui import QHideEvent, QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QDialog, QLineEdit, QPushButton, QWidget

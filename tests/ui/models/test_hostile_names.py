@@ -21,6 +21,7 @@ from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.downloads.row import DownloadRow
 from rdchat.ui.models.drafters.rows import InstalledRow, PublishedRow
 from rdchat.ui.models.installed.page import InstalledPage
+from rdchat.ui.models.links import PageLinks
 from tests.services.models.library_samples import library_model
 from tests.ui.hovering import Pipe, check_tips, rich_labels, shown_tips, watched_pipe
 from tests.ui.models.conftest import Machine
@@ -85,7 +86,7 @@ def test_a_row_of_downloads(qtbot: QtBot, theme: Theme, desk: ModelsDesk, pipe: 
         files=(DownloadFile(named("file"), 1, 10, named("note")),), notes=(named("note"),),
         problem=named("problem"), hint=named("hint"), gguf=named("gguf"),
     )  # fmt: skip
-    row = DownloadRow(progress, desk.downloads, desk.slot, theme)
+    row = DownloadRow(progress, desk.downloads, desk.slot, PageLinks(), theme)
     qtbot.addWidget(row)
     row.resize(500, 300)
     row.show()

@@ -1,4 +1,4 @@
-"""One model of the hub, looked at beside the main thread: its facts and files, then its card."""
+"""Details of one model of the hub, fetched on a thread: its facts and files, then its card."""
 
 from dataclasses import dataclass, replace
 

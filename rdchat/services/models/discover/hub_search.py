@@ -1,4 +1,4 @@
-"""Searching the hub beside the main thread: what is typed fast asks once, and only the last answer counts."""
+"""Searches the hub on a thread. A pause in typing starts a search; only the last answer counts."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""What stands in the way of the hub, in words for a window: what happened, what to do, and what to click."""
+"""Errors of the hub in words for the window, with what to do about them."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The offer of a larger model at the first starts, while nothing but the default one was ever loaded."""
+"""Offers a larger model while nothing but the default model was ever loaded."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Which of the models that were found are wanted."""
+"""Filters over the models that a search found."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Downloads as widgets see them: what the downloading process does, told on the main thread."""
+"""The list of downloads, kept on the main thread."""
 
 import logging
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What the hub has to draft for a model, asked when a person wants to know."""
+"""Searches the hub for drafters of a model."""
 
 from PySide6.QtCore import QObject, Signal, Slot
 

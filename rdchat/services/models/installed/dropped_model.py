@@ -1,4 +1,4 @@
-"""A model folder or file that was dropped on a window: looked at first, so that a wrong one does no harm."""
+"""Checks a model folder or file that was dropped on a window, and loads it."""
 
 from PySide6.QtCore import QObject, Signal, Slot
 

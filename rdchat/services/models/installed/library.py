@@ -1,4 +1,4 @@
-"""The models on this machine, looked for beside the window's own work."""
+"""The list of models on this machine, searched on a thread."""
 
 import time
 from collections.abc import Callable, Iterable

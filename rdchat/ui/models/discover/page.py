@@ -1,8 +1,8 @@
-"""Models of the Hugging Face hub, and their cards."""
+"""The Discover page: searches the hub, and shows the details of one model."""
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QSplitter, QStackedWidget, QWidget
 
 from rdchat.errors import RdchatError
 from rdchat.hub.endpoint import find_endpoint
@@ -18,11 +18,13 @@ from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover.details_view import DetailsView
 from rdchat.ui.models.discover.entries import found_entries, newcomer_entries
 from rdchat.ui.models.discover.link_button import LinkButton
-from rdchat.ui.models.discover.notice_view import NoticeView
 from rdchat.ui.models.discover.search_bar import SearchBar
+from rdchat.ui.models.links import PageLinks
 from rdchat.ui.models.model_list import Entry, ModelList
+from rdchat.ui.models.notice_view import NoticeView
 
 _LIST_WIDTH = 330
+_CLEAR = "Clear the filters"
 _PASSING_MS = 200  # on the way through the list with the keys, what is passed is not asked for
 
 
@@ -32,23 +34,21 @@ class DiscoverPage(QWidget):
     Nothing is asked of the hub before the person types or chooses a model.
 
     Args:
-        desk: What the window works with.
+        desk: The window's services.
+        links: Lead to other pages.
         theme: The appearance to follow.
     """
 
-    downloads_requested = Signal()
-    token_requested = Signal(str)  # the model's hub id
-
-    def __init__(self, desk: ModelsDesk, theme: Theme) -> None:
+    def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
         super().__init__()
-        self._desk, self._theme = desk, theme
+        self._desk, self._links, self._theme = desk, links, theme
         self._filters = SearchFilters()
         self._chosen: Entry | None = None
         self._machine: Machine | None = None  # what is shown was judged by it
         self.bar = SearchBar(theme)
         self.list = ModelList(theme, "Models found")
         self.notice = NoticeView(theme)
-        self.details = DetailsView(desk, theme)
+        self.details = DetailsView(desk, links, theme)
         self.foot = ElidedLabel(theme, "", "muted", -1.5)
         self.again = LinkButton("Try again", theme)
         self._asking = QTimer(self, interval=_PASSING_MS, singleShot=True)
@@ -74,13 +74,8 @@ class DiscoverPage(QWidget):
         splitter.addWidget(ground)
         splitter.setStretchFactor(1, 1)
         splitter.setSizes([_LIST_WIDTH, 10_000])
-        rows = QVBoxLayout(self)
-        rows.setContentsMargins(0, 0, 0, 0)
-        rows.setSpacing(0)
         head = column(self.bar, spacing=-1, margins=MEDIUM)
-        rows.addLayout(head)
-        rows.addWidget(Separator(self._theme))
-        rows.addWidget(splitter, 1)
+        column(head, Separator(self._theme), (splitter, 1), within=self, spacing=0)
 
     def _connect(self) -> None:
         desk, search = self._desk, self._desk.search
@@ -92,13 +87,9 @@ class DiscoverPage(QWidget):
         self.list.opened.connect(self._open_chosen)
         self.list.more_wanted.connect(search.more)
         self.notice.retry_requested.connect(search.retry)
-        self.notice.token_requested.connect(lambda: self.token_requested.emit(""))
-        self.notice.clear_requested.connect(self.bar.clear_filters)
+        self.notice.token_requested.connect(self._links.token_requested)
+        self.notice.action_requested.connect(self.bar.clear_filters)
         self.again.clicked.connect(search.retry)
-        self.details.downloads_requested.connect(self.downloads_requested)
-        self.details.token_requested.connect(self.token_requested)
-        self.details.gguf_chosen.connect(desk.details.choose)
-        self.details.retry_requested.connect(desk.details.retry)
         search.changed.connect(self._show_results)
         desk.details.changed.connect(self._show_details)
         desk.memory.changed.connect(self._judge_anew)
@@ -172,7 +163,7 @@ class DiscoverPage(QWidget):
             self.notice.show_words("Searching…")
         elif state.found:
             number = f"the first {STEPS[-1]}" if len(state.found) >= STEPS[-1] else f"the {len(state.found)}"
-            self.notice.show_words("Nothing fits the filters", f"Of {number} models that were found.", can_clear=True)
+            self.notice.show_words("Nothing fits the filters", f"Of {number} models that were found.", _CLEAR)
         else:
             kind = "GGUF files" if state.query.gguf else "MLX models"
             other = "MLX models" if state.query.gguf else "GGUF files"

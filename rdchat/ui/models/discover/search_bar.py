@@ -1,4 +1,4 @@
-"""What is searched for, and which of what is found is shown."""
+"""The search field, the order, and the filters of the Discover page."""
 
 from PySide6.QtCore import QSignalBlocker, Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QWidget

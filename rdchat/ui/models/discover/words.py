@@ -1,4 +1,4 @@
-"""What the page says of models. Pure functions."""
+"""Texts of the Discover page. Pure functions."""
 
 from datetime import date
 

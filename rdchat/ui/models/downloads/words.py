@@ -1,4 +1,4 @@
-"""Downloads in words and figures. Pure functions."""
+"""Texts about downloads. Pure functions."""
 
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_errors import Lack

@@ -1,4 +1,4 @@
-"""The drafters of the chosen model that are on this machine."""
+"""The drafters on this machine for the chosen model."""
 
 from PySide6.QtWidgets import QWidget
 

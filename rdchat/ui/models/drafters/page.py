@@ -1,4 +1,4 @@
-"""What drafts for a model: on this machine, published, or trained here."""
+"""The Drafters page: drafters on this machine and on the hub for one model, and training."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What can be done with the model that is shown, and what came of what was done last."""
+"""The buttons for the shown model, and a line about the last action."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What is known of one model: its name and place, whether it fits, its figures, and what drafts for it."""
+"""The details of one model: name, place, memory, facts and drafters."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Whether a model fits this machine: a line, a bar, the figures behind it, and the context to reckon with."""
+"""Whether a model fits the memory, with a bar, the figures, and a choice of context and drafter."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the buttons do with the model that is shown: load and unload, verify, reveal, delete and put back."""
+"""Loads, unloads, verifies, shows, deletes and restores the shown model."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING

@@ -126,7 +126,7 @@ class InstalledPage(QWidget):
     def _show_list(self) -> None:
         desk, before = self._desk, self._shown
         loaded = next((model for model in desk.library.models if desk.library.is_loaded(model)), None)
-        rows = (*desk.library.models, *desk.removal.trash)
+        rows: list[Row] = [*desk.library.models, *desk.removal.trash]
         self.list.show_entries(entries_of(rows, self.search.text(), self.sort.currentData(), loaded))
         if self.list.current is None and self.list.rows.shown:
             keys = [entry.key for entry in self.list.rows.shown]

@@ -1,4 +1,4 @@
-"""What the page of installed models says. Pure functions."""
+"""Texts of the Installed page. Pure functions."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The files of a download: each with its own bar, and what happens to its connection."""
+"""The files of a download, each with a bar and the state of its connection."""
 
 from collections.abc import Sequence
 
