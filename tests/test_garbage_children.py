@@ -22,7 +22,7 @@ from rdchat.hub.tokens import Tokens
 from rdchat.inference.api.training import TrainingNews, TrainingOrder, TrainingTask
 from rdchat.inference.library.facts_child import FactsReader
 from rdchat.inference.prompts import model_prompts
-from rdchat.inference.prompts.model_prompts import TokenizerProcess
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.services.models.training.training_process import TrainingProcess
 from rdchat.work import frames
 from rdchat.work.child_limits import ChildEndedError, ChildLimitError, Limits

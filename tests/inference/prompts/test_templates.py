@@ -8,8 +8,8 @@ import pytest
 
 from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.prompts import model_prompts
-from rdchat.inference.prompts.model_prompts import TemplateRefusedError, TokenizerProcess
 from rdchat.inference.prompts.tokenizer_files import tokenizer_view
+from rdchat.inference.prompts.tokenizer_process import TemplateRefusedError, TokenizerProcess
 from tests.grids import share
 from tests.inference.prompts.folders import prompts_of, user, with_template
 
