@@ -21,7 +21,7 @@ from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.tokens import Tokens
 from rdchat.inference.api.training import TrainingNews, TrainingOrder, TrainingTask
 from rdchat.inference.library.facts_child import FactsReader
-from rdchat.inference.prompts import model_prompts
+from rdchat.inference.prompts import tokenizer_process
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.services.models.training.training_process import TrainingProcess
 from rdchat.work import frames
@@ -78,7 +78,7 @@ FRAMED: dict[str, Callable[[Path], None]] = {
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_prompts, "_LOAD_S", 3.0)
+    monkeypatch.setattr(tokenizer_process, "_LOAD_S", 3.0)
     monkeypatch.setattr(json_lines, "MOST_BYTES", 2**20)
     monkeypatch.setattr(frames, "MOST_BYTES", 2**20)
 
@@ -125,7 +125,7 @@ def test_one_that_is_killed_or_stopped_from_outside_is_not_blamed_on_what_it_rea
 ) -> None:
     """The model's template was blamed, and the model to be fetched again."""
     put_in_place(monkeypatch, "half a message and silence", frames=True)
-    monkeypatch.setattr(model_prompts, "_LOAD_S", 1.0)
+    monkeypatch.setattr(tokenizer_process, "_LOAD_S", 1.0)
     process, sent = TokenizerProcess(), []
 
     def send() -> None:

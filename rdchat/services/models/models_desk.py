@@ -59,7 +59,7 @@ class ModelsDesk(QObject):
         self.here = FolderSearch(downloaded_repositories, self)  # hub ids of what is on this machine
         self.removal.removed.connect(self._on_removed)
         self.removal.restored.connect(self._on_restored)
-        self.shelf = DrafterShelf(slot, drafting, preferences, self)
+        self.shelf = DrafterShelf(slot, drafting, preferences, self.library, sources.made_for, self)
         self.hub_drafters = HubDrafters(self.tokens, self.downloads, self)
         self.downloads.finished.connect(self.shelf.look)
         self.training = TrainingControl(self)

@@ -21,6 +21,8 @@ class ModelSources:
     """Returns the machine's memory; None before the engine has started."""
     drafters: Callable[[Path], tuple[ModelCard, ...] | None] = lambda _folder: ()
     """Returns the drafter heads that fit the model in a folder; None before the engine has started."""
+    made_for: Callable[[str], tuple[ModelCard, ...] | None] = lambda _model: ()
+    """Returns the drafters that name a model as theirs; None before the engine has started."""
     problem: Callable[[str], str] = lambda _path: ""
     """Returns why a folder or file cannot be loaded, a sentence; empty where it can."""
 

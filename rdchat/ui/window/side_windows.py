@@ -17,8 +17,6 @@ from rdchat.ui.look.theme import Theme
 from rdchat.ui.window.model_drops import ModelDrops
 
 if TYPE_CHECKING:
-    from rdchat.services.background.folder_search import FolderSearch
-    from rdchat.services.models.drafters.drafter_shelf import MadeFor
     from rdchat.services.models.models_desk import ModelsDesk
     from rdchat.ui.benchmark import BenchmarkWindow
     from rdchat.ui.benchmark.obstacles import Obstacles
@@ -48,7 +46,6 @@ class Windows:
         self.on_models_desk: Callable[[ModelsDesk], object] = lambda _desk: None
         self.memory = DeviceMemory(sources.memory, parent)
         self.drops = ModelDrops(DroppedModel(sources, controller.model_slot, parent), parent, theme, takes_files=True)
-        self._installed: tuple[FolderSearch, MadeFor] | None = None
 
     @cached_property
     def ledger(self) -> "LedgerWindow":
@@ -158,8 +155,6 @@ class Windows:
             self._parent,
             memory=self.memory,
         )
-        if self._installed is not None:
-            desk.shelf.offer(*self._installed)
         self.on_models_desk(desk)
         return desk
 
@@ -191,10 +186,6 @@ class Windows:
         dialog = TokenDialog(self.models_desk.account, self._theme, parent)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.open()
-
-    def offer(self, models: "FolderSearch", made_for: "MadeFor") -> None:
-        """Offer what is installed to the models window; see `DrafterShelf.offer`."""
-        self._installed = models, made_for
 
     def prepare(self) -> None:
         """Import what the models window needs, off the main thread: a third of its first opening remains."""

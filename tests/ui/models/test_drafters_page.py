@@ -2,8 +2,8 @@
 
 import shutil
 import threading
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
@@ -45,10 +45,24 @@ def own(tmp_path: Path) -> ModelCard:
     return ModelCard(folder.name, str(folder), "Your own", folder, is_drafter=True, kind=HeadKind.RECURRENT)
 
 
+@dataclass
+class Here:
+    """What lies on this machine."""
+
+    models: tuple[ModelCard, ...] = ()
+    made_for: Callable[[str], tuple[ModelCard, ...]] = lambda _model: ()
+
+
 @pytest.fixture
-def desk(qtbot: QtBot, chat: Chat, no_keychain: None) -> Iterator[ModelsDesk]:
+def here() -> Here:
+    return Here()
+
+
+@pytest.fixture
+def desk(qtbot: QtBot, chat: Chat, here: Here, no_keychain: None) -> Iterator[ModelsDesk]:
     controller = chat.controller
-    desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, ModelSources())
+    sources = ModelSources(models=lambda _chosen: here.models, made_for=lambda model: here.made_for(model))
+    desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, sources)
     yield desk
     desk.close()
     desk.deleteLater()
@@ -204,7 +218,7 @@ def test_drafters_that_do_not_fit_say_why_when_asked(
 
 
 def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_loaded(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard, here: Here
 ) -> None:
     have(chat, desk, qtbot)
     asked: list[tuple[str, int]] = []
@@ -213,8 +227,8 @@ def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_load
         asked.append((model, threading.get_ident()))
         return (own,)
 
-    models = FolderSearch(lambda: (ModelCard("org/big", "org/big", "Hugging Face"),))
-    desk.shelf.offer(models, made_for)
+    here.models, here.made_for = (ModelCard("org/big", "org/big", "Hugging Face"),), made_for
+    desk.shelf.look()
     qtbot.waitUntil(lambda: page.model.count() == 2)
     assert page.model.currentText() == "tiny (loaded)"
     page.model.setCurrentIndex(1)
@@ -229,7 +243,6 @@ def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_load
     qtbot.waitUntil(lambda: chat.controller.model_slot.info is not None)
     qtbot.waitUntil(lambda: page.model.currentText() == "org/big (loaded)")
     assert not page.load.isVisible()
-    models.close()
 
 
 def test_the_hub_is_asked_after_a_click_and_what_it_has_is_downloaded_and_used(

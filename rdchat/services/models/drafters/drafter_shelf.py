@@ -16,12 +16,11 @@ from rdchat.services.background.folder_search import FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.models.installed.library import Library
 
 _CARD = "card.md"
 _MOST_BYTES = 200_000
 _ROW = re.compile(r"\| (W\d+ L\d+(?: \+ lookup)?) \| \d+ \| (\d+\.\d+) \|")
-
-MadeFor = Callable[[str], tuple[ModelCard, ...] | None]
 
 
 class DrafterShelf(QObject):
@@ -31,6 +30,9 @@ class DrafterShelf(QObject):
         slot: The loaded model.
         drafting: Its drafters, and the one in use.
         preferences: The drafters of other models.
+        library: The models on this machine.
+        made_for: Returns the drafters that were made for a model that is not loaded; may read files. None before the
+            engine has started.
         parent: The Qt parent.
 
     Attributes:
@@ -46,13 +48,14 @@ class DrafterShelf(QObject):
         slot: ModelSlot,
         drafting: DraftControl,
         preferences: SettingsControl,
+        library: Library,
+        made_for: Callable[[str], tuple[ModelCard, ...] | None],
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._slot, self._drafting, self._preferences = slot, drafting, preferences
+        self._slot, self._drafting, self._preferences, self._library = slot, drafting, preferences, library
         self._side = BackgroundWork("drafters", self)
-        self._models: FolderSearch | None = None
-        self._made_for: FolderSearch | None = None
+        self._made_for = FolderSearch(made_for, self)
         self._figures: dict[str, dict[str, float]] = {}  # by drafter
         self._other: ModelCard | None = None  # chosen though it is not loaded
         self._last_loaded = self.loaded
@@ -60,30 +63,18 @@ class DrafterShelf(QObject):
         slot.loaded.connect(self._on_model)
         slot.failed.connect(self._on_model)
         drafting.changed.connect(self._refresh)
-
-    def offer(self, models: FolderSearch, made_for: MadeFor) -> None:
-        """Offer what else is installed.
-
-        Args:
-            models: Finds `ModelCard`s.
-            made_for: Returns the drafters that were made for a model that is not loaded; may read files. None before
-                the engine has begun.
-        """
-        self._models, self._made_for = models, FolderSearch(made_for, self)
-        models.changed.connect(self.models_changed)
+        library.changed.connect(self.models_changed)
         self._made_for.changed.connect(self._refresh)
-        self.look()
 
     def look(self) -> None:
         """Look again what is here."""
-        if self._models is not None:
-            self._models.look()
+        self._library.look()
         self._drafting.look_for_drafters()
         self._look_for_chosen()
 
     def _look_for_chosen(self) -> None:
-        if self._other is not None and self._made_for is not None:
-            self._made_for.look(self._other.model)
+        if self._other is not None:
+            self._made_for.look(self._other.model or str(self._other.path))
 
     @property
     def loaded(self) -> ModelCard | None:
@@ -106,13 +97,12 @@ class DrafterShelf(QObject):
     @property
     def others(self) -> tuple[ModelCard, ...]:
         """Installed models that are not the loaded one."""
-        found: tuple[ModelCard, ...] = self._models.found if self._models is not None else ()
-        return tuple(each for each in found if not each.problem and not self._is_loaded(each.model))
+        return tuple(each for each in self._library.models if each.can_be_loaded and not self._is_loaded(each))
 
     def choose(self, model: ModelCard | None) -> None:
         """Show the drafters of another model; None shows the loaded one's."""
         self._other = None
-        if model is not None and not self._is_loaded(model.model):
+        if model is not None and not self._is_loaded(model):
             self._other = model
             self._look_for_chosen()
         self._refresh()
@@ -120,14 +110,13 @@ class DrafterShelf(QObject):
     def load_chosen(self) -> None:
         """Load the chosen model."""
         if self._other is not None:
-            self._slot.load(self._other.model)
+            self._slot.load(self._other.model or None)
 
     @property
     def fitting(self) -> tuple[ModelCard, ...]:
         """The drafters that may draft for the chosen model."""
         if self._other is not None:
-            found = self._made_for.found if self._made_for is not None else ()
-            return tuple(replace(each, match=TargetMatch(True)) for each in found)
+            return tuple(replace(each, match=TargetMatch(True)) for each in self._made_for.found)
         usable = [each for each in self._drafting.drafters if not each.problem]
         return tuple(replace(each, match=self._drafting.match(each.model)) for each in usable)
 
@@ -139,8 +128,8 @@ class DrafterShelf(QObject):
     @property
     def here(self) -> frozenset[str]:
         """Names of all that was found on this machine, drafters and models."""
-        models: tuple[ModelCard, ...] = self._models.found if self._models is not None else ()
-        return frozenset([each.model for each in self._drafting.drafters] + [m.model for m in models if not m.problem])
+        models = [each.model for each in self._library.models if each.can_be_loaded]
+        return frozenset([each.model for each in self._drafting.drafters] + models)
 
     def use(self, drafter: str, *, is_model: bool = False) -> None:
         """Have the loaded model draft with a drafter head, or with a smaller model."""
@@ -192,8 +181,7 @@ class DrafterShelf(QObject):
 
     def close(self) -> None:
         self._side.close()
-        if self._made_for is not None:
-            self._made_for.close()
+        self._made_for.close()
 
     def _used(self) -> str | None:
         """Return what the loaded model drafts with: what is named, else the one made for it."""
@@ -202,9 +190,10 @@ class DrafterShelf(QObject):
         option = self._drafting.option(Mode.DRAFTER)
         return option.source if option is not None and option.available else None
 
-    def _is_loaded(self, model: str) -> bool:
+    def _is_loaded(self, model: ModelCard) -> bool:
         info = self._slot.info
-        return info is not None and model in {self._slot.chosen, info.name, str(info.path)}
+        chosen = info is not None and model.model in {self._slot.chosen, info.name, str(info.path)}
+        return chosen or self._library.is_loaded(model)
 
     def _on_figures(self, told: tuple[str, dict[str, float]] | RdchatError) -> None:
         if not isinstance(told, RdchatError) and told[1]:
@@ -213,7 +202,7 @@ class DrafterShelf(QObject):
 
     @Slot()
     def _on_model(self) -> None:
-        if self._other is not None and self._is_loaded(self._other.model):
+        if self._other is not None and self._is_loaded(self._other):
             self._other = None
             self.models_changed.emit()
         self._look_for_chosen()  # before the engine had begun nobody could tell

@@ -17,9 +17,9 @@ from rdchat.ui.models.discover import words
 from rdchat.ui.models.discover.card_view import CardView
 from rdchat.ui.models.discover.download_box import DownloadBox
 from rdchat.ui.models.discover.files_box import FilesBox
-from rdchat.ui.models.discover.link_button import LinkButton
 from rdchat.ui.models.discover.suggestion_box import SuggestionBox
 from rdchat.ui.models.fields import choice_box
+from rdchat.ui.models.link_button import LinkButton
 from rdchat.ui.models.links import PageLinks
 from rdchat.ui.models.notice_view import NoticeView
 

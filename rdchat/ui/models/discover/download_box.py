@@ -12,8 +12,8 @@ from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.theme import TIGHT, Theme
-from rdchat.ui.models.discover.link_button import LinkButton
 from rdchat.ui.models.downloads.words import state_words
+from rdchat.ui.models.link_button import LinkButton
 from rdchat.ui.models.links import PageLinks
 from rdchat.ui.models.thin_bar import BusyBar
 

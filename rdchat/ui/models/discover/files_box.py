@@ -8,8 +8,8 @@ from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.theme import TIGHT, Theme
-from rdchat.ui.models.discover.link_button import LinkButton
 from rdchat.ui.models.file_list import FileList
+from rdchat.ui.models.link_button import LinkButton
 
 _MOST_LEFT_OUT = 30
 

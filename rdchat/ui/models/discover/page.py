@@ -17,8 +17,8 @@ from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover.details_view import DetailsView
 from rdchat.ui.models.discover.entries import found_entries, newcomer_entries
-from rdchat.ui.models.discover.link_button import LinkButton
 from rdchat.ui.models.discover.search_bar import SearchBar
+from rdchat.ui.models.link_button import LinkButton
 from rdchat.ui.models.links import PageLinks
 from rdchat.ui.models.model_list import Entry, ModelList
 from rdchat.ui.models.notice_view import NoticeView

@@ -13,7 +13,7 @@ from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover import words
 from rdchat.ui.models.discover.download_box import DownloadBox
-from rdchat.ui.models.discover.link_button import LinkButton
+from rdchat.ui.models.link_button import LinkButton
 from rdchat.ui.models.links import PageLinks
 
 

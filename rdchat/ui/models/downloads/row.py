@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QGridLayout, QPushButton, QWidget
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.downloads.downloads import Downloads
-from rdchat.ui.look.buttons import IconButton, TextButton, push_button
+from rdchat.ui.look.buttons import IconButton, push_button
 from rdchat.ui.look.formatting import counted, file_size
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
@@ -19,6 +19,7 @@ from rdchat.ui.look.plain_text import PlainLabel
 from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
 from rdchat.ui.models.downloads import words
 from rdchat.ui.models.file_list import FileList
+from rdchat.ui.models.link_button import LinkButton
 from rdchat.ui.models.links import PageLinks
 from rdchat.ui.models.thin_bar import ThinBar
 
@@ -75,8 +76,7 @@ class DownloadRow(QWidget):
         self.other.clicked.connect(self._press_other)
         self.clear = IconButton("close", f"Take {name} off this list", self._theme)
         self.clear.clicked.connect(lambda: self._downloads.clear(self.id))
-        self.unfold = TextButton("", self._theme)
-        self.unfold.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.unfold = LinkButton("", self._theme)
         self.unfold.clicked.connect(self._fold)
         self.page, self.token = push_button("Open its page", ""), push_button("Give a token…", "")
         self.page.clicked.connect(lambda: open_page(self._progress.page))
@@ -172,7 +172,7 @@ class DownloadRow(QWidget):
     def _show_files(self) -> None:
         shown = self._unfolded
         number = counted(len(self._progress.files), "file")
-        self.unfold.setText(f"Hide {number}" if shown else number)
+        self.unfold.show_text(f"Hide {number}" if shown else number)
         self.unfold.setAccessibleName(f"{self.unfold.text()}: {words.title(self._progress)}")
         if shown:
             self.files.show_files(self._progress.files)
@@ -232,7 +232,6 @@ class DownloadRow(QWidget):
         picture = line_pixmap(icon, getattr(self._theme.colors, color), _ICON, self.devicePixelRatioF())
         self._picture.setPixmap(picture)
         self.clear.restyle()
-        self.unfold.restyle()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         line = self.rect().adjusted(LARGE, self.height() - 1, 0, 0)

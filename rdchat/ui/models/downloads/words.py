@@ -2,6 +2,7 @@
 
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_errors import Lack
+from rdchat.services.models.discover.hub_trouble import STEPS
 from rdchat.services.models.downloads.downloads import DownloadTotals
 from rdchat.ui.look.formatting import byte_rate, file_size, part_size, time_left
 
@@ -63,22 +64,8 @@ def note_words(progress: Download) -> str:
 
 
 def problem_words(progress: Download) -> tuple[str, str]:
-    """Return why a download failed and what to do about it, as the window has buttons for it."""
-    if progress.lack == Lack.TOKEN:
-        words = (
-            "On the model's page sign in and, where it asks for that, click “Agree and access repository”. "
-            "Then give rdchat a token of yours."
-        )
-    elif progress.lack == Lack.GOOD_TOKEN:
-        words = "It may have run out. Make a new one and give it to rdchat."
-    elif progress.lack == Lack.AGREEMENT:
-        words = (
-            "On the model's page click “Agree and access repository”, wait where its authors decide, then try again. "
-            "A fine-grained token also has to allow gated repositories."
-        )
-    else:
-        words = progress.hint
-    return progress.problem, words
+    """Return why a download failed, and what to do about it."""
+    return progress.problem, STEPS[Lack(progress.lack)] if progress.lack else progress.hint
 
 
 def totals_words(totals: DownloadTotals) -> str:

@@ -7,13 +7,13 @@ from rdchat.hub.trash import TrashedModel
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.installed.removal import Removed
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.models.drafters.rows import InstalledRow, RowList
 from rdchat.ui.models.installed.words import short_name
+from rdchat.ui.models.link_button import LinkButton
 from rdchat.ui.models.model_deletion import ModelDeletion
 
 _MOST_REASONS = 20
@@ -40,10 +40,10 @@ class InstalledSection(QWidget):
         self.list = RowList[ModelCard, InstalledRow](
             lambda: InstalledRow(theme, desk.shelf, deletion.ask), self._update
         )
-        self.unfit = TextButton("", theme)
+        self.unfit = LinkButton("", theme)
         self.reasons = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
         self.outcome = ThemedLabel(theme, "", "muted", wraps=True)
-        self.undo = TextButton("Undo", theme)
+        self.undo = LinkButton("Undo", theme)
         title = ThemedLabel(theme, "On this machine", points_more=1, bold=True)
         unfit, said = row(self.unfit, None), row((self.outcome, 1), self.undo)
         column(title, self.list, self.words, unfit, self.reasons, said, SMALL, within=self, spacing=TIGHT)
@@ -53,8 +53,6 @@ class InstalledSection(QWidget):
         desk.removal.removed.connect(self._on_removed)
         desk.removal.restored.connect(self._on_restored)
         desk.removal.failed.connect(self._on_failed)
-        for button in (self.unfit, self.undo):
-            theme.changed.connect(button.restyle)
         self.say_outcome("")
         self.refresh()
 
@@ -71,7 +69,7 @@ class InstalledSection(QWidget):
         self.words.say(words)
         unfit = shelf.unfit
         self.unfit.setVisible(bool(unfit))
-        self.unfit.setText(f"{counted(len(unfit), 'drafter')} here cannot be used with this model")
+        self.unfit.show_text(f"{counted(len(unfit), 'drafter')} here cannot be used with this model")
         reasons = [f"{each.name}: {each.problem}" for each in unfit[:_MOST_REASONS]]
         more = [f"and {len(unfit) - _MOST_REASONS} more"] if len(unfit) > _MOST_REASONS else []
         self.reasons.say("\n".join([*reasons, *more]) if self._reasons_shown else "")
