@@ -1,4 +1,4 @@
-"""The composition root: builds every layer of the window and hands each what it needs."""
+"""The composition root: builds the window and everything behind it."""
 
 import logging
 import os
@@ -34,17 +34,17 @@ from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.models.sources import ModelSources
 from rdchat.services.transfer.remote_requests import RemoteRequests
 from rdchat.services.transfer.transfer_desk import TransferDesk
+from rdchat.ui.import_export.import_export import ImportExport
 from rdchat.ui.look.icons import app_icon
 from rdchat.ui.look.plain_text import message_box
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.transfer.transfers import Transfers
 from rdchat.ui.window.application import Application, ExposureLog
-from rdchat.ui.window.download_sign import DownloadSign
+from rdchat.ui.window.download_button import DownloadButton
 from rdchat.ui.window.main_window import MainWindow
 
 _LOG = logging.getLogger(__name__)
-_SETTLED_MS = 1000  # after the window is shown: what is likely to be asked for next is imported
+_SETTLED_MS = 1000  # after the window is shown: import the models window, resume downloads
 
 
 class App:
@@ -53,7 +53,7 @@ class App:
     Args:
         qt: The Qt application.
         store: The conversations.
-        settings: What the person prefers.
+        settings: The preferences.
         engine_factory: Makes the engine, on the engine thread.
     """
 
@@ -79,30 +79,30 @@ class App:
             self._installed = InstalledModels(installed_models)
             self.transfer = TransferDesk(self.controller, store, settings.path)
             self.requests = RemoteRequests(self.transfer)
-            self._transfers = Transfers(self.window, self.controller, self.transfer, self.requests, theme)
+            self._import_export = ImportExport(self.window, self.controller, self.transfer, self.requests, theme)
             self.window.header.model.offer(self._installed)
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer(self._drafters)
             self.window.conversation.offer_larger_model(self.window.windows.memory)
-            header = self.window.header
-            banners = self.window.conversation.banners
-            self._downloads = DownloadSign(self.window.windows, header, header.options, banners, theme)
+            header, banners = self.window.header, self.window.conversation.banners
+            options = self.window.actions_.options
+            self._downloads = DownloadButton(self.window.windows, header, options, banners, theme)
         except BaseException:
             engine.shutdown()  # Qt aborts the process where a running thread is destroyed
             self._garbage.release()
             raise
 
     def start(self) -> None:
-        """Show the window; loading the model begins once it is on the screen."""
+        """Show the window, then load the model."""
         self.window.show()
         ExposureLog(self.window.windowHandle())
         QTimer.singleShot(0, self.controller.start)
-        QTimer.singleShot(0, self._downloads.go_on)
-        QTimer.singleShot(0, self._transfers.offer_set_aside)
+        QTimer.singleShot(0, self._import_export.offer_set_aside)
         QTimer.singleShot(_SETTLED_MS, self.window, self.window.windows.prepare)
+        QTimer.singleShot(_SETTLED_MS, self.window, self._downloads.resume_downloads)
 
     def finish(self) -> bool:
-        """Stop, save and free everything; False if the engine thread did not come back."""
+        """Stop, save and free everything; return False if the engine thread did not end."""
         self.transfer.close()
         ended = self.controller.close()
         self._installed.close()
@@ -120,7 +120,7 @@ def main() -> int:
     """Open the window and run until it closes; return the exit status.
 
     Raises:
-        RdchatError: If there is no display that answers.
+        RdchatError: If there is no display.
     """
     if not display.has_display():
         raise RdchatError(
@@ -161,7 +161,7 @@ def main() -> int:
 
 
 def application() -> Application:
-    """Return the process's Qt application, named and dressed."""
+    """Return the process's Qt application, with its name and icon."""
     host.name_app("rdchat")
     qt = Application(sys.argv[:1])
     qt.setApplicationName("rdchat")
@@ -173,14 +173,14 @@ def application() -> Application:
 
 
 def local_engine() -> Engine:
-    """Make the engine; called on the engine thread, which is where MLX is imported."""
+    """Make the engine; called on the engine thread, where MLX is imported."""
     from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  not before the window is shown
 
     return LocalEngine()
 
 
 def open_store() -> ConversationStore | None:
-    """Open the conversations, asking the person to mend what is wrong; None if they gave up."""
+    """Open the conversations, and offer to try again if that fails; return None if the person gives up."""
     while True:
         try:
             return ConversationStore.open(paths.database_path())

@@ -78,8 +78,7 @@ def _training(_arguments: list[str]) -> int:
     """Train a drafter (`inference.training.child`)."""
     from rdchat.inference.training.child import main  # noqa: PLC0415  only this child needs it
 
-    main()
-    return 0
+    return main()
 
 
 def _transfer(_arguments: list[str]) -> int:

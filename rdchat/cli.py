@@ -1,7 +1,7 @@
 """The command line: `rdchat` opens the window, its subcommands work in the terminal.
 
-Exit status: 0 done; 1 something that had to be looked at was wrong; 2 the arguments are; 130 ended by Ctrl-C. Errors
-are one line on standard error.
+Exit status: 0 success; 1 an error, or a check that failed; 2 wrong arguments; 130 ended by Ctrl-C. Errors are one line
+on standard error.
 """
 
 import argparse
@@ -17,18 +17,18 @@ from typing import Any, NoReturn
 from rdchat import __version__, host, log, paths
 from rdchat.commands import ask, bench, chats, doctor, eval_drafter, models, report, train_drafter
 from rdchat.commands.interrupt import INTERRUPTED
-from rdchat.commands.tight_memory import LOAD_ANYWAY
+from rdchat.commands.options import LOAD_ANYWAY
 from rdchat.errors import DoesNotFitError, InvalidSettingError, RdchatError, one_line
 from rdchat.files.privacy import mend
 
-# What writing to standard output runs into; such errors name no file.
+# errors of writing to standard output, which name no file
 _OUTPUT_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 _LOG = logging.getLogger(__name__)
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, and the version, as every subcommand does: they are parsers of this class."""
+    """Prints errors in one line, and has `--version`; the parsers of subcommands are of this class too."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -41,10 +41,10 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run rdchat with `argv`, by default the process's own arguments; return the exit status."""
     _open_standard_streams()
-    if sys.stderr is None:  # closed; what would go there must not go elsewhere
+    if sys.stderr is None:  # closed; its text must not go elsewhere
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  open to the end
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be text, nor a terminal know all
+        sys.stdout.reconfigure(errors="backslashreplace")  # names need not be text, nor terminals have all characters
     args = _parser().parse_args(argv)
     try:
         log.set_up_logging()
@@ -60,15 +60,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _close_folders() -> None:
-    """Take the rights of other users from rdchat's folders: an earlier version left them open."""
+    """Remove other users' access to rdchat's folders, which an earlier version left open."""
     for folder, variable in ((paths.data_dir(), paths.DATA_VARIABLE), (paths.cache_dir(), paths.CACHE_VARIABLE)):
         mend(folder, default=not os.environ.get(variable), but=paths.kernels_dir())
 
 
 def _open_standard_streams() -> None:
-    """Open the null device where a standard stream is closed: a model's file would get its number, and be read from.
+    """Open the null device in place of closed standard streams: else a model's file would get their number.
 
-    Python's own streams stay closed, so that what needs one can say so.
+    Python's own stream objects stay None, so that commands can report the closed stream.
     """
     for descriptor, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
         try:
@@ -100,7 +100,7 @@ def _for_people(error: Exception) -> RdchatError:
 
 
 def _drop_output() -> None:
-    """Let nobody have what is left to be written, which Python would try once more at the end."""
+    """Discard the unwritten output, which Python would otherwise try to write again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import logging.handlers
-from typing import IO
 
 from rdchat import paths
 
@@ -37,11 +36,3 @@ def set_up_logging(level: int = logging.INFO) -> None:
     handler.setFormatter(logging.Formatter(_FORMAT))
     logger.addHandler(handler)
     logger.propagate = False
-
-
-def log_lines(logger: logging.Logger, stream: IO[bytes] | None) -> None:
-    """Log what a child process writes to a stream, until that ends; for a thread."""
-    if stream is not None:
-        with stream:
-            for line in stream:
-                logger.warning("%s", line.decode(errors="replace").rstrip()[:1000])

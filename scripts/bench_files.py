@@ -112,8 +112,8 @@ def open_in_window(qt: QApplication, long: int, short: int) -> dict[str, float]:
 
 def is_drawing(app: App) -> bool:
     """Whether a message in view is not drawn yet."""
-    column = app.window.conversation.transcript._column
-    return any(widget.work is Work.READY for widget in column.widgets() if column.is_in_view(widget))
+    view = app.window.conversation.transcript
+    return any(widget.work is Work.READY for widget in view.widgets.values() if view.is_in_view(widget))
 
 
 def measure(qt: QApplication) -> dict[str, float]:

@@ -8,8 +8,7 @@ import argparse
 from pathlib import Path
 
 from rdchat.inference.models.fingerprint import target_hash
-from rdchat.inference.training.data.shards import ShardFolder, answer_tokens
-from rdchat.inference.training.data.shipped_answers import shipped_path, write_answers
+from rdchat.inference.training.data.shards import ShardFolder, answer_tokens, shipped_path, write_answers
 
 ANSWERS = Path(__file__).parent.parent / "assets" / "training" / "answers"
 SMALL_VOCABULARY = 2**16

@@ -7,17 +7,17 @@ import pytest
 
 from rdchat import host
 
-# Reads a request first, where there is one; the two protocols are frames and lines.
+# Reads a request first, unless it is to speak at once.
 _SCRIPT = """
 import os, sys, time
-kind, garbage, framed = sys.argv[1], sys.argv[2].encode(), sys.argv[3] == "frames"
+kind, garbage = sys.argv[1], sys.argv[2].encode()
 def put(data):
     while data:
         data = data[os.write(1, data):]
 def message(content):
-    return len(content).to_bytes(4, "big") + content if framed else content + b"\\n"
+    return len(content).to_bytes(4, "big") + content
 try:
-    if framed and kind != "garbage at once":
+    if kind != "garbage at once":
         put(message(b'{"ready": true}'))
         os.read(0, 1 << 20)
     if kind == "half a message and silence":
@@ -33,7 +33,7 @@ try:
         put(b"\\1" * 65536)
     if kind == "two messages":
         put(message(b'{"a": 1}') + message(b'{"a": 1}'))
-    if framed and garbage and kind == "garbage":
+    if garbage and kind == "garbage":
         garbage = b'{"id": 1, "result": ' + garbage + b"}"
     put(b"[" * 200000 if kind == "deep without an end" else message(b"[" * 200000 if kind == "deep" else garbage))
     time.sleep(600)
@@ -50,14 +50,13 @@ KINDS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def put_in_place(monkeypatch: pytest.MonkeyPatch, kind: str, garbage: str = "", *, frames: bool) -> None:
+def put_in_place(monkeypatch: pytest.MonkeyPatch, kind: str, garbage: str = "") -> None:
     """Have each child answer its first request with garbage.
 
     Args:
         monkeypatch: Takes it back.
         kind: What the child does; of those that it does not know, it says `garbage`.
         garbage: A message's content.
-        frames: Whether the child's protocol has frames, or lines.
     """
-    command = [sys.executable, "-S", "-c", _SCRIPT, kind, garbage, "frames" if frames else "lines"]
+    command = [sys.executable, "-S", "-c", _SCRIPT, kind, garbage]
     monkeypatch.setattr(host, "child_command", lambda _name: command)

@@ -15,15 +15,14 @@ from rdchat.chat.formulas.formula_drawer import FormulaDrawer
 from rdchat.chat.transfer.child import submit
 from rdchat.chat.transfer.tasks import hide_task
 from rdchat.errors import ModelError
-from rdchat.files import json_lines
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.tokens import Tokens
-from rdchat.inference.api.training import TrainingNews, TrainingOrder, TrainingTask
+from rdchat.inference.api.training import TrainingOrder
 from rdchat.inference.library.facts_child import FactsReader
 from rdchat.inference.prompts import tokenizer_process
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
-from rdchat.services.models.training.training_process import TrainingProcess
+from rdchat.services.models.training import training_control
 from rdchat.work import frames
 from rdchat.work.child_limits import ChildEndedError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
@@ -79,14 +78,13 @@ FRAMED: dict[str, Callable[[Path], None]] = {
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer_process, "_LOAD_S", 3.0)
-    monkeypatch.setattr(json_lines, "MOST_BYTES", 2**20)
     monkeypatch.setattr(frames, "MOST_BYTES", 2**20)
 
 
 @pytest.mark.parametrize("name", FRAMED)
 @pytest.mark.parametrize("kind", [*KINDS, "a length of 2**32", "two messages"])
 def test_frames_of_garbage(name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")), frames=True)
+    put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")))
     before = psutil.Process().memory_info().rss
     with at_most(60):
         FRAMED[name](tmp_path)
@@ -97,13 +95,13 @@ def test_frames_of_garbage(name: str, kind: str, tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("name", FRAMED)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_answers_of_another_shape(name: str, shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_in_place(monkeypatch, "garbage", shape, frames=True)
+    put_in_place(monkeypatch, "garbage", shape)
     with at_most(60):
         FRAMED[name](tmp_path)
 
 
 def test_half_a_frame_and_silence_end_at_the_limit_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    put_in_place(monkeypatch, "half a message and silence", frames=True)
+    put_in_place(monkeypatch, "half a message and silence")
     child = ChildProcess("files")
     with at_most(60), pytest.raises(ChildLimitError, match="took longer than 1 seconds"):
         child.submit("open", {}, Limits(1.0, 2**30)).result()
@@ -112,7 +110,7 @@ def test_half_a_frame_and_silence_end_at_the_limit_of_time(monkeypatch: pytest.M
 
 def test_a_process_for_chats_that_tells_garbage_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in (*KINDS, "a length of 2**32"):
-        put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")), frames=True)
+        put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")))
         child = ChildProcess("transfer")
         with at_most(60), pytest.raises(ChildEndedError):
             submit(child, hide_task(Path("x"), [1]), lambda _: None).result()
@@ -124,7 +122,7 @@ def test_one_that_is_killed_or_stopped_from_outside_is_not_blamed_on_what_it_rea
     number: signal.Signals, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model's template was blamed, and the model to be fetched again."""
-    put_in_place(monkeypatch, "half a message and silence", frames=True)
+    put_in_place(monkeypatch, "half a message and silence")
     monkeypatch.setattr(tokenizer_process, "_LOAD_S", 1.0)
     process, sent = TokenizerProcess(), []
 
@@ -139,21 +137,22 @@ def test_one_that_is_killed_or_stopped_from_outside_is_not_blamed_on_what_it_rea
     assert caught.value.hint.endswith("Try again.")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "a length of 2**32"])
 def test_a_training_that_tells_garbage_ends(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_in_place(monkeypatch, *KINDS[kind], frames=False)
-    told: queue.SimpleQueue[TrainingNews | int] = queue.SimpleQueue()
-    training = TrainingProcess(TrainingTask(TrainingOrder("m", "m"), str(tmp_path)), told.put)
+    put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")))
+    child, told = ChildProcess("training"), queue.SimpleQueue[object]()
+    training_control.submit(child, TrainingOrder("m", "m"), tmp_path, (), on_event=lambda _: None, on_end=told.put)
     try:
-        assert isinstance(told.get(timeout=60), int)
+        assert isinstance(told.get(timeout=60), ChildEndedError)
+        assert child.pid is None
     finally:
-        training.close()
+        child.close()
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "a length of 2**32"])
 def test_downloads_that_tell_garbage_fail(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They stood still for ever."""
-    put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")), frames=True)
+    put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")))
     told: queue.SimpleQueue[Download] = queue.SimpleQueue()
     downloads = DownloadProcess(Tokens(), LIMITS)
     downloads.start(Download("org/model"), told.put)

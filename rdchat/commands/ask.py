@@ -1,7 +1,6 @@
 """`rdchat ask`: one question, one answer, in the terminal. Keeps no history and reads no app settings."""
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -10,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.chat.attachments.attached_file import ReadFile
+from rdchat.commands import options
 from rdchat.commands.ask_files import add_file_options, read_files, with_files
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
-from rdchat.commands.tight_memory import add_load_anyway, tell_warning
 from rdchat.errors import InvalidSettingError, RdchatError, one_line
 from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.ledger_tree import LedgerRow, ledger_note, ledger_rows
@@ -22,7 +21,6 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import (
     ChatMessage,
     DraftSettings,
-    Dtype,
     GenerationRequest,
     Mode,
     Role,
@@ -34,42 +32,39 @@ from rdchat.inference.api.requests import (
 from rdchat.inference.api.shown_ledger import shown
 
 _MOST_PROMPT_BYTES = 64 * 2**20
+_SAMPLING = {
+    "temperature": "0 takes the most probable token",
+    "top_k": "keep this many of the most probable tokens; 0 is off",
+    "top_p": "keep this much probability; 1 is off",
+    "min_p": "least share of the most probable one; 0 is off",
+    "repetition_penalty": "1 is off",
+    "max_tokens": "longest answer",
+}
+_DRAFTS = {
+    "draft_tokens": "most tokens a round",
+    "beam_width": "for drafter: beams",
+    "beam_length": "their tokens",
+}
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `ask` and its options."""
-    defaults = SamplingParams()
     parser = subparsers.add_parser("ask", help="ask one question and print the answer as it is written")
     parser.set_defaults(run=run)
     parser.add_argument("prompt", nargs="?", help="the question")
     parser.add_argument("--prompt-file", metavar="FILE", help="read the question from a file; - is standard input")
     add_file_options(parser)
-    parser.add_argument(
-        "--model", help="a name that `rdchat models list` gives, or a path (default: SmolLM2-135M-Instruct)"
-    )
-    parser.add_argument("--dtype", choices=[d.value for d in Dtype], default="auto", help="precision of the weights")
-    add_load_anyway(parser)
+    options.add_model(parser)
     parser.add_argument(
         "--thinking",
         choices=[each.value for each in ThinkingChoice],
         help="where the model has such a switch: whether it thinks",
     )
     parser.add_argument("--system", default="", metavar="TEXT", help="system prompt")
-    parser.add_argument(
-        "--temperature", type=float, default=defaults.temperature, help="0 takes the most probable token"
-    )
-    parser.add_argument(
-        "--top-k", type=int, default=defaults.top_k, help="keep this many of the most probable tokens; 0 is off"
-    )
-    parser.add_argument("--top-p", type=float, default=defaults.top_p, help="keep this much probability; 1 is off")
-    parser.add_argument(
-        "--min-p", type=float, default=defaults.min_p, help="least share of the most probable one; 0 is off"
-    )
-    parser.add_argument("--repetition-penalty", type=float, default=defaults.repetition_penalty, help="1 is off")
+    options.add_fields(parser, SamplingParams(), _SAMPLING)
     parser.add_argument(
         "--seed", type=int, help="the same seed, the same text, on a GPU up to rounding (default: random)"
     )
-    parser.add_argument("--max-tokens", type=int, default=defaults.max_tokens, help="longest answer")
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before TEXT; may be repeated")
     parser.add_argument("--json", action="store_true", help="print one JSON object with text, tokens and statistics")
     _add_draft_options(parser)
@@ -81,15 +76,8 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
     modes = [mode.value for mode in Mode]
     group.add_argument("--mode", type=_mode, choices=modes, default=defaults.mode.value, help="who drafts tokens")
     group.add_argument("--draft-model", metavar="MODEL", help="for speculative, auto: a smaller model, same tokens")
-    group.add_argument(
-        "--draft-tokens", type=int, default=defaults.draft_tokens, metavar="K", help="most tokens a round"
-    )
-    group.add_argument(
-        "--drafter",
-        help="for drafter, auto: a name that `rdchat models list` gives, or its folder (default: the model's own)",
-    )
-    group.add_argument("--beam-width", type=int, default=defaults.beam_width, metavar="W", help="for drafter: beams")
-    group.add_argument("--beam-length", type=int, default=defaults.beam_length, metavar="L", help="their tokens")
+    group.add_argument("--drafter", help=f"for drafter, auto: {options.NAMED} its folder (default: the model's own)")
+    options.add_fields(group, defaults, _DRAFTS, draft_tokens="K", beam_width="W", beam_length="L")
     group.add_argument(
         "--lookup-branch",
         action=argparse.BooleanOptionalAction,
@@ -100,7 +88,7 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _mode(name: str) -> str:
-    """Return the present name of a mode; what is no mode is left to argparse, which lists them."""
+    """Return the current name of a mode; argparse refuses unknown names and lists the modes."""
     try:
         return Mode(name).value
     except ValueError:
@@ -110,27 +98,10 @@ def _mode(name: str) -> str:
 def run(args: argparse.Namespace) -> int:
     """Answer the question; the exit status is 0, or 130 after Ctrl-C."""
     _check_texts(args)
-    sampling = SamplingParams(
-        temperature=args.temperature,
-        top_p=args.top_p,
-        top_k=args.top_k,
-        min_p=args.min_p,
-        repetition_penalty=args.repetition_penalty,
-        max_tokens=args.max_tokens,
-        stop=tuple(args.stop),
-    )
+    sampling = options.chosen(SamplingParams, args, stop=tuple(args.stop))
     seed = fresh_seed() if args.seed is None else args.seed
     check_seed(seed)
-    draft = DraftSettings(
-        mode=Mode(args.mode),
-        draft_model=args.draft_model,
-        draft_tokens=args.draft_tokens,
-        drafter=args.drafter,
-        beam_width=args.beam_width,
-        beam_length=args.beam_length,
-        lookup_branch=args.lookup_branch,
-        profile=args.profile,
-    )
+    draft = options.chosen(DraftSettings, args, mode=Mode(args.mode))
     answer = _Answer(sampling, seed, draft, args.json)
     try:
         system = [ChatMessage(Role.SYSTEM, args.system)] if args.system else []
@@ -139,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         answer.cancelled = True
     if args.json:
-        print(json.dumps(answer.report(), ensure_ascii=False))
+        options.print_json(answer.report())
     elif not answer.cancelled or answer.end is not None:
         print()
     if args.profile and not args.json and answer.end is not None:
@@ -148,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_texts(args: argparse.Namespace) -> None:
-    """Refuse bytes that are no text: Python hands them on as lone surrogates, which no tokenizer takes."""
+    """Refuse bytes that are not text: Python turns them into lone surrogates, which no tokenizer accepts."""
     texts = (("prompt", args.prompt), ("system prompt", args.system), *(("stop string", text) for text in args.stop))
     for name, text in texts:
         try:
@@ -178,7 +149,7 @@ def _read_prompt(args: argparse.Namespace) -> str:
 
 
 def _read_bounded(name: str) -> bytes:
-    """Read a file, which may be a named pipe, or standard input; a device that never ends is no prompt."""
+    """Read a file, a named pipe or standard input; refuse more bytes than a prompt can have."""
     if name == "-":
         if sys.stdin is None:
             raise RdchatError("Standard input is closed, so there is nothing to read.", "Give the prompt otherwise.")
@@ -194,7 +165,7 @@ def _read_bounded(name: str) -> bytes:
 
 
 class _Answer:
-    """Makes one answer and can describe it at any moment."""
+    """Writes one answer, and reports it at any moment."""
 
     def __init__(self, sampling: SamplingParams, seed: int, draft: DraftSettings, quiet: bool) -> None:
         self._sampling = sampling
@@ -206,13 +177,12 @@ class _Answer:
         self.cancelled = False
 
     def make(self, system: list[ChatMessage], prompt: str, files: Sequence[ReadFile], args: argparse.Namespace) -> None:
-        from rdchat.inference.drafters import Drafters  # noqa: PLC0415
-        from rdchat.inference.models.loading import load_model  # noqa: PLC0415  MLX: only once the arguments are right
+        from rdchat.inference.drafters import Drafters  # noqa: PLC0415  MLX: only once the arguments are right
         from rdchat.inference.prompts.model_prompts import TokenCounter  # noqa: PLC0415
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
         with ProgressLine(sys.stderr) as progress:
-            loaded = load_model(args.model, Dtype(args.dtype), progress.show, anyway=args.load_anyway)
+            loaded = options.load_chosen(args, progress)
             self._info = loaded.info
             if files:
                 counter = TokenCounter(loaded.prompts, loaded.info.context_length)
@@ -221,7 +191,7 @@ class _Answer:
             messages = (*system, ChatMessage(Role.USER, prompt))
             session = ChatSession(loaded, Drafters(loaded, args.load_anyway))
             session.drafters.load(self._draft, progress.show)
-        tell_warning(loaded.info)
+        options.print_warning(loaded.info)
         thinking = ThinkingChoice(args.thinking) if args.thinking else None
         request = GenerationRequest(messages, self._sampling, self._seed, draft=self._draft, thinking=thinking)
         iterator = session.generate(request)
@@ -247,7 +217,7 @@ class _Answer:
             sys.stdout.flush()
 
     def report(self) -> dict[str, Any]:
-        """Return the object that `--json` prints; before the model answered, what is known of it."""
+        """Return the object for `--json`, with what is known so far."""
         info, end = self._info, self.end
         return {
             "model": info and info.name,
@@ -268,7 +238,7 @@ class _Answer:
 
 
 def statistics_report(statistics: Statistics) -> dict[str, Any]:
-    """Return the counters and the rates derived from them, as JSON has them."""
+    """Return the counters and the rates derived from them, for JSON."""
     report = {field.name: getattr(statistics, field.name) for field in fields(statistics)}
     report["choice"] = statistics.choice and asdict(statistics.choice)
     report["ledger"] = [asdict(row) for row in ledger_rows(statistics.ledger)]
@@ -278,7 +248,7 @@ def statistics_report(statistics: Statistics) -> dict[str, Any]:
 
 
 def ledger_table(rows: tuple[LedgerRow, ...]) -> str:
-    """Return the time ledger of a profiled reply as a table, what a stage contains indented below it."""
+    """Return the time ledger of a profiled reply as a table with nested stages indented."""
     names = ["  " * row.depth + row.name for row in rows]
     width = max((len(name) for name in names), default=0)
     lines = ["", f"{'stage':{width}}  {'calls':>6}  {'mean ms':>9}  {'total ms':>9}  % of parent"]

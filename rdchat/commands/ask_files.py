@@ -1,4 +1,4 @@
-"""Files of `rdchat ask`: read as the app reads them, put before the question, and never cut without being asked."""
+"""Files of `rdchat ask`: reads them as the app does and puts them before the question."""
 
 import argparse
 import sys
@@ -14,13 +14,13 @@ from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.services.files.fitting import fitting_passages
 from rdchat.services.files.token_counts import tokens_of
 
-_REPLY_SHARE = 4  # of the context is kept for the reply: one part in so many, or what it may have
+_REPLY_SHARE = 4  # a quarter of the context is kept for the reply, or less if the reply may be shorter
 
 type Count = Callable[[Sequence[ChatMessage]], int]
 
 
 def add_file_options(parser: argparse.ArgumentParser) -> None:
-    """Add what chooses files and parts of them."""
+    """Add the options that choose files and parts of them."""
     parser.add_argument(
         "--file",
         action="append",
@@ -38,10 +38,10 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
 
 
 def read_files(args: argparse.Namespace) -> list[ReadFile]:
-    """Read the files that are asked for.
+    """Read the files of the options.
 
     Raises:
-        InvalidSettingError: If options do not go together.
+        InvalidSettingError: If options contradict each other.
         FileRefusedError: If one cannot be read.
     """
     if not args.file:
@@ -79,20 +79,20 @@ def with_files(
     limit: int,
     args: argparse.Namespace,
 ) -> str:
-    """Return a prompt with files before it; what is taken of them, and notes, go to standard error.
+    """Return a prompt with files before it; print the chosen parts and notes on standard error.
 
     Args:
-        prompt: What is asked.
-        files: Those that were read.
-        system: Is told before.
-        count: Counts tokens of messages.
-        limit: The model's context.
-        args: What was asked for.
+        prompt: The question.
+        files: The files.
+        system: Messages before the prompt.
+        count: Counts the tokens of messages.
+        limit: The model's context, in tokens.
+        args: The options.
 
     Raises:
         PromptTooLongError: If they do not fit.
     """
-    blocks = partial(_spelled, prompt)
+    blocks = partial(_spelled_out, prompt)
     if args.passages:
         around = count((*system, ChatMessage(Role.USER, prompt)))
         room = limit - around - min(args.max_tokens, limit // _REPLY_SHARE)
@@ -114,10 +114,12 @@ def with_files(
     return text
 
 
-def _spelled(prompt: str, files: Sequence[ReadFile], parts: Sequence[Part]) -> str:
-    """Put files before a question, as the app does."""
-    told = (block_of(attached(file, part.text, part.words), part.text) for file, part in zip(files, parts, strict=True))
-    return "\n\n".join((*told, prompt))
+def _spelled_out(prompt: str, files: Sequence[ReadFile], parts: Sequence[Part]) -> str:
+    """Return a question with files before it, in the app's format."""
+    blocks = (
+        block_of(attached(file, part.text, part.words), part.text) for file, part in zip(files, parts, strict=True)
+    )
+    return "\n\n".join((*blocks, prompt))
 
 
 def _pages_of(file: ReadFile, wanted: str | None) -> Part:
@@ -126,7 +128,7 @@ def _pages_of(file: ReadFile, wanted: str | None) -> Part:
 
 
 def _matching(file: ReadFile, question: str, room: int, count: Count) -> Part:
-    """Take all of a file that fits, else its passages that match."""
+    """Return the whole file if it fits, else the passages that match the question."""
     tokens = tokens_of(whole(file).text, count)
     if tokens.tokens <= room:
         return whole(file)

@@ -1,17 +1,16 @@
 """`rdchat bench`: how fast each way of drafting is here, beside plain decoding and stock mlx-lm."""
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
+from rdchat.commands import options
 from rdchat.commands.bench_table import bench_table
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
-from rdchat.commands.tight_memory import add_load_anyway, tell_warning
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.bench_results import BenchProgress, BenchRun
@@ -21,10 +20,8 @@ from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
 from rdchat.inference.benchmark.charts import Charts
 from rdchat.inference.benchmark.csv_format import read_csv, write_csv
-from rdchat.inference.benchmark.environment import environment
-from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
-from rdchat.inference.benchmark.result import BenchResult
-from rdchat.inference.benchmark.sweep import Sweep
+from rdchat.inference.benchmark.result import BenchResult, environment
+from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS, Sweep
 
 _MEASURING = ("prompts", "modes", "csv")  # options that mean nothing where a file is shown
 
@@ -47,13 +44,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--trials", type=int, default=3, metavar="T", help="runs of each mode on each prompt (default: 3)"
     )
-    parser.add_argument(
-        "--model", help="a name that `rdchat models list` gives, or a path (default: SmolLM2-135M-Instruct)"
-    )
-    add_load_anyway(parser)
+    options.add_model(parser, dtype=False)
     parser.add_argument("--seed", type=int, default=0, help="of the replies (default: 0)")
     parser.add_argument("--no-mlx-lm", action="store_true", help="leave stock mlx-lm out")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options.add_json(parser)
     parser.add_argument("--csv", metavar="FILE", help="also write every run to a file")
     parser.add_argument(
         "--picture",
@@ -93,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure, or show what was measured; the exit status is 0, or 130 after Ctrl-C.
 
     Raises:
-        Exception: What the measuring failed of, after what was measured until then is shown.
+        Exception: The error that ended the benchmark, after its results so far are shown.
     """
     _check_pictures(args.picture)
     if args.source:
@@ -116,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace, result: BenchResult) -> None:
-    """Write the CSV file, if one was named and anything was run, and show the figures, also where that fails."""
+    """Write the CSV file, if there is one and anything was run, and show the figures even if that fails."""
     try:
         if args.csv and result.runs:
             with Path(args.csv).open("w", encoding="utf-8", newline="") as file:
@@ -128,7 +122,10 @@ def _report(args: argparse.Namespace, result: BenchResult) -> None:
 
 
 def _show(args: argparse.Namespace, result: BenchResult) -> None:
-    print(json.dumps(result.as_json(), ensure_ascii=False) if args.json else bench_table(result))
+    if args.json:
+        options.print_json(result.as_json())
+    else:
+        print(bench_table(result))
     if result.runs and args.picture:
         from rdchat.ui.plots.pictures import plots_of, save_picture  # noqa: PLC0415  only for pictures
 
@@ -137,7 +134,7 @@ def _show(args: argparse.Namespace, result: BenchResult) -> None:
 
 
 def _check_pictures(names: Sequence[str]) -> None:
-    """Refuse files that could not be drawn, before anything is measured."""
+    """Refuse pictures that cannot be written, before anything is measured."""
     if names:
         from rdchat.ui.plots.pictures import check_picture_name  # noqa: PLC0415  only for pictures
     for name in names:
@@ -147,7 +144,7 @@ def _check_pictures(names: Sequence[str]) -> None:
 
 
 class _Bench:
-    """One benchmark. What its arguments and files alone show to be wrong is told before any model loads.
+    """One benchmark. It checks its arguments and files before any model loads.
 
     Attributes:
         runs: What was run so far.
@@ -180,7 +177,7 @@ class _Bench:
         with redirect_stdout(sys.stderr), ProgressLine(sys.stderr, verbose=True) as progress:
             engine = LocalEngine()
             info = engine.load(args.model, args.dtype[0], progress.show, args.load_anyway)
-            tell_warning(info)
+            options.print_warning(info)
             self._environment = environment(info)
             self._plan = self._make_plan(args.modes or _modes_to_be_had(engine, args))
             with closing(engine.benchmark(self._plan)) as runner, ctrl_c_calls(lambda: self._cancel(runner.cancel)):
@@ -240,7 +237,7 @@ def _unwritable(name: str, error: OSError) -> RdchatError:
 
 
 def _modes_to_be_had(engine: Engine, args: argparse.Namespace) -> tuple[Mode, ...]:
-    """Return the modes that the loaded model can have, and those that were asked for by naming what they need."""
+    """Return the modes that the loaded model has, and those whose model or drafter the person named."""
     drafter = args.drafter[0] if args.drafter else None
     named = {Mode.SPECULATIVE: args.draft_model, Mode.DRAFTER: args.drafter}
     options = engine.draft_options(DraftSettings(draft_model=args.draft_model, drafter=drafter)).modes
@@ -254,7 +251,7 @@ def _shown(progress: BenchProgress) -> LoadProgress:
 
 
 def _list_of[T](kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
-    """Return a parser of a list that is separated by commas."""
+    """Return a parser of a list with commas."""
 
     def parse(text: str) -> tuple[T, ...]:
         words = [word.strip() for word in text.split(",")]

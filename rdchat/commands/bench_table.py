@@ -8,7 +8,7 @@ _NONE = "-"
 
 
 def bench_table(result: BenchResult) -> str:
-    """Return everything a person wants to read of a benchmark."""
+    """Return the tables of a benchmark."""
     environment, reports = result.environment, result.reports
     facts = [str(environment[name]) for name in ("model", "dtype", "device", "source") if environment.get(name)]
     versions = [

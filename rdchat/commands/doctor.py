@@ -1,7 +1,6 @@
-"""`rdchat doctor`: what rdchat runs on here, what is slow or missing, and how to mend it."""
+"""`rdchat doctor`: what rdchat runs on here, what is slow or missing, and how to fix it."""
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from rdchat import __version__, display, host, memory, paths
+from rdchat.commands import options
 
 if TYPE_CHECKING:
     from rdchat.inference.target.diagnostics import EngineFacts
@@ -23,45 +23,28 @@ _OLDEST_PYTHON = (3, 12)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was found.
+    """What was found on this machine."""
 
-    Attributes:
-        system: Operating system, its version and the processor's architecture.
-        outdated_macos: Its version, where it is a macOS that is too old for Qt; empty elsewhere.
-        python: Version of Python, such as (3, 13, 0).
-        engine: What MLX runs on; None where MLX does not load.
-        engine_problem: Why it does not; empty where it does.
-        qt: Version of Qt; empty where it does not load.
-        qt_problem: Why it does not; empty where it does.
-        compiler: The C++ compiler that MLX's CPU backend calls on Linux; empty where there is none.
-        model_path: The default model's folder; None where it is not installed.
-        drafter_path: The default model's recurrent drafter; None where there is none, or no model.
-        drafters_left_out: A sentence for each of the person's own drafters that is damaged.
-        memory_total_bytes, memory_available_bytes: This machine's memory.
-        display: Whether a window can be shown.
-        data_writable: Whether conversations can be stored.
-    """
-
-    system: str
-    outdated_macos: str
+    system: str  # operating system, its version and the processor's architecture
+    outdated_macos: str  # the version of a macOS that is too old for Qt; empty elsewhere
     python: tuple[int, int, int]
-    engine: "EngineFacts | None"
-    engine_problem: str
-    qt: str
+    engine: "EngineFacts | None"  # what MLX runs on; None if MLX does not load
+    engine_problem: str  # why it does not; empty if it does
+    qt: str  # the version; empty if Qt does not load
     qt_problem: str
-    compiler: str
-    model_path: Path | None
-    drafter_path: Path | None
-    drafters_left_out: tuple[str, ...]
+    compiler: str  # the C++ compiler that MLX's CPU backend calls on Linux; empty if there is none
+    model_path: Path | None  # the default model's folder; None if it is not installed
+    drafter_path: Path | None  # the default model's recurrent drafter
+    drafters_left_out: tuple[str, ...]  # a sentence for each damaged drafter of the person's own
     memory_total_bytes: int
     memory_available_bytes: int
-    display: bool
-    data_writable: bool
+    display: bool  # whether a window can be shown
+    data_writable: bool  # whether conversations can be stored
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Something slow or missing, and how to mend it."""
+    """Something slow or missing, and how to fix it."""
 
     problem: str
     remedy: str
@@ -71,14 +54,17 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Add `doctor` and its options."""
     parser = subparsers.add_parser("doctor", help="show what rdchat runs on, and what is slow or missing")
     parser.set_defaults(run=run)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what was found; the exit status is 0 whatever that is."""
     facts = gather()
     advice = advise(facts)
-    print(json.dumps(as_json(facts, advice), ensure_ascii=False) if args.json else as_text(facts, advice))
+    if args.json:
+        options.print_json(as_json(facts, advice))
+    else:
+        print(as_text(facts, advice))
     return 0
 
 
@@ -108,52 +94,54 @@ def gather() -> Facts:
 
 def advise(facts: Facts) -> list[Advice]:
     """Return what is slow or missing, what stops rdchat from working first."""
-    advice = []
-    if facts.python < _OLDEST_PYTHON:
-        advice.append(Advice("Qt for Python aborts on Python 3.11 and older.", "Install Python 3.13, then: make setup"))
-    if facts.engine is None:
-        advice.append(Advice(f"MLX does not load: {facts.engine_problem}.", "make setup"))
-    if facts.qt_problem:
-        advice.append(Advice(f"Qt does not load: {facts.qt_problem}.", "make setup"))
-    if facts.outdated_macos:
-        wanted = ".".join(map(str, host.OLDEST_MACOS))
-        problem = f"The window needs macOS {wanted} or later, as Qt does; this Mac has {facts.outdated_macos}."
-        advice.append(Advice(problem, "Update macOS in System Settings > General > Software Update."))
-    if facts.model_path is None:
-        advice.append(Advice("The default model is not installed.", "rdchat models install-default"))
-    advice += [
-        Advice(sentence, f"Delete it from {paths.data_dir() / 'drafters'}.") for sentence in facts.drafters_left_out
+    wanted_macos, data = ".".join(map(str, host.OLDEST_MACOS)), paths.data_dir()
+    checks = [
+        (
+            facts.python < _OLDEST_PYTHON,
+            "Qt for Python aborts on Python 3.11 and older.",
+            "Install Python 3.13, then: make setup",
+        ),
+        (facts.engine is None, f"MLX does not load: {facts.engine_problem}.", "make setup"),
+        (facts.qt_problem, f"Qt does not load: {facts.qt_problem}.", "make setup"),
+        (
+            facts.outdated_macos,
+            f"The window needs macOS {wanted_macos} or later, as Qt does; this Mac has {facts.outdated_macos}.",
+            "Update macOS in System Settings > General > Software Update.",
+        ),
+        (facts.model_path is None, "The default model is not installed.", "rdchat models install-default"),
+        *((True, sentence, f"Delete it from {data / 'drafters'}.") for sentence in facts.drafters_left_out),
+        (
+            not facts.data_writable,
+            f"Conversations cannot be stored in {data}.",
+            "Give yourself permission to write there.",
+        ),
+        (not facts.display, "There is no display to show the window on.", "xvfb-run -a make run"),
+        (
+            facts.memory_available_bytes < _ENOUGH_MEMORY_BYTES and not host.MACOS,  # which would give back more
+            f"Only {_gib(facts.memory_available_bytes)} of memory is free.",
+            "Close other apps, or add memory.",
+        ),
+        *_cpu_checks(facts),
     ]
-    if not facts.data_writable:
-        advice.append(
-            Advice(f"Conversations cannot be stored in {paths.data_dir()}.", "Give yourself permission to write there.")
-        )
-    if not facts.display:
-        advice.append(Advice("There is no display to show the window on.", "xvfb-run -a make run"))
-    if facts.memory_available_bytes < _ENOUGH_MEMORY_BYTES and not host.MACOS:  # which would give back more
-        advice.append(
-            Advice(f"Only {_gib(facts.memory_available_bytes)} of memory is free.", "Close other apps, or add memory.")
-        )
-    return advice + _advise_on_cpu(facts)
+    return [Advice(problem, remedy) for wrong, problem, remedy in checks if wrong]
 
 
-def _advise_on_cpu(facts: Facts) -> list[Advice]:
-    """Return what MLX's CPU backend lacks; it matters on Linux without a GPU only."""
+def _cpu_checks(facts: Facts) -> list[tuple[bool, str, str]]:
+    """Return what MLX's CPU backend may lack; it matters on Linux without a GPU only."""
     if facts.engine is None or facts.engine.backend != "CPU" or host.MACOS:
         return []
-    advice = []
-    if facts.engine.blas == "reference":
-        advice.append(
-            Advice(
-                "MLX computes with its own slow reference BLAS: OpenBLAS is some 25 times faster.",
-                "sudo apt-get install -y libopenblas0-pthread",
-            )
-        )
-    if not facts.compiler:
-        advice.append(
-            Advice("g++ is missing: MLX compiles kernels with it while it runs.", "sudo apt-get install -y g++")
-        )
-    return advice
+    return [
+        (
+            facts.engine.blas == "reference",
+            "MLX computes with its own slow reference BLAS: OpenBLAS is some 25 times faster.",
+            "sudo apt-get install -y libopenblas0-pthread",
+        ),
+        (
+            not facts.compiler,
+            "g++ is missing: MLX compiles kernels with it while it runs.",
+            "sudo apt-get install -y g++",
+        ),
+    ]
 
 
 def as_json(facts: Facts, advice: list[Advice]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import argparse
 import hashlib
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
@@ -14,18 +13,24 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from rdchat import __version__, paths
+from rdchat.commands import options
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
-from rdchat.commands.tight_memory import add_load_anyway, tell_warning
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.prompt_files import Prompt, by_group, first_of_each_group, read_prompts
-from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, SamplingParams, check_seed, require
+from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams, check_seed, require
 from rdchat.inference.benchmark.draft_counts import CountsFile, Result, draft_name, report
 
 if TYPE_CHECKING:
     from rdchat.inference.session import ChatSession
     from rdchat.inference.target.target import LoadedModel
+
+_SAMPLING = {
+    "max_tokens": "longest reply",
+    "temperature": "0 takes the most probable token",
+    "top_p": "keep this much probability",
+}
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -37,31 +42,23 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "lookup, and by prompt lookup alone; a line is printed as soon as it is measured. Ctrl-C ends it early.",
     )
     parser.set_defaults(run=run)
-    parser.add_argument(
-        "--model", help="a name that `rdchat models list` gives, or a path (default: SmolLM2-135M-Instruct)"
-    )
-    parser.add_argument(
-        "--drafter", help="a name that `rdchat models list` gives, or its folder (default: the one made for the model)"
-    )
+    options.add_model(parser)
+    parser.add_argument("--drafter", help=f"{options.NAMED} its folder (default: the one made for the model)")
     parser.add_argument("--prompts", required=True, metavar="FILE", help="a prompt a line, or JSON lines")
     parser.add_argument("--per-group", type=int, default=0, metavar="N", help="the first N prompts of each group only")
-    parser.add_argument("--dtype", choices=[d.value for d in Dtype], default="auto", help="precision of the weights")
-    add_load_anyway(parser)
     parser.add_argument("--beam-width", type=int, nargs="+", default=[1, 4], metavar="W", help="widths to measure")
     parser.add_argument("--beam-length", type=int, nargs="+", default=[5], metavar="L", help="lengths to measure")
-    parser.add_argument("--max-tokens", type=int, default=128, help="longest reply")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the most probable token")
-    parser.add_argument("--top-p", type=float, default=SamplingParams().top_p, help="keep this much probability")
+    options.add_fields(parser, SamplingParams(temperature=0.0, max_tokens=128), _SAMPLING)
     parser.add_argument("--seed", type=int, default=0, help="of the replies")
     parser.add_argument(
         "--results", metavar="FILE", help="keep what every reply brought, and go on from there the next time"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure every draft on every prompt; the exit status is 0, or 130 after Ctrl-C."""
-    sampling = SamplingParams(temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_tokens)
+    sampling = options.chosen(SamplingParams, args)
     require(args.per_group >= 0, "per-group", args.per_group, "at least 0")
     check_seed(args.seed)
     prompts = read_prompts(paths.expanded(args.prompts, "--prompts"))
@@ -72,12 +69,11 @@ def run(args: argparse.Namespace) -> int:
     from rdchat.host import keep_awake  # noqa: PLC0415
     from rdchat.inference.benchmark.evaluation import Evaluation  # noqa: PLC0415  MLX: only once all is right
     from rdchat.inference.benchmark.recording import check_lengths  # noqa: PLC0415
-    from rdchat.inference.models.loading import load_model  # noqa: PLC0415
     from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
     with ProgressLine(sys.stderr, verbose=True) as progress:
-        model = load_model(args.model, Dtype(args.dtype), progress.show, anyway=args.load_anyway)
-        tell_warning(model.info)
+        model = options.load_chosen(args, progress)
+        options.print_warning(model.info)
         session = ChatSession(model)
         folder = _load_drafter(args.drafter, session)
         drafts = [replace(draft, drafter=str(folder)) for draft in drafts]
@@ -97,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
                         print(_line(row), flush=True)
     if args.json:
         shown = facts | {"drafter": str(folder), "complete": not cancelled.is_set()}
-        print(json.dumps(shown | {"rows": report(results)}))
+        options.print_json(shown | {"rows": report(results)})
     return INTERRUPTED if cancelled.is_set() else 0
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C that ends work in good order: what was done until then is still reported."""
+"""Lets Ctrl-C end work so that partial results are still reported."""
 
 import signal
 from collections.abc import Callable, Iterator

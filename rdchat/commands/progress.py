@@ -1,6 +1,8 @@
-"""Progress of long work on the terminal: one line that is written over, and nothing where nobody watches."""
+"""Shows the progress of long work on the terminal, in one line that is overwritten."""
 
 import shutil
+from math import inf
+from time import monotonic
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -10,30 +12,33 @@ _ERASE = "\r\x1b[K"
 
 
 class ProgressLine:
-    """Shows `LoadProgress` on a terminal; on a file or pipe each new stage gets a line where `verbose`.
+    """Shows progress on a terminal, and nothing or a line for each stage in a file or pipe.
 
     Args:
         stream: Usually standard error.
-        verbose: Whether to name the stages where the stream is no terminal.
+        verbose: Whether to print a line for each stage if the stream is not a terminal.
+        repeat_s: Seconds after which a line of the same stage is printed there again.
+        stays: Whether the last line stays on the terminal.
     """
 
-    def __init__(self, stream: TextIO, verbose: bool = False) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, verbose: bool = False, repeat_s: float = inf, stays: bool = False) -> None:
+        self._stream, self._verbose, self._repeat_s, self._stays = stream, verbose, repeat_s, stays
         self._terminal = stream.isatty()
-        self._verbose = verbose
         self._stage = ""
+        self._shown_at = 0.0
 
     def show(self, progress: LoadProgress) -> None:
-        """Show where the work stands."""
+        """Show the stage and its percentage."""
         percent = "" if progress.fraction is None else f" {progress.fraction:4.0%}"
         self.show_text(f"{progress.stage}…{percent}" if self._terminal else f"{progress.stage}…", progress.stage)
 
     def show_text(self, text: str, stage: str) -> None:
-        """Show words in the place of the last ones; where that is no terminal, only the first words of a stage."""
+        """Show a text in place of the last one; in a file or pipe, only the first text of a stage."""
         if self._terminal:
-            self.write_over(text)
-        elif self._verbose and stage != self._stage:
+            self._write_over(text)
+        elif self._verbose and (stage != self._stage or monotonic() - self._shown_at > self._repeat_s):
             self._stream.write(f"{text}\n")
+            self._shown_at = monotonic()
         self._stage = stage
         self._stream.flush()
 
@@ -43,14 +48,13 @@ class ProgressLine:
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
-    def write_over(self, text: str) -> None:
-        """Write a line in the place of the last one; the stream is a terminal."""
-        room = shutil.get_terminal_size().columns - 1  # a line that is broken could not be erased
+    def _write_over(self, text: str) -> None:
+        room = shutil.get_terminal_size().columns - 1  # a line that wraps could not be erased
         self._stream.write(f"{_ERASE}{text[:room]}")
         self._stream.flush()
 
     def clear(self) -> None:
-        """Take the line away, before something else is printed."""
+        """Erase the line, before something else is printed."""
         if self._terminal and self._stage:
             self._stream.write(_ERASE)
             self._stream.flush()
@@ -61,4 +65,7 @@ class ProgressLine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.clear()
+        if not self._stays:
+            self.clear()
+        elif self._terminal and self._stage:
+            self._stream.write("\n")

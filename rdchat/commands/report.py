@@ -1,4 +1,4 @@
-"""`rdchat report`: measures what nobody but a Mac owner can, into one file to send."""
+"""`rdchat report`: measures this machine and its models into one file to send."""
 
 import argparse
 import json
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Report:
-    """Gathers everything, model after model."""
+    """Collects the figures of the report, model by model."""
 
     def __init__(self, models: Sequence[str | None], drafters: Sequence[str], seconds: float, *, window: bool) -> None:
         self._models, self._drafters, self._window = models, drafters, window
@@ -128,7 +128,7 @@ class _Report:
 
 
 def _try_to_write(out: Path) -> None:
-    """Find out now, not after ten minutes, whether the file can be written."""
+    """Check before ten minutes of measuring that the file can be written."""
     existed = out.exists()
     try:
         with out.open("ab"):

@@ -6,8 +6,7 @@ from typing import Any
 
 from rdchat.ui.plots.curves import Curve, CurvesPlot
 from rdchat.ui.plots.drawing import Palette
-from rdchat.ui.plots.pictures import drawn
-from rdchat.ui.plots.svg import svg
+from rdchat.ui.plots.pictures import drawn, svg
 
 _STYLE = """
 body { font: 15px/1.5 -apple-system, "Segoe UI", sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem;

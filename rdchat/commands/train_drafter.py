@@ -2,20 +2,19 @@
 
 import argparse
 import sys
-import time
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import TYPE_CHECKING
 
 from rdchat import paths
+from rdchat.commands import options
 from rdchat.commands.progress import ProgressLine
-from rdchat.commands.tight_memory import add_load_anyway, tell_warning
-from rdchat.inference.api.requests import Dtype
 from rdchat.inference.api.trained_kind import TrainedKind
 
 if TYPE_CHECKING:
+    from rdchat.inference.api.training import TrainingProgress
     from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
-    from rdchat.inference.training.training_progress import TrainingProgress
 
 _DEFAULT_TOKENS, _MOST_TOKENS = 1_000_000, 10_000_000  # without either limit; the most that --hours alone makes
 _LINES_EVERY = 30.0  # seconds between two lines where the output is no terminal
@@ -25,9 +24,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Add `train-drafter` and its options."""
     parser = subparsers.add_parser("train-drafter", help="train a drafter for a model")
     parser.set_defaults(run=run)
-    parser.add_argument(
-        "--model", help="a name that `rdchat models list` gives, or a path (default: SmolLM2-135M-Instruct)"
-    )
+    options.add_model(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the drafter")
     parser.add_argument(
         "--kind",
@@ -36,8 +33,6 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="of its head: a small RNN (recurrent, the default), a layer over the text that drafts token by token "
         "(eagle3), or one that drafts blocks (dspark); the last two are stored as others publish them",
     )
-    parser.add_argument("--dtype", choices=[d.value for d in Dtype], default="auto", help="precision of the model")
-    add_load_anyway(parser)
     limits = parser.add_mutually_exclusive_group()
     limits.add_argument("--tokens", type=int, metavar="N", help=f"answer tokens to make (default: {_DEFAULT_TOKENS:,})")
     limits.add_argument("--hours", type=float, metavar="H", help="make as much data as that leaves time for")
@@ -54,19 +49,22 @@ def run(args: argparse.Namespace) -> int:
     settings = _settings(args)
 
     from rdchat.host import keep_awake  # noqa: PLC0415
-    from rdchat.inference.models.loading import load_model  # noqa: PLC0415  MLX: only once all is right
     from rdchat.inference.training.run.training_plan import make_plan  # noqa: PLC0415
     from rdchat.inference.training.run.training_run import DrafterTraining  # noqa: PLC0415
 
     with ProgressLine(sys.stderr) as progress:
-        model = load_model(args.model, Dtype(args.dtype), progress.show, anyway=args.load_anyway)
-    tell_warning(model.info)
+        model = options.load_chosen(args, progress)
+    options.print_warning(model.info)
     plan = make_plan(model, settings, args.resume)
     print(_budget(plan, args.resume), file=sys.stderr)
     try:
-        with keep_awake(), _Shown(sys.stderr) as show, closing(DrafterTraining(model, plan).run()) as events:
-            for event in events:
-                show(event)
+        with (
+            keep_awake(),
+            ProgressLine(sys.stderr, verbose=True, repeat_s=_LINES_EVERY, stays=True) as line,
+            closing(DrafterTraining(model, plan).run()) as events,
+        ):
+            for event in _with_accuracy(events):
+                line.show_text(_text(event), event.phase)
     except KeyboardInterrupt:
         print("Interrupted; the same command with --resume goes on.", file=sys.stderr)
         raise
@@ -77,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 def _settings(args: argparse.Namespace) -> "TrainingSettings":
     """Read the arguments and the files they name."""
     from rdchat.inference.api.prompt_files import read_prompts  # noqa: PLC0415
-    from rdchat.inference.training.run.recipes import DRAFT_VOCABULARY, default_recipe  # noqa: PLC0415
+    from rdchat.inference.training.heads.recipes import DRAFT_VOCABULARY, default_recipe  # noqa: PLC0415
     from rdchat.inference.training.run.training_plan import TrainingSettings  # noqa: PLC0415  MLX
 
     kind = TrainedKind(args.kind)
@@ -126,39 +124,18 @@ def _of_kind(kind: TrainedKind) -> str:
     return {"recurrent": "a recurrent", "eagle3": "an EAGLE-3", "dspark": "a DSpark"}[kind]
 
 
-class _Shown:
-    """Shows progress: one line that is written over, or now and then a line where nobody watches."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._line = ProgressLine(stream)
-        self._terminal = stream.isatty()
-        self._shown_at = 0.0
-        self._last: TrainingProgress | None = None
-
-    def __call__(self, event: "TrainingProgress") -> None:
-        last = self._last
-        same_phase = last is not None and last.phase == event.phase
-        if last is not None and same_phase and not event.accuracy:  # it is looked at now and then
-            event = replace(event, accuracy=last.accuracy)
-        self._last = event
-        if self._terminal:
-            self._line.write_over(_text(event))
-        elif not same_phase or time.monotonic() - self._shown_at > _LINES_EVERY:
-            print(_text(event), file=self._stream, flush=True)
-            self._shown_at = time.monotonic()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        """End the line, before anything else is said."""
-        if self._terminal and self._last is not None:
-            print(file=self._stream)
+def _with_accuracy(events: "Iterable[TrainingProgress]") -> "Iterator[TrainingProgress]":
+    """Yield events with the accuracy of the last event that has one in the same phase."""
+    last: TrainingProgress | None = None
+    for event in events:
+        if last is not None and last.phase == event.phase and not event.accuracy:
+            event = replace(event, accuracy=last.accuracy)  # noqa: PLW2901
+        last = event
+        yield event
 
 
 def _text(event: "TrainingProgress") -> str:
-    parts = [f"{event.phase.value} {event.fraction:4.0%}"]
+    parts = [f"{event.phase} {event.fraction or 0:4.0%}"]
     if event.tokens_per_second is not None:
         parts.append(f"{event.tokens_per_second:.0f} tokens/s")
     if event.loss is not None:
@@ -169,4 +146,6 @@ def _text(event: "TrainingProgress") -> str:
         minutes, seconds = divmod(int(event.left_s), 60)
         hours, minutes = divmod(minutes, 60)
         parts.append(f"{hours}:{minutes:02}:{seconds:02} left")
+    if event.words:
+        parts.append(event.words)
     return "  ".join(parts)

@@ -187,7 +187,7 @@ def test_hours_bound_the_whole_and_chats_stay_out_of_it_unless_they_are_asked_fo
     assert train(out, "--hours", "0.0001") == 0
     folder = next(paths.cache_dir().glob("training/*/*"))
     assert len(list((folder / "shards").glob("*.npz"))) == 1
-    assert json.loads((folder / "time.json").read_text())["spent_s"] > 0
+    assert json.loads((folder / "begun.json").read_text())["spent_s"] > 0
     assert "0.0001 hours" in capsys.readouterr().err
     assert load_drafter(out, model).target is not None
     assert "chats" not in (out / "card.md").read_text(encoding="utf-8")

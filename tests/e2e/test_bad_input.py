@@ -180,7 +180,7 @@ def test_a_bad_folder_picked_in_the_middle_of_a_chat(
         wait_for_words(qtbot, "The model did not load", told, "Read the conversation")
         press(qtbot, "Read the conversation")
         wait_for_words(qtbot, "The model did not load", told, "Hello")  # now as a banner above it
-        assert [widget.copied_text() for widget in shown_messages(app)] == ["Hello", said]
+        assert [widget.written_text for widget in shown_messages(app)] == ["Hello", said]
         shutil.copy(small_model / "model.safetensors", bad)  # downloaded again
         press(qtbot, "Try again")
         qtbot.waitUntil(lambda: app.controller.state is EngineState.IDLE, timeout=WAIT_MS)
@@ -387,7 +387,7 @@ def test_a_disk_that_fills_up_while_a_reply_is_written(
         wait_for_words(qtbot, what, "Stopped.")
         assert store.message(reply.id).status is MessageStatus.STREAMING  # the disk has only the beginning
         assert len(store.message(reply.id).text) < len(reply.text)
-        assert shown_messages(app)[1].copied_text() == reply.text
+        assert shown_messages(app)[1].written_text == reply.text
 
         disk.free()
         qtbot.waitUntil(lambda: what not in words(), timeout=WAIT_MS)
@@ -499,5 +499,5 @@ def test_a_line_of_100_000_characters_in_a_reply(qapp: QApplication, qtbot: QtBo
         press(qtbot, more)
         qtbot.waitUntil(lambda: len(body.toPlainText()) >= 99_000, timeout=WAIT_MS)
         assert more not in words()
-        assert shown_messages(app)[1].copied_text() == line
+        assert shown_messages(app)[1].written_text == line
         assert_usable(qtbot, app, small_model)

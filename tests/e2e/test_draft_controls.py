@@ -52,7 +52,7 @@ def test_a_mode_from_the_menu_drafts_the_next_reply(qapp: QApplication, qtbot: Q
 
         texts = []
         for mode in (Mode.OFF, Mode.DRAFTER):
-            window.actions_.draft_modes[mode].trigger()
+            getattr(window.actions_, f"draft_{mode.value}").trigger()
             window.actions_.new_chat.trigger()
             reply = ask(qtbot, app, "Name three colours of the rainbow.")
             assert reply.statistics is not None
@@ -61,7 +61,7 @@ def test_a_mode_from_the_menu_drafts_the_next_reply(qapp: QApplication, qtbot: Q
         assert texts[0] == texts[1]
 
         drafts = window.panel.drafts
-        assert drafts.rounds.value.text() == str(reply.statistics.rounds)
+        assert drafts.rows["Rounds"].value.text() == str(reply.statistics.rounds)
         assert sum(int(bar.value) for bar in drafts.lengths.bars) == reply.statistics.rounds
         qtbot.waitUntil(lambda: store.trace(reply.id) is not None, timeout=WAIT_MS)
         check_tokens_and_trees(app, TraceRecorder(store).trace(reply.id), reply)

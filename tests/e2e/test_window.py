@@ -78,7 +78,7 @@ def test_a_person_asks_stops_restarts_finds_both_and_loses_nothing_by_closing_wh
         assert [(message.role, message.text) for message in found.messages] == said
         assert [role for role, _ in said] == [Role.USER, Role.ASSISTANT] * 2
         assert [conversation.title for conversation in found.desk.conversations()] == ["Name three colours."]
-        shown = [widget.copied_text() for widget in shown_messages(app)]
+        shown = [widget.written_text for widget in shown_messages(app)]
         assert shown == [text for _, text in said]
 
         begin_a_long_story(qtbot, app)

@@ -140,6 +140,6 @@ def assert_usable(qtbot: QtBot, app: App, good_model: Path) -> None:
     assert (reply.status, reply.error) == (MessageStatus.COMPLETE, "")
     assert len(reply.text) > 3
     shown = shown_messages(app)
-    assert [widget.copied_text() for widget in shown] == ["Hello", reply.text]
+    assert [widget.written_text for widget in shown] == ["Hello", reply.text]
     # the last characters are drawn a frame later, so what is drawn is asked for anew each time
     qtbot.waitUntil(lambda: {"Hello", shown[-1].body.toPlainText()} <= set(words()), timeout=WAIT_MS)

@@ -29,13 +29,13 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import DraftKind, check_capability
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.fetch import fetch
+from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batch_check import check_batched_decoding
 from rdchat.inference.training.data.hidden_states import answer_states
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.head.logit_curve import LogitCurve
-from rdchat.inference.training.head.samples import Teacher
+from rdchat.inference.training.heads.samples import LogitCurve, Teacher
 from tests.inference.auto.automatic_replies import RandomPlanner
 from tests.inference.drafting.eagle3.eagle3_heads import bound
 from tests.inference.failing_reads import Failure, failing_array, let_fail
@@ -129,7 +129,7 @@ _TOLD = [TrainingConversation(0, [3, 4, 5, 6, 7, 8, 9, 10], 3, 0.0)]
 _CALLS: Mapping[str, Callable[[LoadedModel], Any]] = {
     "differences": lambda model: list(divergences(model, _ASKED, [4, 5, 6])),
     "gap": lambda model: score_gap(model, _ASKED, [4, 5, 6], 2, 7),
-    "states": lambda model: answer_states(model, _TOLD * 2),
+    "states": lambda model: answer_states(model, _TOLD * 2, HiddenReads()),
     "batches": check_batched_decoding,
     "curve": lambda model: [LogitCurve.of(model, TargetEmbeddings(model.network, len(ALPHABET))) for _ in range(2)],
 }

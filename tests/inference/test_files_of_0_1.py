@@ -13,6 +13,7 @@ import pytest
 from mlx.utils import tree_flatten
 
 from rdchat import paths
+from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.auto.costs.cost_file import CostFile
 from rdchat.inference.auto.estimates.acceptance_file import read_acceptance
 from rdchat.inference.benchmark.csv_format import read_csv
@@ -20,11 +21,11 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batch import ConversationBatch
-from rdchat.inference.training.head.trainer import Recipe
+from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.run import train_phase
+from rdchat.inference.training.run.clocks import Pace
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
-from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
 from tests.inference.fakes import tiny_llama
 from tests.inference.training.small_language import LenientTokenizer
 
@@ -131,4 +132,4 @@ def test_a_training_that_was_interrupted_in_the_training(
     assert next(place.glob("teacher-*")).stat().st_mtime_ns == teacher, "it is not made anew"
     assert step > 0
     assert events[-1].fraction == pytest.approx(reached * (step + 1) / step), "it goes on behind the last step"
-    assert json.loads((plan.folder / "time.json").read_bytes())["spent_s"] > spent_s
+    assert json.loads((plan.folder / "begun.json").read_bytes())["spent_s"] > spent_s, "it goes on from the older file"

@@ -1,4 +1,4 @@
-"""What the pictures of a benchmark show, from its result. No MLX and no Qt here."""
+"""The data of a benchmark's plots, from its result. No MLX and no Qt here."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from rdchat.inference.api.requests import Mode
 from rdchat.inference.benchmark.result import BenchResult, CellReport, Figure, speed_ratio
 
 Bars = tuple[str, tuple[tuple[str, Figure], ...]]
-"""A group of bars: a precision, such as `float16`, and a name and a speed-up over plain decoding for each bar."""
+"""A group of bars: a precision such as `float16`, and the name and speed-up over plain decoding of each bar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,20 +19,20 @@ class HeatMap:
     widths: tuple[int, ...]  # beam widths that were measured, ascending
     lengths: tuple[int, ...]  # beam lengths that were measured, ascending
     values: Mapping[tuple[int, int], float]  # median speed-up at (width, length); pairs not measured are missing
-    reference: str = "Plain decoding"  # what 1 is
+    reference: str = "Plain decoding"  # has the speed-up 1
 
     @property
     def best(self) -> tuple[int, int] | None:
-        """The fastest pair, of equals the smallest; None where nothing was measured."""
+        """The fastest pair, the smallest of equals; None if nothing was measured."""
         return max(sorted(self.values), key=lambda pair: self.values[pair], default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Charts:
-    """Everything that a benchmark has to draw.
+    """The plots of a benchmark.
 
-    For each precision, and each temperature where there are several: a bar for stock mlx-lm and for each mode, its
-    fastest shape, and a map of the drafter head's beams where there are several.
+    For each precision, and for each temperature if there are several: a bar for stock mlx-lm, a bar for the fastest
+    shape of each mode, and a map of the drafter head's beams if there are several.
     """
 
     bars: tuple[Bars, ...]
@@ -40,7 +40,7 @@ class Charts:
 
     @classmethod
     def of(cls, result: BenchResult) -> "Charts":
-        """Return what a result has to draw."""
+        """Return the plots of a result."""
         plan, bars, maps = result.plan, [], []
         several = len({cell.temperature for cell in plan.cells}) > 1
         precisions = {run.baseline: run.dtype for run in result.runs if run.dtype}
@@ -57,10 +57,10 @@ class Charts:
 
 
 def _mlx_lm_bar(result: BenchResult, baseline: int) -> tuple[tuple[str, Figure], ...]:
-    """Return how fast mlx-lm decodes plainly, by our plain decoding of the same turn."""
+    """Return mlx-lm's speed over our plain decoding of the same turn."""
     runs = [run for run in result.runs if run.baseline == baseline]
     ours = [run for run in runs if run.cell != MLX_LM and result.plan.all_cells[run.cell].plain]
-    ours.sort(key=lambda run: run.cell, reverse=True)  # so that the baseline, which has the first index, stays
+    ours.sort(key=lambda run: run.cell, reverse=True)  # the baseline, which has the first index, wins
     plain = {(run.prompt, run.trial): run for run in ours}
     figure = Figure.of(speed_ratio(run, plain.get((run.prompt, run.trial))) for run in runs if run.cell == MLX_LM)
     return (("mlx-lm", figure),) if figure else ()
@@ -84,7 +84,7 @@ def _heat_map(name: str, reports: Sequence[CellReport]) -> HeatMap | None:
     widths, lengths = (tuple(sorted({pair[side] for pair in beams})) for side in (0, 1))
     if values := _medians(beams, "ratio_to_plain"):
         return HeatMap(name, widths, lengths, values)
-    speeds = _medians(beams, "decode_tps")  # of Apple's files one holds no plain decoding
+    speeds = _medians(beams, "decode_tps")  # one of Apple's files holds no plain decoding
     if not speeds:
         return None
     smallest = min(speeds)

@@ -1,10 +1,9 @@
-"""Benchmarks as CSV: a row for each run, with the columns of Apple's two scripts and our own beyond them.
+"""Writes and reads benchmarks as CSV: a row for each run, with the columns of Apple's two scripts and our own.
 
-So that Apple's analysis can be done again on the file as it stands, its columns mean what theirs do (`apple_csv`), in
-milliseconds. Every row carries the plain decoding of mlx-lm and of rdchat from its own turn; plain decoding is a beam
-of width 1 and length 1, and a chain of K draft tokens one of width 1 and length K + 1. `mode` tells them apart.
-A cell whose mode did not run has a row with the reason and no figures: zeros would be some. Texts are not
-stored, tokens are. No MLX and no Qt here.
+Apple's columns mean what they mean in Apple's files (`apple_csv`), in milliseconds, so that Apple's analysis works on
+our files. Every row holds the plain decoding of mlx-lm and of rdchat from its own turn. Plain decoding is a beam of
+width 1 and length 1, a chain of K draft tokens one of width 1 and length K + 1; `mode` tells them apart. A cell whose
+mode did not run has a row with the reason and no figures. Tokens are stored, texts are not. No MLX and no Qt here.
 """
 
 import csv
@@ -44,12 +43,12 @@ _FOUND_COLUMNS = (
     "difference_index", "difference_plain", "difference_other", "difference_gap", "token_ids", "times_ms",
 )  # fmt: skip
 _ENVIRONMENT = ("rdchat", "mlx", "mlx_lm", "device", "model", "cores", "system")
-_LATER_COLUMNS = ("difference_rounding", "draft_ms")  # which files of earlier versions lack
+_LATER_COLUMNS = ("difference_rounding", "draft_ms")  # files of earlier versions lack them
 COLUMNS = _APPLE_COLUMNS + _CELL_COLUMNS + _FOUND_COLUMNS + _ENVIRONMENT + _LATER_COLUMNS
 
-_BASELINE, _CELL, _MLX_LM = "baseline", "cell", "mlx_lm"  # what a row is part of
+_BASELINE, _CELL, _MLX_LM = "baseline", "cell", "mlx_lm"  # values of `part`
 _FLOATS = {Dtype.FLOAT16.value, Dtype.BFLOAT16.value, Dtype.FLOAT32.value}
-# what Apple's files do not tell
+# cells that Apple's files do not have
 _BLANK = dict.fromkeys(COLUMNS, "") | dict.fromkeys(("ttft_ms", *_COUNTERS, "prompt", "seed"), "0")
 _OTHER_HINT = (
     "Take a CSV file of `rdchat bench`, or those of Apple's scripts: autoregression.csv and recurrent_drafting.csv."
@@ -71,10 +70,10 @@ def write_csv(file: TextIO, result: BenchResult) -> None:
 def read_csv(paths: Sequence[Path]) -> BenchResult:
     """Read a benchmark: one file of ours, or one or both of Apple's.
 
-    Where only Apple's file of recurrent drafting is named, the plain one beside it is read too, if there is one.
+    If only Apple's file of recurrent drafting is named, the plain one beside it is read too.
 
     Raises:
-        RdchatError: If a file cannot be read or is another one; the message says which line, and what is wrong.
+        RdchatError: If a file cannot be read or is invalid; the message says which line, and what is wrong.
     """
     tables = [read_rows(path) for path in paths]
     if any({"part", "mode"} <= table[0].cells.keys() for table in tables):
@@ -95,7 +94,7 @@ def read_csv(paths: Sequence[Path]) -> BenchResult:
 
 
 def _cell_columns(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
-    """Return what a run's setting is."""
+    """Return the columns of a run's setting."""
     outside, listed = run.cell == MLX_LM, run.cell >= len(plan.baselines)
     cell = plan.all_cells[run.baseline if outside else run.cell]
     names = ("draft_tokens", "lookup_branch", "draft_model", "drafter")
@@ -119,7 +118,7 @@ def _cell_columns(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
 
 
 def _measured_columns(result: BenchResult, run: BenchRun) -> dict[str, Any]:
-    """Return what was measured of a run, and of plain decoding and mlx-lm in its turn."""
+    """Return the measured columns of a run, and of plain decoding and mlx-lm in its turn."""
     counts, beside = run.statistics, result.beside(run)
     columns = {
         "steps": counts.target_calls,
@@ -151,7 +150,7 @@ def _read_ours(rows: Sequence[Row]) -> BenchResult:
 
 
 def _result(rows: Sequence[Row], environment: Mapping[str, Any]) -> BenchResult:
-    """Return what rows of our format hold."""
+    """Return the result that rows of our format hold."""
     listed = {row.whole("cell"): _cell(row) for row in rows if row.cells["part"] == _CELL}
     cells = [listed[place] for place in sorted(listed)] or list(dict.fromkeys(_cell(row) for row in rows))
     groups = {_prompt_of(row, len(rows)): row.text("group") for row in rows}
@@ -169,7 +168,7 @@ def _result(rows: Sequence[Row], environment: Mapping[str, Any]) -> BenchResult:
 
 
 def _prompt_of(row: Row, rows: int) -> int:
-    """Return the index of a row's prompt; each prompt before it has a row of its own."""
+    """Return the index of a row's prompt; it is less than the number of rows, since every prompt has one."""
     prompt = row.whole("prompt")
     if prompt >= rows:
         raise row.error(f"prompt is {prompt}, and the file has {rows} lines")

@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,7 +11,7 @@ from pathlib import Path
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.files.foreign_files import check_file
 
-_LONGEST_CELL = 2**30  # characters; Python's own limit of 2**17 is reached by the times of 13,000 tokens
+_LONGEST_CELL = 2**30  # characters; the times of 13,000 tokens reach Python's own limit of 2**17
 _MOST_DIGITS = 18
 _MOST_BYTES = 2**31
 _GUARD = "'"
@@ -19,9 +19,9 @@ _GUARDED = ("=", "+", "-", "@", "\t", "\r", _GUARD)
 
 
 def guarded(text: str) -> str:
-    """Return a text as a cell that no spreadsheet takes for a formula: with an apostrophe before it, where need be.
+    """Return a text as a cell that no spreadsheet takes for a formula, with an apostrophe before it if necessary.
 
-    Source: OWASP, "CSV injection". `Row.text` takes the apostrophe away again.
+    Source: OWASP, "CSV injection". `Row.text` removes the apostrophe.
     """
     return _GUARD + text if text.startswith(_GUARDED) else text
 
@@ -36,56 +36,42 @@ class Row:
 
     def whole(self, name: str) -> int:
         """Return a whole number that is not negative."""
-        text = self.cells[name]
-        if not text.isdecimal() or len(text) > _MOST_DIGITS:
-            raise self.error(f"{name} is {text!r}, not a whole number")
-        return int(text)
+        return self._parsed(name, _whole, "not a whole number")
 
     def number(self, name: str) -> float:
-        """Return a finite number: JSON has no others."""
-        try:
-            number = float(self.cells[name])
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            raise self.error(f"{name} is {self.cells[name]!r}, not a number")
-        return number
-
-    def member[T: StrEnum](self, name: str, kind: type[T], prefix: str = "") -> T:
-        """Return one of the known words, without a prefix that it may have."""
-        try:
-            return kind(self.cells[name].removeprefix(prefix))
-        except ValueError as error:
-            raise self.error(f"{name} is {self.cells[name]!r}, which is unknown") from error
+        """Return a finite number; JSON has no others."""
+        return self._parsed(name, _finite, "not a number")
 
     def numbers(self, name: str) -> list[float]:
         """Return finite numbers that are separated by spaces."""
-        try:
-            numbers = [float(word) for word in self.cells[name].split()]
-        except ValueError:
-            numbers = [math.nan]
-        if not all(map(math.isfinite, numbers)):
-            raise self.error(f"{name} holds what is no number")
-        return numbers
+        return self._parsed(name, lambda text: [_finite(word) for word in text.split()], "")
+
+    def member[T: StrEnum](self, name: str, kind: type[T], prefix: str = "") -> T:
+        """Return a member of an enumeration; its name may have a prefix."""
+        return self._parsed(name, lambda text: kind(text.removeprefix(prefix)), "which is unknown")
+
+    def truth(self, name: str) -> bool:
+        """Return the value of `True` or `False`."""
+        return self._parsed(name, ["False", "True"].index, "neither True nor False") == 1
 
     def text(self, name: str) -> str:
-        """Return what `guarded` made a cell of."""
+        """Return a text that `guarded` made a cell of."""
         return self.cells[name].removeprefix(_GUARD)
 
     def number_or_none(self, name: str) -> float | None:
-        """Return a number; None where the cell is empty, or there is no such column."""
+        """Return a number; None if the cell is empty or there is no such column."""
         return self.number(name) if self.cells.get(name) else None
 
-    def truth(self, name: str) -> bool:
-        """Return what `True` or `False` say."""
-        text = self.cells[name]
-        if text not in {"True", "False"}:
-            raise self.error(f"{name} is {text!r}, neither True nor False")
-        return text == "True"
+    def _parsed[T](self, name: str, parse: Callable[[str], T], problem: str) -> T:
+        try:
+            return parse(self.cells[name])
+        except ValueError as error:
+            what = f"is {self.cells[name]!r}, {problem}" if problem else "holds what is no number"
+            raise self.error(f"{name} {what}") from error
 
     @contextmanager
     def settings(self) -> Iterator[None]:
-        """Name the line where settings that are made of it are out of range."""
+        """Name the line in errors about settings that are out of range."""
         try:
             yield
         except InvalidSettingError as error:
@@ -94,6 +80,19 @@ class Row:
     def error(self, problem: str) -> RdchatError:
         """Return an error that names the line."""
         return RdchatError(f"Line {self.line} of {self.path}: {problem}.", "Export the benchmark again.")
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        raise ValueError(text)
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
 
 
 def check_widths(rows: Sequence[Row]) -> None:
@@ -108,10 +107,10 @@ def check_widths(rows: Sequence[Row]) -> None:
 
 
 def read_rows(path: Path) -> Sequence[Row]:
-    """Return the lines of a file below the first one, which names the columns; there is at least one.
+    """Return the lines of a file below the first one, which names the columns.
 
     Raises:
-        RdchatError: If it cannot be read, or is empty.
+        RdchatError: If the file cannot be read, or has no lines.
     """
     if path.exists() and not path.is_dir():
         check_file(path, "Pick a CSV file.", _MOST_BYTES)

@@ -1,4 +1,4 @@
-"""Where two replies part, and how near a tie it was."""
+"""Finds where two replies differ, and how close the scores of the two tokens were there."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
-_TOGETHER = 6  # tokens that are fed in one call, to see what that makes of the scores
+_TOGETHER = 6  # tokens fed in one call, to measure how rounding changes the scores
 
 
 def first_difference(plain: Sequence[int], other: Sequence[int]) -> int | None:

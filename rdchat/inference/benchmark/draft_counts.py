@@ -1,4 +1,4 @@
-"""What decoding with a drafter brought: counts that can be pooled, and kept on disk reply by reply."""
+"""Counts of drafted and accepted tokens, which can be pooled and kept on disk reply by reply."""
 
 import hashlib
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class DraftCounts:
     prompts: int = 0
     decoded: int = 0  # tokens but each reply's first, which prefill brings
     target_calls: int = 0
-    offered: tuple[int, ...] = ()  # by draft position: rounds that offered a token there and accepted all before it
+    offered: tuple[int, ...] = ()  # by draft position: rounds that offered a token there and accepted all before
     accepted: tuple[int, ...] = ()  # by draft position: rounds that accepted it
     runs: int = 0  # runs of 8 tokens in the replies
     repeated_runs: int = 0  # those that occurred before in the same reply
@@ -39,7 +39,7 @@ class DraftCounts:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "DraftCounts":
-        """Read what `asdict` gave, back from JSON."""
+        """Return counts from the JSON of `asdict`."""
         return cls(**data | {name: tuple(data[name]) for name in ("offered", "accepted")})
 
     @classmethod
@@ -54,7 +54,7 @@ class DraftCounts:
 
 
 Result = tuple[Prompt, DraftSettings, DraftCounts]
-"""What decoding a prompt with a draft brought."""
+"""A prompt, the draft settings it was decoded with, and the counts."""
 
 
 def draft_name(draft: DraftSettings) -> str:
@@ -70,16 +70,16 @@ def most_drafted(draft: DraftSettings) -> int:
 
 
 class CountsFile:
-    """Results on disk, so that an interrupted measurement goes on where it stopped. To be closed.
+    """Results on disk, so that an interrupted measurement can be resumed. Must be closed.
 
     Args:
-        path: Made where it is not there; a JSON line tells what is measured, and one more each result.
-        facts: What is measured: target, drafter, sampling and the like.
+        path: Created if missing; the first JSON line holds the facts, each further one a result.
+        facts: Target, drafter, sampling and so on.
 
     Raises:
-        RdchatError: If the file holds something else, or results of another measurement.
+        RdchatError: If the file holds something else, or results with other facts.
         StorageFullError: If the disk is full.
-        StorageError: If it cannot be read or written.
+        StorageError: If the file cannot be read or written.
     """
 
     def __init__(self, path: Path, facts: dict[str, Any]) -> None:
@@ -93,7 +93,7 @@ class CountsFile:
         self._counts = {line["key"]: DraftCounts.from_dict(line["trial"]) for line in lines[1:]}
 
     def find(self, prompt: Prompt, draft: DraftSettings) -> DraftCounts | None:
-        """Return what was measured before."""
+        """Return a result that was measured before."""
         return self._counts.get(_key(prompt, draft))
 
     def add(self, prompt: Prompt, draft: DraftSettings, counts: DraftCounts) -> None:
@@ -106,12 +106,12 @@ class CountsFile:
 
 
 def _key(prompt: Prompt, draft: DraftSettings) -> str:
-    """Name a result; prompts only by a hash, so that the file holds no text of anybody's."""
+    """Return the name of a result; prompts are hashed, so that the file holds no one's text."""
     return f"{draft_name(draft)}: {hashlib.sha256(prompt.text.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
 def report(results: Sequence[Result]) -> list[dict[str, object]]:
-    """Pool results by draft and group, `all` among them, as JSON holds them."""
+    """Return results as JSON, pooled by draft and by group; the group `all` holds all prompts."""
     rows: list[dict[str, object]] = []
     for draft in dict.fromkeys(draft for _, draft, _ in results):
         mine = [(prompt.group, counts) for prompt, own, counts in results if own == draft]

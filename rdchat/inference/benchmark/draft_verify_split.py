@@ -1,8 +1,8 @@
-"""Measures what the two model calls of a round cost alone.
+"""Measures the cost of each of the two model calls of a round alone.
 
-A reply is made once more, of the very same rounds, each in two halves that are built and evaluated one after the other:
-the draft graph alone, and the target's call on the same packed rows alone. What the real round takes beyond them is
-choosing, accepting, committing and the host's work.
+A reply is made once more with the same rounds, each in two halves that are evaluated one after the other: the draft,
+and the target's call on the same packed rows. The rest of a real round's time is choosing, accepting, committing and
+the host's work.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Measuring a drafter by decoding with it: tokens per target call and acceptance, by group of prompts."""
+"""Measures a drafter by decoding with it: tokens per target call and acceptance, by group of prompts."""
 
 from collections.abc import Iterator, Sequence
 
@@ -29,10 +29,10 @@ class Evaluation:
     def run(
         self, prompts: Sequence[Prompt], drafts: Sequence[DraftSettings], kept: CountsFile | None = None
     ) -> Iterator[Result]:
-        """Decode every prompt with every draft; results that are kept are taken from there, new ones are added.
+        """Decode every prompt with every draft; results in `kept` are not measured again, new ones are added to it.
 
         Raises:
-            ModelError: If the target cannot be drafted for so.
+            ModelError: If the target cannot be drafted for in this way.
         """
         for prompt in prompts:
             for draft in drafts:

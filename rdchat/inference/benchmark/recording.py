@@ -1,4 +1,4 @@
-"""One reply of a benchmark, timed token by token: ours, and stock mlx-lm's on the same network."""
+"""Makes one reply of a benchmark, timed token by token: ours, or stock mlx-lm's on the same network."""
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -16,7 +16,7 @@ from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.protocol import TokenIterator
-from rdchat.inference.api.reply_statistics import AutoChoice, RoundStatistics, Statistics
+from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
 from rdchat.inference.benchmark.draft_verify_split import SplitRounds
 from rdchat.inference.decoding.ledger import Ledger
@@ -28,42 +28,30 @@ _HALVED_ROUNDS = 12  # rounds of a reply that are made again in halves
 
 @dataclass(frozen=True, slots=True)
 class RoundCost:
-    """What a reply's first rounds cost, each of them made once more in halves.
+    """The cost of a reply's first rounds, each of them made once more in halves."""
 
-    Attributes:
-        overhead: Their time over that of their drafts and target calls alone.
-        draft_ms: Median time of a draft alone.
-    """
-
-    overhead: float
-    draft_ms: float
+    overhead: float  # their time over that of their drafts and target calls alone
+    draft_ms: float  # median time of a draft alone
 
 
 @dataclass(slots=True)
 class Recording:
-    """A reply.
-
-    Attributes:
-        token_ids: Its tokens.
-        pieces: Text that became final with each of them.
-        times_ms: When each was known, counted from the request; tokens of one round share a moment.
-        rounds: Its rounds; none in plain decoding.
-        statistics: Its counters.
-        mode_reason: Why the mode did not run; None where it did.
-    """
+    """A recorded reply."""
 
     token_ids: list[int] = field(default_factory=list)
-    pieces: list[str] = field(default_factory=list)
-    times_ms: list[float] = field(default_factory=list)
-    rounds: list[RoundStatistics] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)  # text that became final with each token
+    times_ms: list[float] = field(default_factory=list)  # of each token, from the request; a round has one time
+    rounds: list[RoundStatistics] = field(default_factory=list)  # none in plain decoding
     statistics: Statistics = field(default_factory=Statistics)
-    mode_reason: str | None = None
+    mode_reason: str | None = None  # why the mode did not run; None if it did
 
     @property
     def chosen(self) -> str:
-        """What the automatic mode did in the end, in words; empty in other modes."""
+        """The automatic mode's last choice in words; empty in other modes."""
         choice = self.statistics.choice
-        return _choice_words(choice) if choice else ""
+        if choice is None:
+            return ""
+        return f"{choice.mode} W{choice.width} L{choice.length}" if choice.length else choice.mode
 
     def _take(self, token_id: int, text: str, time_ms: float) -> None:
         self.token_ids.append(token_id)
@@ -71,16 +59,16 @@ class Recording:
         self.times_ms.append(time_ms)
 
     def _end_round(self, ended: RoundStatistics) -> None:
-        """Give a round's tokens the moment at which it handed out the first."""
+        """Give all tokens of a round the time of its first one."""
         self.rounds.append(ended)
         self.times_ms[-ended.emitted :] = [self.times_ms[-ended.emitted]] * ended.emitted
 
 
 def check_lengths(model: LoadedModel, prompts: Sequence[Prompt]) -> None:
-    """Look whether all prompts can be answered, before any is.
+    """Check that all prompts can be answered, before the first one is.
 
     Raises:
-        PromptTooLongError: If one leaves no room for a reply.
+        PromptTooLongError: If a prompt leaves no room for a reply.
         ModelError: If the chat template refuses one.
     """
     room = model.info.context_length
@@ -94,15 +82,15 @@ def check_lengths(model: LoadedModel, prompts: Sequence[Prompt]) -> None:
 
 
 def record(session: ChatSession, request: GenerationRequest, cancelled: Callable[[], bool]) -> Recording | None:
-    """Make a reply with empty KV caches.
+    """Make a reply, beginning with empty KV caches.
 
     Args:
-        session: Whose model answers; what its caches hold is lost.
-        request: What is asked, and how it is drafted.
-        cancelled: Looked at between tokens, and between chunks of the prompt.
+        session: Its caches are emptied.
+        request: The prompt and how to draft.
+        cancelled: Called between tokens, and between chunks of the prompt.
 
     Returns:
-        The reply; None where it was cancelled.
+        The reply; None if it was cancelled.
     """
     session.forget()
     began = perf_counter_ns()
@@ -110,7 +98,7 @@ def record(session: ChatSession, request: GenerationRequest, cancelled: Callable
 
 
 def record_events(reply: TokenIterator, began: int, cancelled: Callable[[], bool]) -> Recording | None:
-    """Make a reply that was begun at `began`, a moment of `perf_counter_ns`; see `record`."""
+    """Make a reply that began at `began`, a time of `perf_counter_ns`; see `record`."""
     found = Recording()
     with closing(reply) as events:
         for event in events:
@@ -124,7 +112,7 @@ def record_events(reply: TokenIterator, began: int, cancelled: Callable[[], bool
                 found.statistics, found.mode_reason = event.statistics, event.mode_reason
                 if found.pieces:
                     found.pieces[-1] += event.trailing_text
-    mx.synchronize()  # a call that was queued beyond the end must not run on the next one's time
+    mx.synchronize()  # a call queued beyond the end must not take the next reply's time
     return found
 
 
@@ -138,13 +126,12 @@ def record_mlx_lm(
 
     Args:
         model: The target.
-        request: What is asked; of how it is drafted only `draft_tokens` is read, and that with a draft model only.
-        cancelled: Looked at between tokens and, where nothing drafts, between chunks of the prompt.
-        draft_network: A draft model for mlx-lm to draft with.
+        request: The prompt; of its draft settings only `draft_tokens` is used, and only with a draft model.
+        cancelled: Called between tokens and, without a draft model, between chunks of the prompt.
+        draft_network: A draft model for mlx-lm.
 
     Returns:
-        The reply, where its first call gives several tokens counted from the last of these; None where it was
-        cancelled.
+        The reply, counted from the last token of its first call; None if it was cancelled.
     """
     sampling = request.sampling
     prompt = model.encode_chat(request.messages, continue_last=False)
@@ -193,16 +180,16 @@ def record_mlx_lm(
 def measure_rounds(
     session: ChatSession, request: GenerationRequest, recording: Recording, cancelled: Callable[[], bool]
 ) -> RoundCost | None:
-    """Return what a reply's first rounds cost beside their drafts and target calls alone.
+    """Return the cost of a reply's first rounds compared with their drafts and target calls alone.
 
     Args:
-        session: The one that made it; what its caches hold is lost.
-        request: What was asked, in a drafting mode.
-        recording: What came of it.
-        cancelled: Looked at between rounds.
+        session: Made the reply; its caches are emptied.
+        request: The reply's request, in a drafting mode.
+        recording: The reply.
+        cancelled: Called between rounds.
 
     Returns:
-        That; None where there was no round to make again, or it was cancelled.
+        The cost; None if the reply had no rounds, or it was cancelled.
     """
     session.forget()
     model, ledger = session.model, Ledger()
@@ -223,10 +210,6 @@ def measure_rounds(
     session.forget()
     took_ms = recording.times_ms[done - 1] - recording.times_ms[0]
     return RoundCost(took_ms / sum(map(sum, halves_ms)), median(draft_ms for draft_ms, _ in halves_ms))
-
-
-def _choice_words(choice: AutoChoice) -> str:
-    return f"{choice.mode} W{choice.width} L{choice.length}" if choice.length else choice.mode
 
 
 class _CancelledError(Exception):

@@ -1,24 +1,27 @@
 """The result of a benchmark: its runs, and the figures of each setting. No MLX and no Qt here.
 
-Ratios are taken within a turn, between runs of the same prompt and trial, and summarised as the median of those ratios
-with their quartiles. Where plain decoding is listed among the modes, its ratio compares one run of it with another run
-of it beside it: what that scatters by is the error bar of all the others.
+A ratio compares two runs of the same turn, that is of one prompt and trial; a figure is the median of such ratios with
+their quartiles. If plain decoding is listed among the modes, its ratio compares two of its runs: how far that scatters
+is the error bar of all other ratios.
 """
 
+import os
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+from rdchat import __version__, host
 from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
 from rdchat.inference.api.bench_results import MLX_LM, BenchRun, Difference
+from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Mode
 
 _HEAD_MODES = {Mode.DRAFTER, Mode.AUTO}
-_Runs = Mapping[tuple[int, int, int], BenchRun]  # (baseline, prompt, trial) -> run
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +88,15 @@ class CellReport:
     name: str  # mode and shape, and what else tells it from the others of its benchmark
     figures: Figures  # over all prompts
     groups: Mapping[str, Figures] = field(default_factory=dict)  # by group of prompts
-    identical_text: bool | None = True  # whether all replies equal plain decoding's; None where nobody can tell
-    first_difference: Difference | None = None  # where the reply that differs most seriously first does
+    identical_text: bool | None = True  # whether all replies equal plain decoding's; None if that is unknown
+    first_difference: Difference | None = None  # first difference of the reply that differs most seriously
     mode_reason: str | None = None  # why its mode did not run
     chosen: Mapping[str, int] = field(default_factory=dict)  # automatic mode: how many replies ended with each choice
     dtype: str = ""  # precision of the model's weights, which `auto` does not tell; empty where nothing ran
 
     @property
     def same_text(self) -> str:
-        """`Yes`, `No`, `Near-tie` or `Not run`; empty where nobody can tell."""
+        """`Yes`, `No`, `Near-tie` or `Not run`; empty if that is unknown."""
         if self.mode_reason:
             return "Not run"
         if self.identical_text is None or self.figures["decode_tps"] is None:
@@ -104,7 +107,7 @@ class CellReport:
 
     @property
     def note(self) -> str:
-        """What a person should know beside the figures, in a sentence that begins in lower case; often nothing."""
+        """A note beside the figures, as a sentence that begins in lower case; often empty."""
         if self.mode_reason:
             return f"not run. {self.mode_reason}"
         if self.first_difference:
@@ -113,7 +116,7 @@ class CellReport:
         return f"ended with {chosen}." if chosen else ""
 
     def as_json(self, *, drafter: bool) -> dict[str, Any]:
-        """Return its part of the JSON object, with its drafter's folder if wanted."""
+        """Return the setting's part of the JSON object; `drafter` adds the drafter's folder."""
         cell, difference = self.cell, self.first_difference
         return {
             "mode": cell.draft.mode.value,
@@ -136,8 +139,8 @@ class BenchResult:
 
     plan: BenchPlan  # read from a file, its prompts have no text
     runs: tuple[BenchRun, ...]  # so far
-    environment: Mapping[str, Any]  # where; see `benchmark.environment`
-    complete: bool = True  # neither stopped nor failed; a file does not tell, and counts as whole
+    environment: Mapping[str, Any]  # see `environment`
+    complete: bool = True  # neither stopped nor failed; a benchmark read from a file counts as complete
 
     @cached_property
     def reports(self) -> tuple[CellReport, ...]:
@@ -165,22 +168,19 @@ class BenchResult:
 
     def beside(self, run: BenchRun) -> Neighbours:
         """Return plain decoding and mlx-lm of the same turn."""
-        place = run.baseline, run.prompt, run.trial
-        return Neighbours(self._plain.get(place), self._mlx_lm.get(place))
+        turn = run.baseline, run.prompt, run.trial
+        return Neighbours(self._by_turn.get((run.baseline, *turn)), self._by_turn.get((MLX_LM, *turn)))
 
     @cached_property
-    def _plain(self) -> _Runs:
-        return {(run.baseline, run.prompt, run.trial): run for run in self.runs if run.cell == run.baseline}
-
-    @cached_property
-    def _mlx_lm(self) -> _Runs:
-        return {(run.baseline, run.prompt, run.trial): run for run in self.runs if run.cell == MLX_LM}
+    def _by_turn(self) -> Mapping[tuple[int, int, int, int], BenchRun]:
+        """The runs by cell, baseline, prompt and trial."""
+        return {(run.cell, run.baseline, run.prompt, run.trial): run for run in self.runs}
 
     def _report(self, cell: BenchCell, name: str, all_runs: Sequence[BenchRun]) -> CellReport:
         runs = [run for run in all_runs if not run.mode_reason]
         groups = [group for group in dict.fromkeys(run.group for run in runs) if group]
         differences = [(run.difference, run.dtype) for run in runs if run.difference]
-        # of equals the first: a near-tie before a serious difference must not hide it
+        # the first of equals: a near-tie must not hide a serious difference after it
         worst = max(differences, key=lambda found: found[0].seriousness(found[1]), default=(None, ""))[0]
         return CellReport(
             cell,
@@ -210,14 +210,28 @@ class BenchResult:
             "acceptance_rate": counts.acceptance_rate,
             "nodes_per_target_call": counts.verified_nodes / counts.rounds if counts.rounds else None,
             "draft_ms": run.draft_ms,
-            # plain calls of the automatic mode count too
+            # the automatic mode's plain calls count too
             "host_syncs_per_round": counts.host_syncs / counts.target_calls if syncs_known else None,
             "overhead": run.overhead,
         }
 
 
+def environment(info: ModelInfo | None) -> dict[str, str | int | None]:
+    """Return versions and facts of this machine and of the loaded model, as JSON and CSV files have them."""
+    return {
+        "rdchat": __version__,
+        "mlx": version("mlx"),
+        "mlx_lm": version("mlx-lm"),
+        "device": info.device if info else None,
+        "model": info.name if info else None,
+        "dtype": info.dtype if info else None,
+        "cores": os.cpu_count(),
+        "system": host.system_name(),
+    }
+
+
 def _names(cells: Sequence[BenchCell], dtypes: Sequence[str]) -> list[str]:
-    """Return what tells cells apart: mode and shape, and what there are several of beside them."""
+    """Return a name for each cell: mode and shape, and whatever else the cells differ in."""
     drafters = _names_apart({cell.draft.drafter for cell in cells if _has_head(cell)})
     several_dtypes = len({cell.dtype for cell in cells}) > 1
     several_temperatures = len({cell.temperature for cell in cells}) > 1
@@ -235,7 +249,7 @@ def _has_head(cell: BenchCell) -> bool:
 
 
 def _names_apart(drafters: Iterable[str | None]) -> dict[str | None, str]:
-    """Return a short name for each drafter: its folder's, or with those around it where that is no name of its own."""
+    """Return a short name for each drafter: its folder's, with as many parent folders as make it unique."""
     names: dict[str | None, str] = {}
     parts = {drafter: PurePath(drafter).parts if drafter else ("its own",) for drafter in drafters}
     for drafter, own in parts.items():

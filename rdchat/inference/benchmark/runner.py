@@ -1,8 +1,8 @@
-"""A benchmark being run: all cells take turns on each prompt, plain decoding and stock mlx-lm among them.
+"""Runs a benchmark: all cells take turns on each prompt, plain decoding and stock mlx-lm among them.
 
-A machine's speed drifts, with heat and with what else it does, so times are compared only within a turn: one prompt in
-one trial, each cell once, the first one changing from turn to turn. Before any clock starts the model is in memory and
-every cell has written a few tokens.
+A machine's speed drifts with heat and other load, so times are compared only within a turn: one prompt in one trial,
+each cell once, beginning with another cell in each turn. Before the first turn the model is in memory, and every cell
+has written a few tokens.
 """
 
 import math
@@ -26,14 +26,14 @@ _WARM_UP_TOKENS = 8
 class InterleavedRunner:
     """Implements `BenchRunner`.
 
-    Cells are grouped by precision: one model is in memory at a time. The runs of a turn are handed out together, as
-    what differs from plain decoding is looked up when all are there.
+    Cells are grouped by precision, so that one model is in memory at a time. The runs of a turn are yielded together,
+    once each has been compared with plain decoding.
 
     Args:
         plan: What to run.
-        sessions: Gives a session of the model in a precision, with caches of its own; the model it gave before is no
-            longer in use then.
-        done: Called at the end, however it comes.
+        sessions: Returns a session of the model in a precision, with caches of its own; the model of the session
+            before is no longer used.
+        done: Called at the end, also after an error.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class InterleavedRunner:
                 missing.append(self._found(session, index, plan.baseline_of(cell), (0, 0), nothing))
         if any(plan.all_cells[index].draft.mode is Mode.AUTO for index in cells):
             while not self._cancelled.is_set() and session.idle():
-                pass  # it measures what target calls cost, which the app does between replies
+                pass  # it measures the cost of target calls, as the app does between replies
         for cell in plan.baselines if plan.mlx_lm else ():
             sampling = SamplingParams(temperature=cell.temperature, max_tokens=_WARM_UP_TOKENS)
             record_mlx_lm(session.model, self._request(cell, 0, sampling), self._cancelled.is_set)
@@ -159,7 +159,7 @@ class InterleavedRunner:
         )
 
     def _compared(self, model: LoadedModel, runs: Sequence[BenchRun]) -> Iterator[BenchRun]:
-        """Yield the runs of a turn with what they differ in; those whose plain decoding was not reached are dropped."""
+        """Yield the runs of a turn with their differences; runs without plain decoding beside them are dropped."""
         plain = {run.cell: run for run in runs if run.cell == run.baseline}
         for run in runs:
             if run.baseline not in plain:
@@ -187,7 +187,7 @@ def _text(model: LoadedModel, run: BenchRun, index: int) -> str:
 
 
 class _Progress:
-    """Counts runs and tells how long the rest will take."""
+    """Counts runs and estimates the time left."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -195,7 +195,7 @@ class _Progress:
         self._began = 0.0
 
     def at(self, words: str) -> BenchProgress:
-        """Return where the benchmark stands; the clock starts with the first run, so loading does not count."""
+        """Return the progress; the clock starts with the first run, so loading does not count."""
         left = None
         if self.done:
             left = (perf_counter() - self._began) / self.done * (self.total - self.done)

@@ -1,4 +1,4 @@
-"""Cells out of lists of settings, for the command line and the window alike. No MLX and no Qt here."""
+"""The default prompts of a benchmark, and its cells out of lists of settings. No MLX and no Qt here."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +6,23 @@ from itertools import product
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.bench_plan import BenchCell
+from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
+
+_NOTES = (
+    "The town library will close for two weeks in August while its roof is repaired. Books that fall due in that time "
+    "may be returned until the tenth of September. The reading room in the town hall stays open, and newspapers are "
+    "kept there. The children's summer club meets in the school on Tuesdays and Fridays, from nine to noon."
+)
+
+EVERYDAY_PROMPTS = (
+    Prompt("Explain in a few sentences why the sky is blue.", "explaining"),
+    Prompt("Write a Python function that checks whether a number is prime, with a short explanation.", "code"),
+    Prompt("Tell me a short story about a lighthouse keeper and a whale.", "story"),
+    Prompt("List ten things to pack for a week of hiking, each with half a sentence why.", "list"),
+    Prompt(f"Summarise this notice in two sentences.\n\n{_NOTES}", "summary"),
+    Prompt(f"Copy this notice word for word, and correct nothing.\n\n{_NOTES}", "copy"),
+)
 
 
 @dataclass(frozen=True, slots=True)

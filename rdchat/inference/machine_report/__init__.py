@@ -1,3 +1,3 @@
-"""What `rdchat report` measures of a machine and a model: plain dictionaries of figures, no chats, names or paths."""
+"""The measurements of `rdchat report`: plain dictionaries of figures, without chats, names or paths."""
 
 import rdchat.inference.blas  # noqa: F401  before MLX

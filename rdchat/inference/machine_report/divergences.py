@@ -1,9 +1,9 @@
-"""How often drafted decoding takes another token than plain decoding would, where rows are rounded differently.
+"""Counts how often drafted decoding chooses another token than plain decoding, because rows are rounded differently.
 
-Drafts are verified several rows a call, plain decoding feeds one row a call, and their kernels round differently: where
-two tokens all but tie, one may win here and the other there. Two replies that ran apart once would differ from then on,
-so they are not compared. A reply is decoded with drafts, then plain decoding is led along its tokens, and each place
-counts where it would have taken another one. Sampling is the app's, with its default filters.
+Drafts are verified with several rows a call, plain decoding feeds one row a call, and their kernels round differently:
+if two tokens nearly tie, each way may choose another one. A reply is decoded with drafts, then plain decoding follows
+its tokens, and each place where it would have chosen another one counts. Sampling is the app's, with its default
+filters.
 """
 
 from collections.abc import Iterator
@@ -13,23 +13,22 @@ from rdchat.inference.api.bench_results import Difference
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.benchmark.differences import divergences
-from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
+from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS
 from rdchat.inference.session import ChatSession
 
 
 @dataclass(frozen=True, slots=True)
 class Divergences:
-    """Of one precision and temperature.
+    """The count at one precision and temperature.
 
     Attributes:
         dtype: Precision of the weights.
         temperature: 0 is greedy.
         mode: How the replies were drafted.
-        tokens: How many were compared.
-        gaps: What separates the two tokens under plain decoding, in nats, for each place where it would have taken
-            another one: the difference of their final scores or, where a filter drops the reply's token there, its
-            distance from the filter's border.
-        rounding: What other calls make of the scores at each of these places, in nats: see `Difference`.
+        tokens: Tokens compared.
+        gaps: For each divergence, the difference of the two tokens' final scores under plain decoding, in nats; if a
+            filter drops the reply's token there, its distance from the filter's border.
+        rounding: How far other calls move the scores at each of these places, in nats: see `Difference`.
     """
 
     dtype: str
@@ -49,10 +48,10 @@ def count_divergences(session: ChatSession, mode: Mode, temperature: float, toke
     """Decode everyday replies with drafts and compare them; yield the count so far after each.
 
     Args:
-        session: Whose model answers; what its caches hold is lost.
-        mode: How to draft; a reply that was not drafted so counts no tokens.
+        session: Its caches are emptied.
+        mode: How to draft; replies drafted in another way do not count.
         temperature: 0 is greedy.
-        tokens: Of a reply, at most.
+        tokens: The most tokens of a reply.
     """
     model, compared = session.model, 0
     found: list[Difference] = []

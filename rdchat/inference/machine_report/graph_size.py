@@ -1,4 +1,4 @@
-"""How many primitives MLX queues for a plain step, a target call and a draft: on Metal each may be a launch."""
+"""Counts the primitives that MLX queues for a plain step, a target call and a draft; on Metal each may be a launch."""
 
 import io
 import re
@@ -19,7 +19,7 @@ from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.verifier import Verifier
 
 _ROWS = 5
-_VIEWS = {  # compute nothing: they only tell where data lies
+_VIEWS = {  # these compute nothing, they only describe where data is
     "AsStrided",
     "Broadcast",
     "BroadcastAxes",

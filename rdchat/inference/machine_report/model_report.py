@@ -1,4 +1,4 @@
-"""Measures one model for `rdchat report`, part after part, in the time that there is."""
+"""Measures one model for `rdchat report`, part by part, in the given time."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -9,11 +9,9 @@ from typing import Any
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.bench_results import BenchProgress, BenchRun
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
-from rdchat.inference.benchmark.environment import environment
-from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
-from rdchat.inference.benchmark.result import BenchResult
+from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.inference.benchmark.runner import InterleavedRunner
-from rdchat.inference.benchmark.sweep import Sweep
+from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS, Sweep
 from rdchat.inference.machine_report.divergences import count_divergences
 from rdchat.inference.machine_report.graph_size import draft_size, graph_sizes
 from rdchat.inference.machine_report.plain_decoding import compare_plain
@@ -25,12 +23,12 @@ _PLAIN_DEPTHS = 128, 2048, 8192
 _TEMPERATURES = 0.0, 0.7
 _TOKENS = 48  # of a reply
 _SHARES = {"rows": 0.3, "plain": 0.2, "divergences": 0.2, "bench": 0.3}  # of the time
-_PRIVATE = {"model", "system"}  # of a benchmark's environment: told elsewhere, or somebody's name for a folder
+_PRIVATE = {"model", "system"}  # of a benchmark's environment: given elsewhere, or a folder's private name
 
 
 @dataclass(frozen=True, slots=True)
 class ReportProgress:
-    """What is being measured, for people."""
+    """The measurement under way, in words."""
 
     words: str
 
@@ -40,13 +38,13 @@ class ModelReport:
 
     Args:
         session: Of the loaded model.
-        seconds: How long it may take, roughly: what is begun is finished, at least in part.
-        cancelled: Looked at between calls.
-        drafters: Folders and hub ids of drafters to measure too, one after the other.
+        seconds: The time for all measurements, roughly: a part that has begun is finished, at least partly.
+        cancelled: Called between calls of the model.
+        drafters: Folders and hub ids of drafters to measure too.
 
     Attributes:
-        found: What was measured until now; figures without a model's or a drafter's name, folder or text.
-        left_out: What was not, in words, and why.
+        found: Figures measured so far, without a model's or a drafter's name, folder or text.
+        left_out: Parts that were not measured, in words, and why.
     """
 
     def __init__(
@@ -85,11 +83,11 @@ class ModelReport:
             yield from self._drafter(number, drafter, self._until(*_SHARES, left=1 - (1 + number) / parts))
 
     def _until(self, *parts: str, left: float = 0.0) -> Callable[[], bool]:
-        """Return what tells whether the share of these parts is used up, or all was cancelled.
+        """Return a function that returns whether the time of these parts is used up, or the report was cancelled.
 
         Args:
             parts: Names of `_SHARES`.
-            left: What is left of the last one's share for others.
+            left: The portion of the last part's share that is kept for others.
         """
         end = self._began + self._seconds * (sum(_SHARES[part] for part in parts) - left * _SHARES[parts[-1]])
         return lambda: self._cancelled() or monotonic() >= end
@@ -97,7 +95,7 @@ class ModelReport:
     def _at_depths(
         self, name: str, depths: Sequence[int], what: str, measure: Callable[[int], dict[str, Any]]
     ) -> Iterator[ReportProgress]:
-        """Measure something at several lengths of the context; `measure` gives nothing where its time is up."""
+        """Measure something at several lengths of the context; `measure` returns nothing once its time is up."""
         found = self.found[name] = dict[int, Any]()
         for depth in depths:
             words = f"{what} at {depth:,} tokens"
@@ -137,7 +135,7 @@ class ModelReport:
             self.found["bench"] = record
 
     def _drafter(self, number: int, drafter: str, out_of_time: Callable[[], bool]) -> Iterator[ReportProgress]:
-        """Measure a drafter: what its draft queues, and how fast it is, chosen by hand and by the automatic mode."""
+        """Measure a drafter: the primitives of a draft, and its speed, alone and in the automatic mode."""
         what = f"drafter {number}"
         settings = DraftSettings(Mode.DRAFTER, drafter=drafter)
         yield ReportProgress(f"Looking at {what}")
@@ -157,7 +155,7 @@ class ModelReport:
     def _benchmark(
         self, sweep: Sweep, what: str, out_of_time: Callable[[], bool]
     ) -> Generator[ReportProgress, None, dict[str, Any]]:
-        """Run a benchmark; return its figures without names and texts, empty where there was no time for any."""
+        """Run a benchmark; return its figures without names and texts, empty if there was no time for any."""
         plan = BenchPlan(
             sweep.cells(),
             EVERYDAY_PROMPTS,
@@ -187,7 +185,7 @@ class ModelReport:
         return record
 
     def _modes(self) -> Sequence[Mode]:
-        """Return the drafting modes that the model can have as it lies there."""
+        """Return the drafting modes that the model can run without further settings."""
         if self._session.model.capability.kind is DraftKind.NONE:
             return ()
         options = self._session.draft_options(DraftSettings()).modes

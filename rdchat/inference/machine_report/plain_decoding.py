@@ -1,4 +1,4 @@
-"""Plain decoding beside stock mlx-lm on the same network, at one depth: speed and peak memory."""
+"""Compares plain decoding with stock mlx-lm on the same network at one depth: speed and peak memory."""
 
 from collections.abc import Callable
 from statistics import median
@@ -18,13 +18,13 @@ def compare_plain(session: ChatSession, depth: int, out_of_time: Callable[[], bo
     """Decode a reply to a prompt of about `depth` tokens in turns with mlx-lm.
 
     Args:
-        session: Whose model answers; what its caches hold is lost.
+        session: Its caches are emptied.
         depth: Tokens of the prompt, roughly.
-        out_of_time: Looked at between replies and between chunks of the prompt.
+        out_of_time: Called between replies and between chunks of the prompt.
 
     Returns:
-        Tokens of the prompt, pairs of replies, medians of tokens per second and of their ratio, and the most bytes that
-        MLX held; nothing where not one pair was finished.
+        Tokens of the prompt, pairs of replies, medians of tokens per second and of their ratio, and MLX's peak memory
+        in bytes; empty if not one pair was finished.
     """
     pairs, peaks = list[dict[str, Recording]](), {"rdchat": 0, "mlx-lm": 0}
     request = _request(session, depth)

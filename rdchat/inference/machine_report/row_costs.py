@@ -1,4 +1,4 @@
-"""What target calls cost by their rows, at several depths."""
+"""Measures the cost of target calls by their number of rows, at several depths."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,12 +17,12 @@ def cost_by_rows(model: LoadedModel, depth: int, out_of_time: Callable[[], bool]
 
     Args:
         model: The target.
-        depth: Tokens in the cache, at most as the context goes.
-        out_of_time: Looked at between calls.
+        depth: Tokens in the cache, within the model's context.
+        out_of_time: Called between calls.
 
     Returns:
-        Milliseconds by rows, and of a plain step, and whether other programs left the machine alone; no figures where
-        the time was too short for all of them.
+        Milliseconds by rows and of a plain step, and whether other programs left the machine alone; empty if the time
+        was too short for all of them.
     """
     measured = _finish(measure_rows(model, depth, ROWS, OtherPrograms()), out_of_time)
     costs = measured.costs
@@ -39,7 +39,7 @@ def cost_by_rows(model: LoadedModel, depth: int, out_of_time: Callable[[], bool]
 
 
 def _finish(measurement: Measurement, out_of_time: Callable[[], bool]) -> Measured:
-    """Run a measurement to its end; return nothing where the time is up before."""
+    """Run a measurement to its end; return no costs if the time is up before."""
     while not out_of_time():
         try:
             next(measurement)

@@ -1,3 +1,3 @@
-"""Training a recurrent drafter for a target: data that the target writes itself, then a small head that predicts it."""
+"""Training a drafter: the target writes the data itself, and a small head learns to predict it."""
 
 import rdchat.inference.blas  # noqa: F401  before MLX

@@ -58,7 +58,7 @@ class Benchmark(QObject):
 
         Args:
             plan: What is measured.
-            environment: Of the result; see `benchmark.environment`.
+            environment: Of the result; see `benchmark.result.environment`.
         """
         if self._request_id is not None:
             self._engine.stop(self._request_id)

@@ -1,4 +1,4 @@
-"""What would become of files and folders that are dragged over a window, if they were dropped."""
+"""Finds out what a drop of files and folders on a window would do."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,34 +14,29 @@ from rdchat.services.background.background_work import BackgroundWork
 
 
 class Landing(Enum):
-    """Where they would land."""
+    """Where a drop lands."""
 
-    NOWHERE = auto()  # dropped all the same, they are refused in words
+    NOWHERE = auto()  # the drop is refused, with a reason
     CHAT = auto()  # as files of the next message
     MODEL = auto()  # as the model that answers
 
 
 @dataclass(frozen=True, slots=True)
 class Dragged:
-    """What is dragged.
+    """What is dragged."""
 
-    Attributes:
-        paths: Of this machine.
-        landing: What would become of it.
-        name: Of the file, or how many there are.
-    """
-
-    paths: tuple[str, ...]
+    paths: tuple[str, ...]  # of this machine
     landing: Landing
-    name: str = ""
+    name: str = ""  # of the file, or how many there are
+    is_model: bool = False  # whether a drop is meant as a model
 
 
 class DraggedThings(QObject):
-    """Looks at them beside the window: a disk that sleeps may take its time. Lives on the main thread.
+    """Looks at files on a thread, since a sleeping disk takes seconds. Lives on the main thread.
 
     Args:
-        problem: Returns why a model cannot be loaded; empty where nothing stands against it. Called on a thread.
-        takes_files: Whether files that are no models have a place to land.
+        problem: Returns why a model cannot be loaded, empty if it can. Called on a thread.
+        takes_files: Whether files that are not models are taken.
         parent: The Qt parent.
     """
 
@@ -53,23 +48,27 @@ class DraggedThings(QObject):
         self._task = BackgroundWork("dragged things", self)
 
     def look(self, paths: Sequence[str]) -> None:
-        """Look at these; `seen` follows. Where that fails, the drop says what is wrong."""
-        self._task.replace(partial(_looked, tuple(paths), self._problem, takes_files=self._takes_files), self.seen.emit)
+        """Look at files; `seen` follows. If that fails, they are taken for a model, and the drop reports the error."""
+        shown = tuple(paths)
+        look = partial(_looked, shown, self._problem, takes_files=self._takes_files)
+        unknown = Dragged(shown, Landing.NOWHERE, is_model=True)
+        self._task.replace(look, self.seen.emit, failed=lambda _error: self.seen.emit(unknown))
 
     def close(self) -> None:
-        """Look no more."""
+        """End the look."""
         self._task.close()
 
 
 def is_model(path: Path) -> bool:
-    """Tell whether something that is dropped is meant as a model: a folder, or a file of weights."""
+    """Tell whether a path is meant as a model: a folder, or a file of weights."""
     return path.suffix.lower() in {".gguf", ".safetensors"} or path.is_dir()
 
 
 def _looked(paths: tuple[str, ...], problem: Callable[[str], str], _job: object, *, takes_files: bool) -> Dragged:
     if any(is_model(Path(path)) for path in paths) or not takes_files:
         fits = len(paths) == 1 and not problem(paths[0])
-        return Dragged(paths, Landing.MODEL if fits else Landing.NOWHERE, shown_name(Path(paths[0]).name))
+        landing = Landing.MODEL if fits else Landing.NOWHERE
+        return Dragged(paths, landing, shown_name(Path(paths[0]).name), is_model=True)
     readable = [path for path in paths if looks_readable(Path(path))]
     if not readable:
         return Dragged(paths, Landing.NOWHERE)

@@ -23,7 +23,6 @@ from rdchat.services.models.installed.library import Library
 from rdchat.services.models.installed.removal import Removal, Removed
 from rdchat.services.models.installed.verification import Verification
 from rdchat.services.models.sources import DeviceMemory, ModelSources
-from rdchat.services.models.training.estimator import Estimator
 from rdchat.services.models.training.training_control import TrainingControl
 
 
@@ -63,7 +62,6 @@ class ModelsDesk(QObject):
         self.hub_drafters = HubDrafters(self.tokens, self.downloads, self)
         self.downloads.finished.connect(self.shelf.look)
         self.training = TrainingControl(self)
-        self.estimator = Estimator(self)
         self.downloads.restore()
 
     @property
@@ -80,7 +78,6 @@ class ModelsDesk(QObject):
         self.downloads.close()
         self.account.close()
         self.hub_drafters.close()
-        self.estimator.close()
         self.training.close()
         self.shelf.close()
         for part in (self.library, self.memory, self.verification):

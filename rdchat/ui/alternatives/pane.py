@@ -3,8 +3,8 @@
 import time
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QResizeEvent, QTextCharFormat, QTextCursor
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QTextEdit, QVBoxLayout, QWidget
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import Message
 from rdchat.inference.api.requests import Role
@@ -19,7 +19,6 @@ from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parser, PlainPa
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 
 _SLICE_S = 0.008  # of drawing, per turn of the event loop
-_MOST_MARKS = 2000
 
 
 def made_words(message: Message) -> str:
@@ -66,7 +65,7 @@ class TextArea(QScrollArea):
         """Show another text from its beginning; the same one stays where it is."""
         if text != self._text:
             self._text = text
-            self.body.setExtraSelections([])
+            self.body.marks.show([])
             self.body.set_text(text, final)
             self.verticalScrollBar().setValue(0)
         self._timer.start()
@@ -95,11 +94,7 @@ class TextArea(QScrollArea):
         self._timer.start()
 
     def _draw(self) -> None:
-        until = time.perf_counter() + _SLICE_S
-        while self.body.work is Work.READY and time.perf_counter() < until:
-            self.body.advance(until)
-        if self.body.work is Work.WAITING:
-            self.body.advance(until)
+        self.body.draw(time.perf_counter() + _SLICE_S)
         self.place()
         if self.body.work is Work.NONE:
             self._timer.stop()
@@ -178,20 +173,7 @@ class AlternativePane(QWidget):
 
     def mark(self, spans: Spans) -> None:
         """Mark places of the drawn text."""
-        look = QTextCharFormat()
-        look.setBackground(self._theme.colors.hit)
-        look.setForeground(self._theme.colors.text)
-        marks = []
-        document = self.area.body.document()
-        last = document.characterCount() - 1
-        for begin, end in spans[:_MOST_MARKS]:
-            mark = QTextEdit.ExtraSelection()
-            mark.cursor = QTextCursor(document)
-            mark.cursor.setPosition(min(begin, last))
-            mark.cursor.setPosition(min(end, last), QTextCursor.MoveMode.KeepAnchor)
-            mark.format = look
-            marks.append(mark)
-        self.area.body.setExtraSelections(marks)
+        self.area.body.marks.show(spans)
 
     def _use(self) -> None:
         if self._message is not None:

@@ -1,5 +1,1 @@
-"""The benchmark window: plan, progress, and results as tables and pictures."""
-
-from rdchat.ui.benchmark.window import BenchmarkWindow
-
-__all__ = ["BenchmarkWindow"]
+"""The benchmark window and the race window."""

@@ -4,34 +4,26 @@ from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
-from PySide6.QtWidgets import (
-    QDialog,
-    QProgressBar,
-    QStackedWidget,
-    QWidget,
-)
+from PySide6.QtGui import QCloseEvent
+from PySide6.QtWidgets import QProgressBar, QStackedWidget, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.benchmark.csv_format import read_csv
-from rdchat.inference.benchmark.environment import environment
-from rdchat.inference.benchmark.result import BenchResult
-from rdchat.services.chat.draft_control import DraftControl
-from rdchat.services.engine.benchmark import Benchmark
+from rdchat.inference.benchmark.result import BenchResult, environment
+from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_events import Failure
-from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.ui.benchmark.export import export
-from rdchat.ui.benchmark.file_dialogs import export_dialog, opening_dialog
 from rdchat.ui.benchmark.obstacles import Obstacles
 from rdchat.ui.benchmark.plan_form import PlanForm
-from rdchat.ui.benchmark.results_view import ResultsView
+from rdchat.ui.benchmark.results import EXPORT_TYPES, ResultsView, export
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
+from rdchat.ui.look.file_dialogs import FileMode, ask_to_open, ask_to_save
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.questions import ask
 from rdchat.ui.look.scrolling import scrolled
+from rdchat.ui.look.side_window import SideWindow
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 
@@ -41,41 +33,32 @@ _INTRODUCTION = (
     "ups and downs. Results show here as they come."
 )
 _START_TIP = "Measure what is chosen at the left"
+_RESULT_KINDS = ["Comma-separated values (*.csv)", "All files (*)"]
+_EXPORT_KINDS = [f"{kind[1:].upper()} (*{kind})" for kind in EXPORT_TYPES]
 
 
-class BenchmarkWindow(QDialog):
+class BenchmarkWindow(SideWindow):
     """Starts benchmarks, shows the last one or one of a file, and exports it."""
 
     def __init__(
-        self,
-        benchmark: Benchmark,
-        *,
-        drafting: DraftControl,
-        obstacles: Obstacles,
-        model: ModelSlot,
-        theme: Theme,
-        parent: QWidget | None = None,
+        self, controller: ChatController, obstacles: Obstacles, theme: Theme, parent: QWidget | None = None
     ) -> None:
-        super().__init__(parent, Qt.WindowType.Window)
-        self._benchmark, self._drafting, self._obstacles = benchmark, drafting, obstacles
-        self._model, self._theme = model, theme
+        super().__init__("Benchmark", (1080, 700), (720, 460), parent)
+        self._benchmark, self._obstacles, self._model = controller.benchmark, obstacles, controller.model_slot
         self._result: BenchResult | None = None
-        self._outcome: tuple[str, str] | None = None  # of what was done last: its words and their colour
-        self.setWindowTitle("Benchmark")
-        self.setMinimumSize(720, 460)
-        self.form = PlanForm(drafting, theme)
+        self._outcome: tuple[str, str] | None = None  # how the last action ended: words and their colour
+        self.form = PlanForm(controller.drafting, theme)
         self.results = ResultsView(theme)
-        self._build_bar()
-        self._lay_out()
+        self._build_bar(theme)
+        self._lay_out(theme)
         self._throttle = Throttle(self)
         self._throttle.due.connect(self._show_runs)
         self._connect()
+        controller.drafting.changed.connect(self._show_state)  # the form was connected before
         self._show_state()
-        self.resize(1080, 700)
 
-    def _build_bar(self) -> None:
-        self.status = ThemedLabel(self._theme, "", "muted", tabular=True)
-        self.status.setWordWrap(True)
+    def _build_bar(self, theme: Theme) -> None:
+        self.status = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
         self.progress = QProgressBar(textVisible=False, maximum=1000)
         self.progress.setFixedHeight(6)
         self.progress.setAccessibleName("Progress of the benchmark")
@@ -84,24 +67,23 @@ class BenchmarkWindow(QDialog):
         self.start = push_button("Run benchmark", _START_TIP)
         self.start.setDefault(True)
 
-    def _lay_out(self) -> None:
+    def _lay_out(self, theme: Theme) -> None:
         side = scrolled(self.form)
         bar_width = side.verticalScrollBar().sizeHint().width()
         side.setFixedWidth(max(_FORM_WIDTH, self.form.minimumSizeHint().width() + bar_width))
-        empty = ThemedLabel(self._theme, _INTRODUCTION, "muted", 1)
-        empty.setWordWrap(True)
+        empty = ThemedLabel(theme, _INTRODUCTION, "muted", 1, wraps=True)
         empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         empty.setContentsMargins(2 * LARGE, 0, 2 * LARGE, 0)
         self.stack = QStackedWidget()
         self.stack.addWidget(empty)
         self.stack.addWidget(self.results)
-        line = Ground(self._theme, "border")
+        line = Ground(theme, "border")
         line.setFixedWidth(1)
         middle = row(side, line, (self.stack, 1), spacing=0)
         words = column(self.status, self.progress, spacing=TIGHT)
         buttons = self.open_csv, self.export, self.start
         bar = row((words, 1), *buttons, margins=(LARGE, SMALL, LARGE, MEDIUM))
-        column((middle, 1), Separator(self._theme), bar, within=self, spacing=0)
+        column((middle, 1), Separator(theme), bar, within=self, spacing=0)
 
     def _connect(self) -> None:
         benchmark = self._benchmark
@@ -116,24 +98,21 @@ class BenchmarkWindow(QDialog):
         benchmark.ended.connect(self._on_ended)
         benchmark.failed.connect(self._on_failed)
         self._obstacles.changed.connect(self._show_state)
-        self._drafting.changed.connect(self._show_state)  # the form has heard of it before
-        QShortcut(QKeySequence.StandardKey.Close, self, self.close)
 
     def show_result(self, result: BenchResult) -> None:
-        """Show a benchmark that was run."""
         self._result = result
         self.results.show_result(result)
         self.stack.setCurrentWidget(self.results)
         self.export.setEnabled(True)
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        """Close, after asking where a benchmark runs: stopping it by accident may cost an hour."""
-        event.setAccepted(not self._benchmark.running)  # a dialog's own would call `reject`
+        """Close, or ask first while a benchmark runs: stopping it by accident may cost an hour."""
+        event.setAccepted(not self._benchmark.running)
         if self._benchmark.running:
             self.ask_to_stop("Stop the benchmark?", "Stop and close", self.hide)
 
     def ask_to_stop(self, question: str, answer: str, then: Callable[[], object]) -> None:
-        """Ask whether to stop the benchmark that runs, and where that is wanted go on with `then`."""
+        """Ask whether to stop the running benchmark; if so, call `then`."""
         words = "It is still running. What it has found out so far stays here until rdchat is quit."
 
         def stop() -> None:
@@ -143,10 +122,6 @@ class BenchmarkWindow(QDialog):
         box = ask(self, question, words, answer, stop, leave="Keep running")
         self._benchmark.ended.connect(box.reject)
         self._benchmark.failed.connect(box.reject)
-
-    def reject(self) -> None:
-        """Close on Esc as on the window's button."""
-        self.close()
 
     def _press(self) -> None:
         if self._benchmark.running:
@@ -177,27 +152,19 @@ class BenchmarkWindow(QDialog):
             self.start.setEnabled(True)
             self._show_progress()
             return
-        reason = self._reason_not_to_start()
+        reason, words = self._obstacles.obstacle(), ""
+        try:
+            plan = self.form.plan()
+            words = f"{plan.runs:,} replies of at most {plan.max_tokens} tokens"
+        except InvalidSettingError as error:
+            reason = reason or str(error)
         self.start.setEnabled(not reason)
         set_tip(self.start, reason or _START_TIP)
-        if not reason and self._outcome is None:
-            plan = self.form.plan()
-            self._say(f"{plan.runs:,} replies of at most {plan.max_tokens} tokens", "muted")
-        else:
-            self._say(*(self._outcome or (reason, "danger")))
+        self._say(*(self._outcome or ((reason, "danger") if reason else (words, "muted"))))
 
     def _on_edited(self) -> None:
         self._outcome = None
         self._show_state()
-
-    def _reason_not_to_start(self) -> str:
-        if reason := self._obstacles.obstacle():
-            return reason
-        try:
-            self.form.plan()
-        except InvalidSettingError as error:
-            return str(error)
-        return ""
 
     def _show_progress(self) -> None:
         progress = self._benchmark.progress
@@ -211,20 +178,20 @@ class BenchmarkWindow(QDialog):
         self._say(f"{progress.done:,} of {progress.total:,}{left}: {progress.words}", "muted")
 
     def _on_ended(self, stopped: bool) -> None:
-        self._show_runs()
-        self._show_state()
         made, planned = len(self._benchmark.runs), self._benchmark.plan.runs if self._benchmark.plan else 0
         done = f"Done: {formatting.counted(made, 'reply', 'replies')}."
-        words = f"Stopped after {made:,} of {planned:,} replies." if stopped else done
-        self._show_outcome(words, "muted")
+        self._end(f"Stopped after {made:,} of {planned:,} replies." if stopped else done, "muted")
 
     def _on_failed(self, failure: Failure) -> None:
+        self._end(f"{failure.message} {failure.hint}".strip(), "danger")
+
+    def _end(self, words: str, color: str) -> None:
         self._show_runs()
         self._show_state()
-        self._show_outcome(f"{failure.message} {failure.hint}".strip())
+        self._show_outcome(words, color)
 
     def _show_outcome(self, words: str, color: str = "danger") -> None:
-        """Show how something ended, until something else is chosen or begun."""
+        """Show how an action ended, until the next one."""
         self._outcome = words, color
         self._say(words, color)
 
@@ -232,13 +199,11 @@ class BenchmarkWindow(QDialog):
         self.status.set_color(color)
         self.status.setText(words)
 
-    def _choose_csv(self) -> None:
-        dialog = opening_dialog(self)
-        dialog.filesSelected.connect(self.open_files)
-        dialog.open()
+    def _choose_csv(self) -> None:  # Apple's scripts write two files that belong together
+        ask_to_open(self, "Open a benchmark", FileMode.ExistingFiles, self.open_files, _RESULT_KINDS)
 
     def open_files(self, names: list[str]) -> None:
-        """Show the benchmark of one file, or of Apple's two, or say why that cannot be."""
+        """Show the benchmark of one file, or of Apple's two, or say why that failed."""
         try:
             self.show_result(read_csv([Path(name) for name in names]))
         except RdchatError as error:
@@ -247,9 +212,7 @@ class BenchmarkWindow(QDialog):
             self._show_outcome(f"From {', '.join(Path(name).name for name in names)}", "muted")
 
     def _choose_place(self) -> None:
-        dialog = export_dialog(self)
-        dialog.fileSelected.connect(self.save)
-        dialog.open()
+        ask_to_save(self, "Export the benchmark", "benchmark.csv", _EXPORT_KINDS, self.save)
 
     def save(self, name: str) -> None:
         """Write the benchmark to a file, or say why that failed."""

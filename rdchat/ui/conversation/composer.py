@@ -20,7 +20,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QAbstractButton, QFrame, QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
 
 from rdchat.ui.conversation.context_ring import ContextRing
-from rdchat.ui.files.pending_row import PendingRow
+from rdchat.ui.files.attaching import PendingRow
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import ThemedLabel

@@ -17,7 +17,7 @@ from rdchat.ui.conversation.composer import Composer, ComposerState
 from rdchat.ui.conversation.context_banner import ContextBanner
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.welcome import ModelFailedView, WelcomeView
-from rdchat.ui.files.bringing import Bringing
+from rdchat.ui.files.attaching import FileAttacher
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import Ground
 from rdchat.ui.look.plain_text import set_tip
@@ -46,7 +46,7 @@ class ConversationView(Ground):
         self.failed = ModelFailedView(theme)
         self.banners = BannerArea()
         self.composer = Composer(theme)
-        self.files = Bringing(controller, self.composer, theme, self)
+        self.files = FileAttacher(controller, self.composer, theme, self)
         self.find_bar = FindBar(controller.desk.finder, transcript, theme)
         self.stack = QStackedWidget()
         for page in (self.transcript, self.welcome, self.failed):

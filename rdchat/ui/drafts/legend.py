@@ -1,95 +1,89 @@
-"""What the marks of the token view mean, with the number of tokens of each."""
+"""How each drafter's tokens are drawn: a colour, and a kind of line for people who cannot see the colour."""
 
 from collections import Counter
 
-from PySide6.QtCore import QPointF, QSize
-from PySide6.QtGui import QFontMetricsF, QPainter, QPaintEvent
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor, QPen
 
 from rdchat.chat.reply_trace import ReplyTrace
-from rdchat.ui.drafts.drafter_marks import DRAFTERS, LINE_WORDS, drafter_words, ink, underline
+from rdchat.inference.api.requests import Mode
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, SMALL, TIGHT, Theme, control_font
+from rdchat.ui.plots.drawing import Box, Drawing
+from rdchat.ui.plots.plot_view import Chart
 
+LINE_WIDTH = 1.6  # of the line below a drafted token, in pixels
+DASHES: dict[str, tuple[float, ...]] = {  # in widths of the line; empty for a solid one
+    "": (),
+    Mode.SPECULATIVE.value: (),
+    Mode.DRAFTER.value: (3.0, 1.8),
+    Mode.LOOKUP.value: (1.0, 1.4),
+}
+_LINE_WORDS = {
+    "": "not underlined",
+    Mode.SPECULATIVE.value: "solid line",
+    Mode.DRAFTER.value: "dashed line",
+    Mode.LOOKUP.value: "dotted line",
+}
 _SAMPLE = "Abc"
+_LINE = 22.0  # height of a line of the legend, in pixels
 
 
-class Legend(QWidget):
-    """Each kind of token as it is drawn, its name and how many there are, in one line where there is room. Kinds that
-    do not occur are left out, but the target's own.
+def drafter_words(drafter: str) -> str:
+    """Return the drafter's name, such as `Prompt lookup`; an empty drafter is the target."""
+    return Mode(drafter).words if drafter else "The model itself"
+
+
+def ink(theme: Theme, drafter: str) -> QColor:
+    """Return the colour of a drafter's tokens; the target's tokens have the colour of text."""
+    color: QColor = getattr(theme.drafts, drafter) if drafter else theme.colors.text
+    return color
+
+
+def line_pen(theme: Theme, drafter: str, width: float = LINE_WIDTH) -> QPen:
+    """Return the pen that draws a drafter's lines: solid, dashed or dotted."""
+    pen = QPen(ink(theme, drafter), width)
+    pen.setCapStyle(Qt.PenCapStyle.FlatCap)
+    if DASHES[drafter]:
+        pen.setDashPattern(DASHES[drafter])
+    return pen
+
+
+class Legend(Chart):
+    """A sample of each drafter's tokens with its name and number of tokens, on as many lines as needed.
+
+    Drafters without a token are left out, the target is always shown.
     """
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._theme = theme
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme, "Legend")
         self._counts: Counter[str] = Counter()
-        self.setFont(control_font(-1, tabular=True))
-        policy = QSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
-        policy.setHeightForWidth(True)
-        self.setSizePolicy(policy)
-        self.setAccessibleName("Legend")
+        self.setFont(control_font(tabular=True))
         set_tip(
             self,
             "Tokens that were drafted and accepted are underlined in their drafter's colour. "
             "All others the model chose itself, one in each round. "
             "In the text, left and right go from token to token, up and down from round to round.",
         )
-        theme.changed.connect(self.update)
 
     def show_trace(self, trace: ReplyTrace) -> None:
-        """Count anew."""
-        before = self.heightForWidth(self.width())
         self._counts = Counter(token.drafter for token in trace.tokens)
-        if self.heightForWidth(self.width()) != before:
-            self.updateGeometry()
-        self.setAccessibleDescription("; ".join(f"{name}: {drawn}" for _, name, drawn in self._entries()))
-        self.update()
+        self.redraw("; ".join(f"{words}: {_LINE_WORDS[drafter]}" for drafter, words in self._entries()))
 
-    def _entries(self) -> list[tuple[str, str, str]]:
-        """Return drafter, words and the words for how it is drawn."""
-        kinds = ["", *(drafter for drafter in DRAFTERS if self._counts[drafter])]
-        return [
-            (kind, f"{drafter_words(kind)} {self._counts[kind]:,}", LINE_WORDS.get(kind, "not underlined"))
-            for kind in kinds
-        ]
+    def _entries(self) -> list[tuple[str, str]]:
+        shown = [drafter for drafter in DASHES if not drafter or self._counts[drafter]]
+        return [(drafter, f"{drafter_words(drafter)} {self._counts[drafter]:,}") for drafter in shown]
 
-    def sizeHint(self) -> QSize:
-        return QSize(120, self.heightForWidth(self.width()))
-
-    def hasHeightForWidth(self) -> bool:
-        return True
-
-    def heightForWidth(self, width: int) -> int:
-        lines = self._places(width)[-1][1] + 1
-        return round(lines * self._line_height) + TIGHT
-
-    @property
-    def _line_height(self) -> float:
-        return QFontMetricsF(self.font()).height() + TIGHT
-
-    def _places(self, width: int) -> list[tuple[float, int]]:
-        """Return where each entry begins, in pixels, and on which line."""
-        metrics = QFontMetricsF(self.font())
-        found: list[tuple[float, int]] = []
-        x, line = 0.0, 0
-        for _, words, _ in self._entries():
-            wide = metrics.horizontalAdvance(_SAMPLE) + SMALL + metrics.horizontalAdvance(words)
-            if x and x + wide > width:
-                x, line = 0.0, line + 1
-            found.append((x, line))
-            x += wide + LARGE
-        return found
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        metrics = QFontMetricsF(self.font())
-        sample = metrics.horizontalAdvance(_SAMPLE)
-        for (drafter, words, _), (x, line) in zip(self._entries(), self._places(self.width()), strict=True):
-            place = QPointF(x, line * self._line_height + metrics.ascent() + 1)
-            painter.setPen(ink(self._theme, drafter))
-            painter.drawText(place, _SAMPLE)
+    def draw(self, drawing: Drawing) -> None:
+        x, sample = 0.0, drawing.width_of(_SAMPLE)
+        for drafter, words in self._entries():
+            width = sample + SMALL + drawing.width_of(words)
+            if x and x + width > drawing.width:
+                x, drawing.height = 0.0, drawing.height + _LINE
+            color, y = ink(self.theme, drafter).name(), drawing.height
+            drawing.text(Box(x, y, sample + 1, _LINE - TIGHT), _SAMPLE, color, more=-1)
             if drafter:
-                underline(painter, self._theme, drafter, place + QPointF(0, 4), sample)
-            painter.setPen(self._theme.colors.muted)
-            painter.drawText(place + QPointF(sample + SMALL, 0), words)
+                drawing.line([(x, y + 18), (x + sample, y + 18)], color, LINE_WIDTH, DASHES[drafter])
+            drawing.text(Box(x + sample + SMALL, y, width, _LINE - TIGHT), words, "muted", more=-1)
+            x += width + LARGE
+        drawing.height += _LINE

@@ -1,95 +1,104 @@
-"""The tokens of a reply as running text: who drafted each, and the round around the one that is looked at."""
+"""The tokens of a reply as running text, underlined by drafter, with an outline around the current round."""
 
-from collections.abc import Callable
-from functools import cache
+import re
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import cast
 
 from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import (
     QColor,
-    QFontMetricsF,
     QKeyEvent,
     QMouseEvent,
     QPainter,
     QPaintEvent,
     QPen,
     QResizeEvent,
+    QTextBlockFormat,
+    QTextCharFormat,
+    QTextCursor,
+    QTextLine,
 )
-from PySide6.QtWidgets import QFrame, QWidget
+from PySide6.QtWidgets import QFrame
 
-from rdchat.chat.reply_trace import ReplyTrace
-from rdchat.ui.drafts.drafter_marks import ink, underline
-from rdchat.ui.drafts.painted_area import PaintedArea
-from rdchat.ui.drafts.token_lines import LINE_BREAK, NO_CHARACTER, TokenLines, TokenRun
-from rdchat.ui.drafts.words import token_words
+from rdchat.chat.reply_trace import ReplyTrace, TracedToken
+from rdchat.ui.drafts.legend import DASHES, ink, line_pen
+from rdchat.ui.drafts.words import LINE_BREAK, NO_CHARACTER, token_words
+from rdchat.ui.look.focus import announce
+from rdchat.ui.look.plain_text import OfflineBrowser
 from rdchat.ui.look.theme import MEDIUM, Theme
 
-_LEADING = 1.55  # line height over the font's, so that underlines and outlines have room
-_TINT = 40  # of 255
+_LEADING = 155.0  # line height in percent, so that underlines and outlines have room
+_TINT = 40  # opacity of 255
+_TAB = "    "
+_BREAK = re.compile("([\n\u2029\ufdd0\ufdd1])")  # what Qt begins a new line at
 
 
-class TokenView(PaintedArea):
-    """Paints what is in view of a trace. A token is looked at by the pointer, else by the cursor that arrow keys move.
+class TokenView(OfflineBrowser):
+    """Shows a trace. The token shown elsewhere is the one under the pointer, else the cursor's; arrow keys move it.
 
     Attributes:
-        current: The token that the cursor stands on; -1 while there is none.
+        current: The cursor's token; -1 if there is none.
     """
 
-    looked_at = Signal(int)  # the token; it may be the one before, with more known of it
+    looked_at = Signal(int)  # the token; emitted again when more of it becomes known
     cursor_moved = Signal(int)
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
         self._theme = theme
         self._trace = ReplyTrace()
         self._pointed: int | None = None
+        self._ends = [0]  # positions in the document: token n is at _ends[n] to _ends[n + 1]
         self.current = -1
         self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setTextInteractionFlags(Qt.TextInteractionFlag.NoTextInteraction)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName("Tokens of the reply")
+        self.setUndoRedoEnabled(False)
+        self.document().setDocumentMargin(MEDIUM)
         self.viewport().setMouseTracking(True)
         self.viewport().setCursor(Qt.CursorShape.IBeamCursor)
         self.verticalScrollBar().valueChanged.connect(lambda: self._point_at(None))
-        theme.changed.connect(self._restyle)
-        self._restyle()
+        theme.changed.connect(self._write_all)
 
-    # --- what is shown
+    # --- content
 
     def show_trace(self, trace: ReplyTrace, cursor: int) -> None:
         """Show another trace, with the cursor on one of its tokens."""
         self._trace = trace
         self._pointed = None
         self.current = min(cursor, len(trace.tokens) - 1)
-        self._lay_out()
+        self._write_all()
         self._reveal_cursor()
-        self._tell()
+        self._update()
 
     def note_growth(self) -> None:
-        """Show what the trace has gained; a cursor on its last token, and a reader at its end, stay there."""
+        """Show new tokens; a cursor on the last token, and a view scrolled to the end, stay at the end."""
         bar = self.verticalScrollBar()
-        follows, known = bar.value() >= bar.maximum() - 2, len(self._lines.runs)
-        self._lines.append([token.text for token in self._trace.tokens[known:]])
+        follows, known = bar.value() >= bar.maximum() - 2, len(self._ends) - 1
+        self._write(self._trace.tokens[known:])
         if self.current == known - 1:
             self.current = len(self._trace.tokens) - 1
-        self._set_range()
         if follows:
             bar.setValue(bar.maximum())
-        self.viewport().update()
-        self._tell()
+        self._update()
 
     def note_end(self, trace: ReplyTrace) -> None:
-        """Take the whole trace of a reply whose growth was shown; who reads elsewhere in it is left alone."""
-        known = len(self._lines.runs)
+        """Show the final trace of a reply whose growth was shown, without scrolling."""
+        known = len(self._ends) - 1
         shown, self._trace = self._trace.tokens[:known], trace
         if trace.tokens[:known] != shown:
-            self._lay_out()
+            place = self.verticalScrollBar().value()
+            self._write_all()
+            self.verticalScrollBar().setValue(place)
         self.current = min(self.current, len(trace.tokens) - 1)
         self._pointed = None
         self.note_growth()
 
     @property
     def token(self) -> int:
-        """The token that is looked at; -1 where there is none."""
+        """The token under the pointer, else the cursor's; -1 if there is none."""
         return self.current if self._pointed is None else self._pointed
 
     def move_to(self, token: int) -> None:
@@ -98,61 +107,87 @@ class TokenView(PaintedArea):
             moved = token != self.current
             self._pointed, self.current = None, token
             self._reveal_cursor()
-            self._tell()
+            self._update()
             if moved:
                 self.cursor_moved.emit(token)
 
-    def _tell(self) -> None:
+    def _update(self) -> None:
         self.viewport().update()
         if 0 <= self.current < len(self._trace.tokens):
             self.setAccessibleDescription(token_words(self._trace, self.current))
         self.looked_at.emit(self.token)
 
-    # --- layout
-
-    def _restyle(self) -> None:
+    def _write_all(self) -> None:
         self.setFont(self._theme.body_font())
-        self._metrics = metrics = QFontMetricsF(self.font())
-        self._advance = cache(metrics.horizontalAdvance)  # tokens recur: measured once, they are laid ten times as fast
-        self._ascent, self._line_height = metrics.ascent(), metrics.height() * _LEADING
-        self._lay_out()
+        self.clear()
+        lines = QTextBlockFormat()
+        lines.setLineHeight(_LEADING, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
+        QTextCursor(self.document()).setBlockFormat(lines)
+        self._ends = [0]
+        self._write(self._trace.tokens)
 
-    def _lay_out(self) -> None:
-        width = max(60.0, self.viewport().width() - 2 * MEDIUM)
-        self._lines = TokenLines(self._advance, width)
-        self._lines.append([token.text for token in self._trace.tokens])
-        self._set_range()
-        self.viewport().update()
+    def _write(self, tokens: Iterable[TracedToken]) -> None:
+        muted, formats = _format(self._theme.colors.muted), {each: _format(ink(self._theme, each)) for each in DASHES}
+        cursor = QTextCursor(self.document())
+        cursor.movePosition(QTextCursor.MoveOperation.End)
+        cursor.beginEditBlock()
+        for token in tokens:
+            text = token.text.replace("\r", "").replace("\t", _TAB)
+            for part in filter(None, _BREAK.split(text)):
+                line_break = _BREAK.fullmatch(part) is not None
+                cursor.insertText(
+                    f"{LINE_BREAK}\n" if line_break else part, muted if line_break else formats[token.drafter]
+                )
+            if not text:
+                cursor.insertText(NO_CHARACTER, muted)
+            self._ends.append(cursor.position())
+        cursor.endEditBlock()
 
-    def _set_range(self) -> None:
-        height = round(len(self._lines.lines) * self._line_height) + 2 * MEDIUM
-        bar = self.verticalScrollBar()
-        bar.setRange(0, max(0, height - self.viewport().height()))
-        bar.setPageStep(self.viewport().height())
-        bar.setSingleStep(round(self._line_height))
+    # --- geometry
 
-    def _top_of(self, line: int) -> float:
-        return MEDIUM + line * self._line_height - self.verticalScrollBar().value()
+    def _boxes(self, first: int, last: int) -> list[QRectF]:
+        """Return the rectangle that some tokens cover on each line, without leading spaces, in the viewport."""
+        document, found = self.document(), list[QRectF]()
+        start, end = self._ends[first], self._ends[last + 1]
+        block = document.findBlock(start)
+        while block.isValid() and block.position() < end:
+            origin = document.documentLayout().blockBoundingRect(block).topLeft()
+            origin -= QPointF(0, self.verticalScrollBar().value())
+            layout, offset = block.layout(), block.position()
+            low, high = max(start - offset, 0), min(end - offset, block.length() - 1)
+            lines = [layout.lineForTextPosition(place).lineNumber() for place in (low, max(low, high - 1))]
+            for line in map(layout.lineAt, range(lines[0], lines[1] + 1)):
+                left = max(low, line.textStart())
+                right = min(high, line.textStart() + line.textLength())
+                while left < right - (offset + right == end) and document.characterAt(offset + left) == " ":
+                    left += 1
+                if left < right:
+                    found.append(_between(line, left, right).translated(origin))
+            block = block.next()
+        return found
+
+    def _token_at(self, place: QPoint) -> int | None:
+        """Return the token at a place, the nearest one beside a line; None below the text."""
+        if not self._trace.tokens or place.y() + self.verticalScrollBar().value() > self.document().size().height():
+            return None
+        cursor = self.cursorForPosition(place)
+        before = not cursor.atBlockStart() and self.cursorRect(cursor).left() > place.x()
+        return min(max(bisect_right(self._ends, cursor.position() - before) - 1, 0), len(self._trace.tokens) - 1)
 
     def _reveal_cursor(self) -> None:
-        if self.current >= 0 and self._lines.runs:
-            bar = self.verticalScrollBar()
-            top = self._top_of(self._lines.runs[self.current][0].line) + bar.value()
-            bottom = top + self._line_height
-            bar.setValue(round(max(min(bar.value(), top - MEDIUM), bottom + MEDIUM - self.viewport().height())))
+        if self.current >= 0:
+            bar, box = self.verticalScrollBar(), self._boxes(self.current, self.current)[0]
+            top, bottom = box.top() + bar.value() - 2 * MEDIUM, box.bottom() + bar.value() + 2 * MEDIUM
+            bar.setValue(round(max(min(bar.value(), top), bottom - self.viewport().height())))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
         bar = self.verticalScrollBar()
         at_end = 0 < bar.maximum() <= bar.value() + 2
-        if event.size().width() == event.oldSize().width():
-            self._set_range()
-        else:
-            self._lay_out()
+        super().resizeEvent(event)
         if at_end:
             bar.setValue(bar.maximum())
 
-    # --- the person's hands
+    # --- input
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         self._point_at(self._token_at(event.position().toPoint()))
@@ -166,10 +201,6 @@ class TokenView(PaintedArea):
             self._point_at(None)
         return super().viewportEvent(event)
 
-    def _token_at(self, place: QPoint) -> int | None:
-        line = int((place.y() - MEDIUM + self.verticalScrollBar().value()) // self._line_height)
-        return self._lines.token_at(line, place.x() - MEDIUM)
-
     def _point_at(self, token: int | None) -> None:
         if token != self._pointed:
             self._pointed = token
@@ -177,30 +208,23 @@ class TokenView(PaintedArea):
             self.looked_at.emit(self.token)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        key, last = Qt.Key(event.key()), len(self._trace.tokens) - 1
-        if last < 0 or event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier:
-            super().keyPressEvent(event)
-            return
-        places: dict[Qt.Key, Callable[[], int]] = {
-            Qt.Key.Key_Left: lambda: self.current - 1,
-            Qt.Key.Key_Right: lambda: self.current + 1,
-            Qt.Key.Key_Up: lambda: self._round_step(-1),
-            Qt.Key.Key_Down: lambda: self._round_step(1),
-            Qt.Key.Key_Home: lambda: 0,
-            Qt.Key.Key_End: lambda: last,
-        }
-        if key not in places:
+        last, key = len(self._trace.tokens) - 1, Qt.Key(event.key())
+        steps = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1, Qt.Key.Key_Home: -last, Qt.Key.Key_End: last}
+        rounds = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}
+        modified = bool(event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier)
+        if last < 0 or modified or key not in steps | rounds:
             super().keyPressEvent(event)  # pages scroll
             return
-        self.move_to(min(max(places[key](), 0), last))
-        self.announce()
+        token = self._round_step(rounds[key]) if key in rounds else self.current + steps[key]
+        self.move_to(min(max(token, 0), last))
+        announce(self)
 
     def _round_step(self, step: int) -> int:
-        """Return the first token of the round before or after the cursor's; outside of rounds, that a line on."""
+        """Return the first token of the next or previous round; outside of rounds, a token on the next line."""
         tokens, traced = self._trace.tokens, self._trace.round_of(self.current)
         if traced is None:
-            run = self._lines.runs[self.current][0]
-            found = self._lines.token_at(run.line + step, run.x)
+            box = self._boxes(self.current, self.current)[0]
+            found = self._token_at((box.topLeft() + QPointF(1, (step + 0.5) * box.height())).toPoint())
             return self.current + step if found is None else found
         if step > 0:
             return traced.first + traced.count
@@ -215,64 +239,48 @@ class TokenView(PaintedArea):
         painter = QPainter(self.viewport())
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.fillRect(event.rect(), self._theme.colors.surface)
-        painter.setFont(self.font())
-        if 0 <= self.token < len(self._lines.runs):
+        if 0 <= self.token < len(self._ends) - 1:
             self._paint_round(painter)
-        scrolled = self.verticalScrollBar().value() - MEDIUM
-        first = max(0, int((event.rect().top() + scrolled) // self._line_height))
-        last = int((event.rect().bottom() + scrolled) // self._line_height)
-        for line in range(first, min(last + 1, len(self._lines.lines))):
-            for run in self._lines.lines[line]:
-                self._paint_run(painter, run)
-
-    def _paint_run(self, painter: QPainter, run: TokenRun) -> None:
-        token, colors = self._trace.tokens[run.token], self._theme.colors
-        left, top = MEDIUM + run.x, self._top_of(run.line)
-        base = top + (self._line_height - self._ascent) / 2 + self._ascent * 0.88
-        faint = run.text == NO_CHARACTER and run.text != token.text
-        painter.setPen(colors.muted if faint else ink(self._theme, token.drafter))
-        body = run.text.removesuffix(LINE_BREAK) if "\n" in token.text else run.text
-        painter.drawText(QPointF(left, base), body)
-        if body != run.text:
-            painter.setPen(colors.muted)
-            end = self._metrics.horizontalAdvance(LINE_BREAK)
-            painter.drawText(QPointF(left + run.width - end, base), LINE_BREAK)
-        if token.drafter:
-            indent = self._metrics.horizontalAdvance(" ") if run.text[:1] == " " and body.strip() else 0.0
-            start, width = QPointF(left + indent, base + 4.5), run.width - indent - 0.5
-            underline(painter, self._theme, token.drafter, start, width)
+        first, last = (self._token_at(QPoint(0, y)) for y in (event.rect().top(), event.rect().bottom()))
+        for token in range(first or 0, len(self._ends) - 1 if last is None else last + 1):
+            if drafter := self._trace.tokens[token].drafter:
+                painter.setPen(line_pen(self._theme, drafter))
+                for box in self._boxes(token, token):
+                    below = box.bottomLeft() - QPointF(0, 1)
+                    painter.drawLine(below, below + QPointF(box.width() - 0.5, 0))
+        painter.end()
+        super().paintEvent(event)  # the text
 
     def _paint_round(self, painter: QPainter) -> None:
-        """Paint the token that is looked at on a tint, and an outline around its round."""
-        colors = self._theme.colors
-        tint = QColor(colors.accent)
+        """Paint a tint behind the token that is looked at, and an outline around its round."""
+        accent = self._theme.colors.accent
+        tint = QColor(accent)
         tint.setAlpha(_TINT)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(tint)
-        for span in self._lines.spans(range(self.token, self.token + 1)):
-            painter.drawRoundedRect(self._box(span, 1), 3, 3)
-        if self._pointed is not None and self.current >= 0:
-            self._paint_cursor(painter)
+        for box in self._boxes(self.token, self.token):
+            painter.drawRoundedRect(box.adjusted(-1, 1, 1, 2), 3, 3)
+        if self._pointed is not None and self.current >= 0:  # the cursor's place, while the pointer is elsewhere
+            painter.setPen(QPen(accent, 1.5))
+            box = self._boxes(self.current, self.current)[0]
+            painter.drawLine(box.topLeft() + QPointF(0, 6), box.bottomLeft())
         traced = self._trace.round_of(self.token)
         if traced is None and not self.hasFocus():
             return
-        first, count = (traced.first, traced.count) if traced else (self.token, 1)  # an outline shows the focus too
+        first, last = (traced.first, traced.first + traced.count - 1) if traced else (self.token, self.token)
         painter.setBrush(Qt.BrushStyle.NoBrush)
-        painter.setPen(QPen(colors.accent if self.hasFocus() else colors.muted, 1.2))
-        for span in self._lines.spans(range(first, first + count)):
-            painter.drawRoundedRect(self._box(span, 2.5), 5, 5)
+        painter.setPen(QPen(accent if self.hasFocus() else self._theme.colors.muted, 1.2))
+        for box in self._boxes(first, min(last, len(self._ends) - 2)):
+            painter.drawRoundedRect(box.adjusted(-2.5, 0, 2.5, 2.5), 5, 5)
 
-    def _paint_cursor(self, painter: QPainter) -> None:
-        """Mark the cursor's place while the pointer looks elsewhere."""
-        line, left, _ = self._lines.spans(range(self.current, self.current + 1))[0]
-        painter.setPen(QPen(self._theme.colors.accent, 1.5))
-        x, top = MEDIUM + left, self._top_of(line)
-        painter.drawLine(QPointF(x, top + 5), QPointF(x, top + self._line_height - 5))
 
-    def _box(self, span: tuple[int, float, float], margin: float) -> QRectF:
-        line, left, right = span
-        run = next(run for run in self._lines.lines[line] if run.x == left)
-        if run.text[:1] == " ":
-            left += self._metrics.horizontalAdvance(" ") / 2 + margin  # clear of the letter before the space
-        top = self._top_of(line)
-        return QRectF(MEDIUM + left - margin, top + 2, right - left + 2 * margin, self._line_height - 4)
+def _between(line: QTextLine, left: int, right: int) -> QRectF:
+    """Return the rectangle between two positions of a line's text, in its block."""
+    (begins, _), (ends, _) = (cast("tuple[float, int]", line.cursorToX(place)) for place in (left, right))
+    return QRectF(begins, line.y(), ends - begins, line.height()).normalized()
+
+
+def _format(color: QColor) -> QTextCharFormat:
+    found = QTextCharFormat()
+    found.setForeground(color)
+    return found

@@ -1,75 +1,61 @@
-"""Where the nodes of a round's tree stand: its root at the left, each token of a path a column further right."""
+"""Places the nodes of a round's tree: the root at the left, each further token a column to the right."""
 
 from dataclasses import dataclass
 
 from rdchat.inference.api.events import RoundTree
-from rdchat.ui.drafts.words import depths
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedNode:
-    """A node to be drawn.
-
-    Attributes:
-        text: Its token's text.
-        log_prob: The target's log-probability of it; None for the root.
-        drafter: Who offered it; empty for the root and the correction.
-        parent: Place of its parent among the placed nodes; -1 for the root.
-        column: Its distance from the root.
-        row: Its height, in rows from the top; between two rows where it has an even number of children.
-        accepted: Whether it is on the accepted path.
-        correction: Whether it is the token that the target itself added behind that.
-    """
+    """A node to be drawn."""
 
     text: str
-    log_prob: float | None
-    drafter: str
-    parent: int
-    column: int
-    row: float
-    accepted: bool
-    correction: bool = False
+    log_prob: float | None  # by the target; None for the root
+    drafter: str  # empty for the root and the correction
+    parent: int  # place of the parent among the placed nodes; -1 for the root
+    column: int  # distance from the root
+    row: float  # from the top; between two rows if the node has an even number of children
+    accepted: bool  # whether the node is on the accepted path
+    correction: bool  # whether it is the token that the target itself added after that path
 
 
 def place_nodes(tree: RoundTree) -> list[PlacedNode]:
     """Place the nodes and, behind the accepted path, the correction; leaves take a row each, from the top down.
 
-    A parent stands at the middle of its first and last child. The accepted child comes first, and the path runs along
-    the top in one line: from the root on it is in view, however wide the tree.
+    A parent stands at the middle of its first and last child. The accepted child comes first, so that the accepted path
+    is the top row, which is in view however wide the tree.
     """
-    on_path = set(tree.path)
-    end = tree.path[-1]
     count = len(tree.tokens)  # the place of the correction
-    parents = [*tree.parents, end]
-    children: list[list[int]] = [[] for _ in range(count + 1)]
+    path = {*tree.path, count}
+    texts, drafters = [*tree.texts, tree.correction_text], [*tree.drafters, ""]
+    log_probs = [None, *tree.log_probs[1:], tree.correction_log_prob]
+    parents = [*tree.parents, tree.path[-1]]
+    children: list[list[int]] = [[] for _ in parents]
+    columns: list[int] = []
     for node, parent in enumerate(parents):
+        columns.append(0 if parent < 0 else columns[parent] + 1)
         if parent >= 0:
             children[parent].append(node)
     for node in tree.path:
-        children[node].sort(key=lambda child: not (child in on_path or child == count))
-    rows = _rows(children, on_path)
-    columns = [*depths(tree), 0]
-    columns[count] = columns[end] + 1
-    placed = [
+        children[node].sort(key=lambda child: child not in path)
+    rows = _rows(children, path)
+    return [
         PlacedNode(
-            tree.texts[node],
-            tree.log_probs[node] if node else None,
-            tree.drafters[node],
+            texts[node],
+            log_probs[node],
+            drafters[node],
             parents[node],
             columns[node],
             rows[node],
-            node in on_path,
+            node in path,
+            node == count,
         )
-        for node in range(count)
+        for node in range(count + 1)
     ]
-    correction = PlacedNode(
-        tree.correction_text, tree.correction_log_prob, "", end, columns[count], rows[count], True, correction=True
-    )
-    return [*placed, correction]
 
 
 def _rows(children: list[list[int]], on_path: set[int]) -> list[float]:
-    """Return each node's row; walks without recursion, as trees may be 64 deep."""
+    """Return each node's row; without recursion, since trees may be 64 deep."""
     rows = [0.0] * len(children)
     leaves = 0
     stack = [(0, False)]

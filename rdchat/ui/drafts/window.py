@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QHideEvent, QKeySequence, QShortcut
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtGui import QHideEvent
+from PySide6.QtWidgets import QSplitter, QStackedWidget, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.inference.api.events import TokenEvent
@@ -18,6 +18,8 @@ from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel
+from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.side_window import SideWindow
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.look.throttle import Throttle
 
@@ -26,17 +28,15 @@ _NO_TREE = "The tree of this round was not recorded."
 _NO_DRAFT = "Nothing was drafted here: this token was decoded on its own."
 
 
-class DraftsWindow(QDialog):
-    """Follows one reply: tokens above, with what is known of one beside them; below, the tree of that one's round."""
+class DraftsWindow(SideWindow):
+    """Shows one reply: its tokens, beside them the details of one token, and below them the tree of its round."""
 
     def __init__(self, traces: TraceRecorder, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent, Qt.WindowType.Window)
-        self._traces, self._theme = traces, theme
+        super().__init__("Tokens and drafts", (900, 680), (480, 380), parent)
+        self._traces = traces
         self._message_id = 0
         self._trace = ReplyTrace()
-        self._new: list[TokenEvent] = []  # tokens that are shown with the next look at them
-        self.setWindowTitle("Tokens and drafts")
-        self.setMinimumSize(480, 380)
+        self._new: list[TokenEvent] = []  # tokens that the next update shows
         self.legend = Legend(theme)
         self.note = ThemedLabel(theme, "", "muted", -1)
         self.tokens = TokenView(theme)
@@ -45,88 +45,50 @@ class DraftsWindow(QDialog):
         self.previous = IconButton("previous", "Previous round", theme)
         self.next = IconButton("next", "Next round", theme)
         self.tree = TreeView(theme)
-        self.nothing = ThemedLabel(theme, _NOT_RECORDED, "muted")
+        self.nothing = ThemedLabel(theme, _NOT_RECORDED, "muted", wraps=True)
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.nothing.setWordWrap(True)
         self._throttle = Throttle(self)
-        self._lay_out()
-        self._connect()
-        self.resize(900, 680)
-
-    def _lay_out(self) -> None:
-        above = QSplitter(Qt.Orientation.Horizontal)
-        above.addWidget(self.tokens)
-        above.addWidget(self.details)
-        above.setStretchFactor(0, 1)
-        above.setSizes([600, 240])
-        split = QSplitter(Qt.Orientation.Vertical)
-        split.addWidget(above)
-        split.addWidget(self._tree_pane())
-        split.setSizes([400, 260])
-        for splitter in (above, split):
-            splitter.setHandleWidth(1)
-            splitter.setChildrenCollapsible(False)
-        self.pages = QStackedWidget()
-        self.pages.addWidget(split)
-        self.pages.addWidget(self.nothing)
-        head = QHBoxLayout()
-        head.setContentsMargins(MEDIUM, SMALL, MEDIUM, SMALL)
-        head.addWidget(self.legend, 1)
-        head.addWidget(self.note)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.addLayout(head)
-        column.addWidget(Separator(self._theme))
-        column.addWidget(self.pages, 1)
-
-    def _tree_pane(self) -> QWidget:
-        pane = QWidget()
-        head = QHBoxLayout()
-        head.setContentsMargins(MEDIUM, SMALL, MEDIUM, 0)
-        head.addWidget(self.heading, 1)
-        head.addWidget(self.previous)
-        head.addWidget(self.next)
-        column = QVBoxLayout(pane)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(SMALL)
-        column.addLayout(head)
-        column.addWidget(self.tree, 1)
-        return pane
-
-    def _connect(self) -> None:
+        self._lay_out(theme)
+        self._throttle.due.connect(self._show_growth)
         self.tokens.looked_at.connect(lambda token: self.details.show_token(self._trace, token))
         self.tokens.cursor_moved.connect(self._show_round)
         self.tree.step_requested.connect(self._step)
-        self.previous.clicked.connect(lambda: self._step(-1))
-        self.next.clicked.connect(lambda: self._step(1))
-        for button in (self.previous, self.next):
-            self._theme.changed.connect(button.restyle)
-        self._throttle.due.connect(self._show_growth)
-        self._traces.tokens_added.connect(self._on_tokens)
-        self._traces.trace_ended.connect(self._on_end)
-        QShortcut(QKeySequence.StandardKey.Close, self, self.close)
+        for button, step in ((self.previous, -1), (self.next, 1)):
+            button.clicked.connect(lambda _checked, step=step: self._step(step))
+            theme.changed.connect(button.restyle)
+        traces.tokens_added.connect(self._on_tokens)
+        traces.trace_ended.connect(self._on_end)
+
+    def _lay_out(self, theme: Theme) -> None:
+        above = _splitter(Qt.Orientation.Horizontal, (self.tokens, 600), (self.details, 240))
+        above.setStretchFactor(0, 1)
+        heading = row((self.heading, 1), self.previous, self.next, margins=(MEDIUM, SMALL, MEDIUM, 0))
+        below = QWidget()
+        column(heading, (self.tree, 1), within=below)
+        self.pages = QStackedWidget()
+        self.pages.addWidget(_splitter(Qt.Orientation.Vertical, (above, 400), (below, 260)))
+        self.pages.addWidget(self.nothing)
+        head = row((self.legend, 1), self.note, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
+        column(head, Separator(theme), (self.pages, 1), within=self, spacing=0)
 
     def show_reply(self, message_id: int) -> None:
-        """Show how a reply came about, the one that is being written included."""
+        """Show a reply; one that is still being written is followed."""
         self._message_id = message_id
-        show_in_front(self)  # first, so that tokens are laid once, into the width that they have
+        show_in_front(self)  # first, so that the text is laid out once, at the final width
         self._load(-1 if self._traces.is_live(message_id) else 0)
         self.tokens.setFocus()
 
     def hideEvent(self, event: QHideEvent) -> None:
-        """Let go of the trace, which may be large, when the window is closed."""
+        """Free the trace, which may be large, when the window is closed."""
         super().hideEvent(event)
-        if not event.spontaneous():  # as it is when the window is minimised
+        if not event.spontaneous():  # it is when the window is minimised
             self._take(ReplyTrace())
             self.tokens.show_trace(self._trace, -1)
             self._show_round()
 
     def _load(self, cursor: int) -> None:
-        """Show what is known now, with the cursor on a token; -1 is the last one."""
-        self._show_trace(self._traces.trace(self._message_id), cursor)
-
-    def _show_trace(self, trace: ReplyTrace | None, cursor: int) -> None:
+        """Show the present trace, with the cursor on a token; -1 is the last one."""
+        trace = self._traces.trace(self._message_id)
         self._take(trace or ReplyTrace())
         self.pages.setCurrentIndex(0 if trace else 1)
         self.legend.setVisible(trace is not None)
@@ -160,19 +122,19 @@ class DraftsWindow(QDialog):
             return
         trace = self._traces.trace(message_id)
         if trace is None or self.pages.currentIndex():
-            self._show_trace(trace, cursor=-1)
+            self._load(cursor=-1)
             return
         self._take(trace)
         self.tokens.note_end(trace)
         self._show_round()
 
     def _step(self, rounds: int) -> None:
-        """Go some rounds on from the one that is shown, or from the cursor to the next one there is."""
+        """Go some rounds on from the current one, or from the cursor to the nearest one."""
         if number := self._number_after(rounds):
             self.tokens.move_to(self._trace.rounds[number - 1].first)
 
     def _number_after(self, rounds: int) -> int:
-        """Return the number of the round that so many steps lead to; 0 where there is none."""
+        """Return the number of the round that so many steps lead to; 0 if there is none."""
         cursor, trace = self.tokens.current, self._trace
         number = trace.tokens[cursor].round if trace.tokens else 0
         if not number:
@@ -180,7 +142,7 @@ class DraftsWindow(QDialog):
         return number + rounds if 1 <= number + rounds <= len(trace.rounds) else 0
 
     def _show_round(self) -> None:
-        """Show the round that the cursor stands in."""
+        """Show the round of the cursor's token."""
         cursor = self.tokens.current
         number = self._trace.tokens[cursor].round if cursor >= 0 else 0
         self.previous.setEnabled(self._number_after(-1) > 0)
@@ -192,3 +154,14 @@ class DraftsWindow(QDialog):
         self.heading.setText(round_words(self._trace, number))
         tree = self._trace.rounds[number - 1].tree
         self.tree.show_tree(tree, tree_words(self._trace, number), _NO_TREE)
+
+
+def _splitter(orientation: Qt.Orientation, *parts: tuple[QWidget, int]) -> QSplitter:
+    """Return a splitter of widgets with their first sizes."""
+    splitter = QSplitter(orientation)
+    for widget, _ in parts:
+        splitter.addWidget(widget)
+    splitter.setSizes([size for _, size in parts])
+    splitter.setHandleWidth(1)
+    splitter.setChildrenCollapsible(False)
+    return splitter

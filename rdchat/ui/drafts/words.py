@@ -1,42 +1,36 @@
-"""What the window of drafts says of tokens, rounds and trees. Pure functions."""
+"""Tokens, rounds and trees in words, for the draft tree window. Pure functions."""
 
 import math
 from dataclasses import dataclass
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedRound, TracedToken
 from rdchat.inference.api.events import RoundTree
-from rdchat.ui.drafts.drafter_marks import drafter_words
-from rdchat.ui.drafts.token_lines import LINE_BREAK, NO_CHARACTER
+from rdchat.ui.drafts.legend import drafter_words
 from rdchat.ui.look import formatting
 
+NO_CHARACTER = "·"  # shown for half a character, and for the token that ends a reply
+LINE_BREAK = "⏎"
 _SPELT = str.maketrans({" ": "␣", "\n": LINE_BREAK, "\t": "⇥", "\r": "␍"})
-_MOST_TOLD = 24  # nodes that a tree's description tells of; a longer one is not listened to
+_MOST_NODES = 24  # in a tree's description: nobody listens to a longer one
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A token that the draft had at one place.
-
-    Attributes:
-        text: Its text.
-        drafter: Who offered it.
-        probability: The target's, before temperature and filters.
-        taken: Whether it is what the reply goes on with.
-    """
+    """A token that was drafted at one position."""
 
     text: str
     drafter: str
-    probability: float
-    taken: bool
+    probability: float  # by the target, before temperature and filters
+    taken: bool  # whether it is the reply's next token
 
 
 def spelt(text: str) -> str:
-    """Return a token's text with its spaces and line breaks to be seen; a dot where it has no character of its own."""
+    """Return a token's text with visible spaces and line breaks; a dot if it has no character of its own."""
     return text.translate(_SPELT) or NO_CHARACTER
 
 
 def probability(log_prob: float | None) -> str:
-    """Return `62 %`, `3.4 %` or `0.02 %`; a dash where it is not known."""
+    """Return a probability such as `62 %`, `3.4 %` or `0.02 %`; a dash for None."""
     return formatting.NONE if log_prob is None else probability_of(math.exp(log_prob))
 
 
@@ -49,14 +43,14 @@ def probability_of(share: float) -> str:
 
 
 def position_words(token: TracedToken) -> str:
-    """Say where in its round a token stands."""
+    """Return the position of a token in its round."""
     if token.position:
         return f"{token.position} of the draft"
     return "After the draft" if token.round else formatting.NONE
 
 
 def token_words(trace: ReplyTrace, place: int) -> str:
-    """Say all about one token in a sentence, for screen readers."""
+    """Describe one token in a sentence, for screen readers."""
     token = trace.tokens[place]
     parts = [f"Token {place + 1} of {len(trace.tokens)}, {token.text.strip() or spelt(token.text)}"]
     if token.log_prob is not None:
@@ -83,7 +77,7 @@ def round_words(trace: ReplyTrace, number: int) -> str:
 
 
 def alternatives(trace: ReplyTrace, place: int) -> list[Alternative]:
-    """Return what the draft had at the place of a token, the most likely first, and the token where it had it not."""
+    """Return the tokens drafted at the place of a token, the likeliest first, and the token itself."""
     token, traced = trace.tokens[place], trace.round_of(place)
     if traced is None or traced.tree is None:
         return []
@@ -101,7 +95,7 @@ def alternatives(trace: ReplyTrace, place: int) -> list[Alternative]:
 
 
 def tree_words(trace: ReplyTrace, number: int) -> str:
-    """Describe a round's tree for screen readers: what was accepted, what was not."""
+    """Describe a round's tree for screen readers: which tokens were accepted, which were not."""
     tree = trace.rounds[number - 1].tree
     if tree is None:
         return round_words(trace, number)
@@ -111,9 +105,9 @@ def tree_words(trace: ReplyTrace, number: int) -> str:
         f"{drafter_words(tree.drafters[node])}, {'accepted' if node in on_path else 'rejected'}"
         for node in range(1, len(tree.tokens))
     ]
-    more = f"; and {len(said) - _MOST_TOLD} more" if len(said) > _MOST_TOLD else ""
+    more = f"; and {len(said) - _MOST_NODES} more" if len(said) > _MOST_NODES else ""
     own = f"then from the model itself: {spelt(tree.correction_text)}, {probability(tree.correction_log_prob)}"
-    return f"{round_words(trace, number)}. {'; '.join(said[:_MOST_TOLD])}{more}; {own}."
+    return f"{round_words(trace, number)}. {'; '.join(said[:_MOST_NODES])}{more}; {own}."
 
 
 def tokens_of(trace: ReplyTrace, traced: TracedRound) -> list[TracedToken]:

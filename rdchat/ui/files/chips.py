@@ -1,11 +1,13 @@
-"""Chips: a file each, with its name and one line about it."""
+"""Chips: the files of a message, each with its name and one line about it."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from PySide6.QtCore import QEvent, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFocusEvent, QFont, QFontMetricsF, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QAbstractButton, QWidget
 
+from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.plain_text import cut, set_tip
@@ -16,12 +18,12 @@ _ICON, _WIDEST, _LEAST = 18, 300, 130
 
 
 class FileChip(QAbstractButton):
-    """One file; a click, Return or Space asks for more of it.
+    """One file, as a button.
 
     Args:
         theme: The appearance to follow.
-        ground: The name of the colour behind it, of `Colors`.
-        removable: Whether it has a button that takes the file out.
+        ground: The background colour, a name of `Colors`.
+        removable: Whether the chip has a button that takes the file out.
         parent: The Qt parent.
     """
 
@@ -37,6 +39,7 @@ class FileChip(QAbstractButton):
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.remove: IconButton | None = None
+        theme.changed.connect(self._restyle)
         if removable:
             self.remove = IconButton("close", "Take the file out", theme, self)
             self.remove.setFixedSize(22, 22)
@@ -44,14 +47,7 @@ class FileChip(QAbstractButton):
             self.remove.clicked.connect(self.remove_requested)
 
     def show_file(self, name: str, detail: str, color: str = "muted", *, tip: str = "") -> None:
-        """Show a name and a line in one of the theme's colours.
-
-        Args:
-            name: The file's.
-            detail: What is known of it.
-            color: Of the line, by its name in `Colors`.
-            tip: More words.
-        """
+        """Show a name and, in a colour of `Colors`, a line below it; `tip` says more in the tooltip."""
         self._name, self._detail, self._color = cut(name), cut(detail), color
         self.setAccessibleName(f"{name}, {detail}")
         self.setAccessibleDescription(tip)
@@ -62,12 +58,11 @@ class FileChip(QAbstractButton):
         self.update()
 
     def show_progress(self, fraction: float | None) -> None:
-        """Draw how much of it is read; None draws nothing."""
+        """Draw a bar for how much of the file is read; None draws none."""
         self._fraction = fraction
         self.update()
 
-    def restyle(self) -> None:
-        """Follow the theme."""
+    def _restyle(self) -> None:
         if self.remove is not None:
             self.remove.restyle()
         self.update()
@@ -117,54 +112,39 @@ class FileChip(QAbstractButton):
         room = self.width() - self._left - self._right
         name, detail = QRect(self._left, 4, room, 18), QRect(self._left, 21, room, 16)
         middle = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft
-        painter.setPen(colors.text)
-        painter.setFont(control_font())
-        painter.drawText(name, middle, painter.fontMetrics().elidedText(self._name, Qt.TextElideMode.ElideMiddle, room))
-        painter.setPen(getattr(colors, self._color))
-        painter.setFont(control_font(-1, tabular=True))
-        painter.drawText(
-            detail, middle, painter.fontMetrics().elidedText(self._detail, Qt.TextElideMode.ElideRight, room)
-        )
+        colored = (colors.text, getattr(colors, self._color))
+        elided = (Qt.TextElideMode.ElideMiddle, Qt.TextElideMode.ElideRight)
+        for (font, text), color, mode, box in zip(self._lines(), colored, elided, (name, detail), strict=True):
+            painter.setPen(color)
+            painter.setFont(font)
+            painter.drawText(box, middle, painter.fontMetrics().elidedText(text, mode, room))
         if self._fraction is not None:
             painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(colors.border)
-            track = QRectF(self._left, self.height() - 5, room, 2)
-            painter.drawRoundedRect(track, 1, 1)
-            painter.setBrush(colors.accent)
-            painter.drawRoundedRect(QRectF(track.x(), track.y(), track.width() * self._fraction, 2), 1, 1)
+            for color, share in ((colors.border, 1.0), (colors.accent, self._fraction)):
+                painter.setBrush(color)
+                painter.drawRoundedRect(QRectF(self._left, self.height() - 5, share * room, 2), 1, 1)
 
 
 class ChipRow(QWidget):
-    """Chips side by side, in as many lines as they need.
+    """Chips side by side, on as many lines as they need."""
 
-    Args:
-        theme: The appearance to follow.
-        parent: The Qt parent.
-    """
-
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._chips: list[FileChip] = []
-        theme.changed.connect(self._restyle)
+        self.chips: list[FileChip] = []
 
     def set_chips(self, chips: Sequence[FileChip]) -> None:
-        """Show these, which are children of this widget; others are the caller's to delete."""
-        self._chips = list(chips)
-        for before, chip in zip(self._chips, self._chips[1:], strict=False):
+        """Show these children of the row; the caller deletes others."""
+        self.chips = list(chips)
+        for before, chip in pairwise(self.chips):
             QWidget.setTabOrder(before.remove or before, chip)
-        for chip in self._chips:
+        for chip in self.chips:
             chip.show()
 
-    @property
-    def chips(self) -> list[FileChip]:
-        """Those that are shown."""
-        return list(self._chips)
-
     def layout_for(self, width: int, *, right: bool = False) -> int:
-        """Place the chips within a width, from the left or from the right; return the height they take."""
+        """Place the chips within a width, from the left or at the right; return the height they take."""
         lines: list[list[tuple[FileChip, int]]] = []
         left = 0
-        for chip in self._chips:
+        for chip in self.chips:
             wanted = min(chip.sizeHint().width(), width)
             if not lines or left + wanted > width:
                 lines.append([])
@@ -180,6 +160,25 @@ class ChipRow(QWidget):
             top += CHIP_HEIGHT + TIGHT
         return max(top - TIGHT, 0)
 
-    def _restyle(self) -> None:
-        for chip in self._chips:
-            chip.restyle()
+
+class SentFiles(ChipRow):
+    """The files of a message in the transcript, at the right above its text; a click opens what was sent."""
+
+    opened = Signal(object)  # an `AttachedFile`
+
+    def __init__(self, files: Sequence[AttachedFile], theme: Theme, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.set_chips([self._chip(file, theme) for file in files])
+
+    def place(self, width: int) -> int:
+        """Place the chips within a width; return the height they take with the gap below."""
+        height = self.layout_for(width, right=True)
+        self.setGeometry(0, 0, width, height)
+        return height + SMALL if self.chips else 0
+
+    def _chip(self, file: AttachedFile, theme: Theme) -> FileChip:
+        chip = FileChip(theme, "surface", removable=False, parent=self)
+        part = f"{file.taken[0].upper()}{file.taken[1:]}" if file.taken else f"{file.characters:,} characters"
+        chip.show_file(file.name, part, tip=f"{file.note} Click to read what was sent.".strip())
+        chip.clicked.connect(lambda: self.opened.emit(file))
+        return chip

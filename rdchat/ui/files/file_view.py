@@ -1,40 +1,31 @@
-"""What was sent of a file, to read."""
+"""The window that shows what was sent of a file."""
 
 from PySide6.QtCore import Qt, QTimer, Slot
-from PySide6.QtGui import QKeySequence, QShortcut, QTextCursor
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtGui import QTextCursor
+from PySide6.QtWidgets import QPlainTextEdit, QPushButton, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.errors import RdchatError
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.side_window import SideWindow
+from rdchat.ui.look.theme import LARGE, MEDIUM, Theme
 
-_SLICE = 20_000  # characters a turn of the event loop
-_LONGEST_LINE = 4_000  # characters: a longer one is broken, as laying it out would hold the window up
+_SLICE = 20_000  # characters that are added in one turn of the event loop
+_LONGEST_LINE = 4_000  # characters: laying out a longer line would block the window
 
 
-class FileView(QDialog):
-    """A window with a file's text as the model was told it. Closes with Escape.
-
-    Args:
-        file: Of a message.
-        texts: Where its text is.
-        theme: The appearance to follow.
-        parent: What the window stays above.
-    """
+class FileView(SideWindow):
+    """A window with a file's text as the model was given it."""
 
     def __init__(self, file: AttachedFile, texts: FileTexts, theme: Theme, parent: QWidget) -> None:
-        super().__init__(parent, Qt.WindowType.Window)
+        super().__init__(file.name, (680, 560), (360, 240), parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle(file.name)
-        self.setMinimumSize(360, 240)
-        self.resize(680, 560)
         sent = f"{file.taken[0].upper()}{file.taken[1:]}" if file.taken else "All of it"
         words = f"{sent}: {file.characters:,} characters, as the model was told."
-        about = ThemedLabel(theme, f"{words} {file.note}".strip(), "muted", -1)
-        about.setWordWrap(True)
+        about = ThemedLabel(theme, f"{words} {file.note}".strip(), "muted", -1, wraps=True)
         self.text = QPlainTextEdit(readOnly=True, undoRedoEnabled=False)
         self.text.setFont(theme.code_font())
         self.text.setAccessibleName(f"Text of {file.name}")
@@ -45,16 +36,9 @@ class FileView(QDialog):
         self._timer.timeout.connect(self._add_slice)
         close = QPushButton("Close")
         close.clicked.connect(self.close)
-        row = QHBoxLayout()
-        row.addWidget(about, 1)
-        row.addSpacing(MEDIUM)
-        row.addWidget(close, 0, Qt.AlignmentFlag.AlignTop)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(LARGE, MEDIUM, LARGE, LARGE)
-        layout.setSpacing(SMALL)
-        layout.addLayout(row)
-        layout.addWidget(self.text, 1)
-        QShortcut(QKeySequence.StandardKey.Close, self, self.close)
+        head = row((about, 1), MEDIUM, close)
+        head.setAlignment(close, Qt.AlignmentFlag.AlignTop)
+        column(head, (self.text, 1), within=self, margins=(LARGE, MEDIUM, LARGE, LARGE))
         self._task = BackgroundWork("file view", self)
         self._task.replace(lambda _job: _broken(texts.text(file)), self._show_text, failed=self._show_failure)
         self.text.setFocus()
@@ -80,7 +64,7 @@ class FileView(QDialog):
 
 
 def _broken(text: str) -> str:
-    """Return a text whose lines are of bounded length."""
+    """Return a text with its long lines broken."""
     lines = text.split("\n")
     if all(len(line) <= _LONGEST_LINE for line in lines):
         return text

@@ -1,23 +1,22 @@
-"""The sheet in which the person picks what is sent of a file."""
+"""The sheet in which the person chooses which part of a file is sent."""
 
-from PySide6.QtCore import Qt, Signal, Slot
+from PySide6.QtCore import QSignalBlocker, Qt, Signal, Slot
 from PySide6.QtWidgets import (
     QButtonGroup,
     QDialog,
     QGridLayout,
-    QHBoxLayout,
     QLineEdit,
     QPlainTextEdit,
     QPushButton,
     QRadioButton,
     QSpinBox,
-    QVBoxLayout,
     QWidget,
 )
 
 from rdchat.chat.attachments.choosing import Part
 from rdchat.services.files.part_choice import Choice, Outcome, PartChoice, Way
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 
 _WIDTH, _PREVIEW_HEIGHT = 520, 130
@@ -25,14 +24,14 @@ _SHOWN = 6_000  # characters of the preview
 
 
 class PartSheet(QDialog):
-    """Shows at once what each choice comes to; `chosen` tells the part. Escape leaves it as it was.
+    """Shows the text and size of each choice at once, and emits `chosen` with the part; Escape changes nothing.
 
     Args:
-        choice: Computes.
+        choice: Computes the parts.
         context: The model's context, in tokens; None without a model.
-        question: What is typed in the message field.
+        question: The text in the message field.
         theme: The appearance to follow.
-        parent: The window that it belongs to.
+        parent: The window that the sheet belongs to.
     """
 
     chosen = Signal(Part)
@@ -47,25 +46,23 @@ class PartSheet(QDialog):
         choice.setParent(self)
         title = f"What is sent of {choice.file.name}"
         self.setWindowTitle(title)
-        head = ThemedLabel(theme, title, points_more=2, bold=True)
-        about = ThemedLabel(theme, self._about(), "muted")
-        self.preview = QPlainTextEdit(readOnly=True)
-        self.summary = ThemedLabel(theme, "", "muted", tabular=True)
-        for label in (head, about, self.summary):
-            label.setWordWrap(True)
         self._build_preview(theme)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(LARGE, LARGE, LARGE, LARGE)
-        layout.setSpacing(SMALL)
-        layout.addWidget(head)
-        layout.addWidget(about)
-        layout.addSpacing(SMALL)
-        layout.addLayout(self._ways(question, theme))
-        layout.addSpacing(SMALL)
-        layout.addWidget(self.preview)
-        layout.addWidget(self.summary)
-        layout.addSpacing(SMALL)
-        layout.addLayout(self._buttons())
+        self.use = QPushButton("Use this part")
+        self.use.setDefault(True)
+        self.use.setEnabled(False)
+        self.use.clicked.connect(self._take)
+        cancel = QPushButton("Cancel")
+        cancel.setAutoDefault(False)
+        cancel.clicked.connect(self.reject)
+        column(
+            ThemedLabel(theme, title, points_more=2, bold=True, wraps=True),
+            ThemedLabel(theme, self._about(), "muted", wraps=True),
+            *(SMALL, self._ways(question, theme)),
+            *(SMALL, self.preview, self.summary),
+            *(SMALL, row(None, cancel, self.use)),
+            within=self,
+            margins=LARGE,
+        )
         choice.answered.connect(self._show)
         self.finished.connect(choice.stop)
         self._begin(question)
@@ -74,16 +71,16 @@ class PartSheet(QDialog):
         tokens, room = self._choice.tokens, self._choice.room
         if room is None:
             return "Load a model to see how much of it fits."
-        if tokens is None:
-            return f"Its tokens are being counted; there is room for {max(room, 0):,}."
-        words = tokens.words
-        return f"All of it is {words}; there is room for {max(room, 0):,}."
+        counted = f"All of it is {tokens.words}" if tokens else "Its tokens are being counted"
+        return f"{counted}; there is room for {max(room, 0):,}."
 
     def _build_preview(self, theme: Theme) -> None:
+        self.preview = QPlainTextEdit(readOnly=True)
         self.preview.setFixedHeight(_PREVIEW_HEIGHT)
         self.preview.setFont(theme.code_font())
         self.preview.setTabChangesFocus(True)
         self.preview.setAccessibleName("What will be sent")
+        self.summary = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
         self.summary.setMinimumHeight(2 * self.summary.fontMetrics().lineSpacing())
         self.summary.setAlignment(Qt.AlignmentFlag.AlignTop)
 
@@ -92,58 +89,40 @@ class PartSheet(QDialog):
         self.by_pages = QRadioButton("Pages")
         self.by_beginning = QRadioButton("The beginning")
         self.all = QRadioButton("All of it")
+        self._buttons = {
+            self.by_passages: Way.PASSAGES,
+            self.by_pages: Way.PAGES,
+            self.by_beginning: Way.BEGINNING,
+            self.all: Way.WHOLE,
+        }
         group = QButtonGroup(self)
-        for button in (self.by_passages, self.by_pages, self.by_beginning, self.all):
+        for button in self._buttons:
             group.addButton(button)
-        self.question = QLineEdit(question.strip()[:500])
-        self.question.setPlaceholderText("A question, or a few words")
-        self.question.setAccessibleName("What the passages are about")
-        self.number = QSpinBox(minimum=1, maximum=1)
-        self.number.setAccessibleName("Number of passages")
-        self.number.setPrefix("the best ")
-        self.matching = ThemedLabel(theme, "", "muted")
         count = len(self._choice.file.parts)
-        self.pages = QLineEdit()
-        self.pages.setPlaceholderText(f"1-{min(4, count)}" if count > 1 else "1")
-        self.pages.setAccessibleName("Pages")
+        self.question = _line("What the passages are about", "A question, or a few words")
+        self.question.setText(question.strip()[:500])
+        self.pages = _line("Pages", f"1-{min(4, count)}" if count > 1 else "1")
+        self.number = QSpinBox(minimum=1, maximum=1, prefix="the best ")
+        self.number.setAccessibleName("Number of passages")
+        self.matching = ThemedLabel(theme, "", "muted")
         self.percent = QSpinBox(minimum=1, maximum=100, suffix=" %")
         self.percent.setAccessibleName("Percentage from the beginning")
+        rows: list[tuple[QWidget | None, ...]] = [(self.by_passages, self.question), (None, self.number, self.matching)]
+        if self._choice.file.paged:
+            rows.append((self.by_pages, self.pages, ThemedLabel(theme, f"of {count:,}", "muted")))
+        rows += [(self.by_beginning, self.percent), (self.all,)]
         grid = QGridLayout()
         grid.setHorizontalSpacing(MEDIUM)
         grid.setVerticalSpacing(SMALL)
         grid.setColumnStretch(2, 1)
-        grid.addWidget(self.by_passages, 0, 0)
-        grid.addWidget(self.question, 0, 1, 1, 2)
-        grid.addWidget(self.number, 1, 1)
-        grid.addWidget(self.matching, 1, 2)
-        row = 2
-        if self._choice.file.paged:
-            grid.addWidget(self.by_pages, row, 0)
-            grid.addWidget(self.pages, row, 1)
-            grid.addWidget(ThemedLabel(theme, f"of {count:,}", "muted"), row, 2)
-            row += 1
-        grid.addWidget(self.by_beginning, row, 0)
-        grid.addWidget(self.percent, row, 1)
-        grid.addWidget(self.all, row + 1, 0)
+        for place, parts in enumerate(rows):
+            for side, part in enumerate(parts):
+                if part is not None:
+                    grid.addWidget(part, place, side, 1, 2 if part is self.question else 1)
         return grid
 
-    def _buttons(self) -> QHBoxLayout:
-        cancel = QPushButton("Cancel")
-        cancel.setAutoDefault(False)
-        cancel.clicked.connect(self.reject)
-        self.use = QPushButton("Use this part")
-        self.use.setDefault(True)
-        self.use.setEnabled(False)
-        self.use.clicked.connect(self._take)
-        row = QHBoxLayout()
-        row.setSpacing(SMALL)
-        row.addStretch()
-        row.addWidget(cancel)
-        row.addWidget(self.use)
-        return row
-
     def _begin(self, question: str) -> None:
-        """Begin with the passages where something is asked, else with the beginning; then follow the person."""
+        """Begin with all that fits, else with the passages for a question, else with the beginning."""
         tokens, room = self._choice.tokens, self._choice.room
         fits = tokens is None or room is None or tokens.tokens <= room
         (self.all if fits else self.by_passages if question.strip() else self.by_beginning).setChecked(True)
@@ -152,12 +131,12 @@ class PartSheet(QDialog):
         self.pages.textEdited.connect(lambda: self._pick(self.by_pages))
         self.number.valueChanged.connect(self._on_number)
         self.percent.valueChanged.connect(self._on_percent)
-        for button in (self.by_passages, self.by_pages, self.by_beginning, self.all):
+        for button in self._buttons:
             button.toggled.connect(lambda checked: self._compute() if checked else None)
         self._compute()
 
     def _on_question(self) -> None:
-        self._own_number = False  # of another question others match
+        self._own_number = False  # other passages match another question
         self._pick(self.by_passages)
 
     def _on_number(self) -> None:
@@ -175,8 +154,7 @@ class PartSheet(QDialog):
             way.setChecked(True)  # which computes
 
     def _compute(self) -> None:
-        ways = {self.by_passages: Way.PASSAGES, self.by_pages: Way.PAGES, self.by_beginning: Way.BEGINNING}
-        way = next((each for button, each in ways.items() if button.isChecked()), Way.WHOLE)
+        way = next(way for button, way in self._buttons.items() if button.isChecked())
         self.use.setEnabled(False)
         self.summary.set_color("muted")
         self.summary.setText("Counting…")
@@ -203,14 +181,12 @@ class PartSheet(QDialog):
         self.use.setEnabled(outcome.part is not None and not too_long)
 
     def _show_numbers(self, outcome: Outcome) -> None:
-        for box, value in ((self.number, outcome.used), (self.percent, outcome.used)):
-            mine = outcome.choice.way is (Way.PASSAGES if box is self.number else Way.BEGINNING)
-            if mine and value:
-                box.blockSignals(True)
+        box = {Way.PASSAGES: self.number, Way.BEGINNING: self.percent}.get(outcome.choice.way)
+        if box is not None and outcome.used:
+            with QSignalBlocker(box):
                 if box is self.number:
                     box.setMaximum(outcome.matching)
-                box.setValue(value)
-                box.blockSignals(False)
+                box.setValue(outcome.used)
         if outcome.choice.way is Way.PASSAGES and outcome.passages:
             self.matching.setText(f"of {outcome.matching:,} that match ({outcome.passages:,} in all)")
 
@@ -220,8 +196,15 @@ class PartSheet(QDialog):
             self.accept()
 
 
+def _line(name: str, placeholder: str) -> QLineEdit:
+    field = QLineEdit()
+    field.setAccessibleName(name)
+    field.setPlaceholderText(placeholder)
+    return field
+
+
 def _words(outcome: Outcome, context: int | None, *, too_long: bool) -> str:
-    """Say what would be sent, and what it takes."""
+    """Return what would be sent, and how many tokens it takes."""
     if outcome.part is None:
         return outcome.problem
     part = outcome.part.words or "all of it"

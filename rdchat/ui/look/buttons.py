@@ -1,4 +1,6 @@
-"""Small controls: icons, words and buttons."""
+"""Small buttons that follow the theme."""
+
+from collections.abc import Callable
 
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QFocusEvent, QGuiApplication, QPainter, QPaintEvent, QPalette, QPen, QShowEvent
@@ -14,7 +16,7 @@ _COPIED_MS = 1600
 
 
 class IconButton(QToolButton):
-    """A flat icon. While it is concealed it draws nothing, but keeps its place and its turn in the Tab order."""
+    """A flat icon button. A concealed one draws nothing, but keeps its place and its turn in the Tab order."""
 
     focus_changed = Signal()
 
@@ -22,14 +24,15 @@ class IconButton(QToolButton):
         super().__init__(parent)
         self._theme = theme
         self._concealed = False
-        self._stale = True  # drawing an icon takes a millisecond: only those that are seen are drawn
+        self._stale = True  # drawing an icon takes a millisecond: only visible ones are drawn
         self.setAutoRaise(True)
         self.setIconSize(QSize(_ICON, _ICON))
         self.setFixedSize(28, 26)
         self.show_as(icon, name)
+        theme.changed.connect(self.restyle)
 
     def show_as(self, icon: str, name: str) -> None:
-        """Take an icon and a name; the name is the tooltip too."""
+        """Set the icon and the name, which is also the tooltip."""
         self._icon_name = icon
         self.setAccessibleName(name)
         set_tip(self, name)
@@ -68,7 +71,7 @@ class IconButton(QToolButton):
 
 
 class CopyButton(IconButton):
-    """Puts text on the clipboard and says so for a moment."""
+    """Copies text to the clipboard and confirms it for a moment."""
 
     copy_requested = Signal()
 
@@ -84,13 +87,13 @@ class CopyButton(IconButton):
         self.say_copied()
 
     def say_copied(self) -> None:
-        """Say for a moment that something was copied."""
+        """Show a check mark for a moment."""
         self.show_as("check", self.tr("Copied"))
         self._timer.start()
 
 
 class TextButton(QToolButton):
-    """A word that can be clicked, in the accent colour."""
+    """A flat text button in the accent colour."""
 
     def __init__(self, text: str, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -100,6 +103,7 @@ class TextButton(QToolButton):
         self.setAccessibleName(text)
         self.setFont(control_font())
         self.restyle()
+        theme.changed.connect(self.restyle)
 
     def restyle(self) -> None:
         palette = QPalette()
@@ -122,7 +126,7 @@ class JumpButton(QAbstractButton):
         self._more = False
 
     def show_more(self, more: bool) -> None:
-        """Say whether something came below that was not seen yet."""
+        """Show whether there is unread text below."""
         if more != self._more:
             self._more = more
             self.setAccessibleDescription(self.tr("There is more below") if more else "")
@@ -145,9 +149,11 @@ class JumpButton(QAbstractButton):
             painter.drawEllipse(self.SIZE - 12, 1, 10, 10)
 
 
-def push_button(text: str, tip: str) -> QPushButton:
-    """Return a button that Return does not press unless it has the focus."""
+def push_button(text: str, tip: str = "", act: Callable[[], object] | None = None) -> QPushButton:
+    """Return a button that calls `act`; Return presses it only while it has the focus."""
     button = QPushButton(text)
     button.setAutoDefault(False)
     set_tip(button, tip)
+    if act is not None:
+        button.clicked.connect(lambda _checked: act())
     return button

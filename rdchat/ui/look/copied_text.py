@@ -1,4 +1,4 @@
-"""Text for the clipboard."""
+"""Cleans text for the clipboard."""
 
 import re
 
@@ -6,5 +6,5 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # but tab and line fee
 
 
 def without_controls(text: str) -> str:
-    """Return a text without control characters: pasted into a terminal, those of a model's code could run it."""
+    """Return a text without control characters: pasted into a terminal, they could run a model's code."""
     return _CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))

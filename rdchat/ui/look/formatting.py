@@ -1,4 +1,4 @@
-"""Figures and states in words, as the window shows them. Pure functions."""
+"""Formats figures and states for the window. Pure functions."""
 
 import math
 import time
@@ -47,12 +47,12 @@ MODE_EXPLANATIONS = {
 
 
 def dtype_words(dtype: str) -> str:
-    """Return `4-bit` for `4bit`; a model's own quantisation may be no `Dtype`."""
+    """Return `4-bit` for `4bit`, also for a model's own quantisation that is not a `Dtype`."""
     return DTYPE_WORDS[Dtype(dtype)] if dtype in Dtype else dtype.replace("bit", "-bit")
 
 
 def rate(tokens_per_second: float | None) -> str:
-    """Return tokens a second with three significant figures or so: `8.31`, `42.5`, `1,204`."""
+    """Return tokens a second with about three significant figures: `8.31`, `42.5`, `1,204`."""
     if tokens_per_second is None:
         return NONE
     return f"{tokens_per_second:,.{rate_digits(tokens_per_second)}f}"
@@ -74,7 +74,7 @@ def percent(share: float | None) -> str:
 
 
 def share(part: float | None) -> str:
-    """Return a share of a whole, with a decimal below ten percent so that small ones can be told: `71 %`, `0.4 %`."""
+    """Return a share of a whole, with a decimal below ten percent: `71 %`, `0.4 %`."""
     if part is None:
         return NONE
     return f"{part * 100:.{1 if part < 0.0995 else 0}f}\N{NARROW NO-BREAK SPACE}%"
@@ -123,7 +123,7 @@ def file_size(count: float) -> str:
 
 
 def part_size(part: float, whole: float) -> str:
-    """Return how much of something is here, in the unit of the whole: `0.31 of 1.24 GB`."""
+    """Return the size of a part, in the unit of the whole: `0.31 of 1.24 GB`."""
     figure, unit = _in_unit(whole, whole)
     return f"{_in_unit(part, whole)[0]} of {figure} {unit}"
 
@@ -159,7 +159,7 @@ def count(number: int) -> str:
 
 
 def counted(number: int, one: str, several: str = "") -> str:
-    """Return `1 token` or `1,204 tokens`; `several` is the plural where it is not `one` with an s."""
+    """Return `1 token` or `1,204 tokens`; `several` is an irregular plural."""
     return f"{number:,} {one if number == 1 else several or f'{one}s'}"
 
 
@@ -175,7 +175,7 @@ def load_words(progress: LoadProgress) -> str:
 
 
 def prefill_words(progress: PrefillProgress) -> str:
-    """Return `Reading the prompt: 512 of 2,048 tokens`, and how many of them are kept from before."""
+    """Return `Reading the prompt: 512 of 2,048 tokens`, with the number of cached tokens."""
     kept = f", {progress.cached:,} kept from before" if progress.cached else ""
     return f"Reading the prompt: {progress.processed:,} of {progress.total:,} tokens{kept}"
 

@@ -1,4 +1,4 @@
-"""The app's icon, and its line icons in the colour of the text around them."""
+"""The app's icon, and line icons in any colour."""
 
 from importlib import resources
 
@@ -57,7 +57,7 @@ _ICON_SIZES = (16, 32, 64, 128, 256, 512)
 
 
 def line_icon(name: str, color: QColor, size: int = 18) -> QIcon:
-    """Return the icon in `color`, sharp up to a pixel ratio of 3, fainter where its control is disabled."""
+    """Return an icon for pixel ratios up to 3, fainter for disabled controls."""
     icon = QIcon()
     for mode, opacity in ((QIcon.Mode.Normal, 1.0), (QIcon.Mode.Disabled, 0.4)):
         for ratio in (1, 2, 3):
@@ -90,7 +90,7 @@ def _line_svg(name: str, color: QColor) -> bytes:
 
 
 def _draw(svg: bytes, size: int, ratio: float, opacity: float = 1.0) -> QPixmap:
-    """Draw a picture once: buttons that come and go with each message would take the window 0.1 s otherwise."""
+    """Draw a picture, or return it from the cache: drawing all buttons of a chat takes 0.1 s."""
     key, pixmap = f"{svg!r} {size} {ratio} {opacity}", QPixmap(QSize(size, size) * ratio)
     if QPixmapCache.find(key, pixmap):
         return pixmap

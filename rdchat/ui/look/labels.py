@@ -1,4 +1,4 @@
-"""Labels that follow the theme: headings, secondary text, and figures that keep their place."""
+"""Labels, lines and backgrounds that follow the theme."""
 
 from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent, QPalette
@@ -13,13 +13,13 @@ class ThemedLabel(PlainLabel):
 
     Args:
         theme: The appearance to follow.
-        text: What it says; plain text always, so that a title with `<` in it stays as it is.
+        text: Plain text: a title with `<` in it stays as it is.
         color: The name of a colour of `Colors`.
-        points_more: Larger or smaller than the font of controls.
-        bold: Whether it is semi-bold.
-        tabular: Whether figures all have one width.
+        points_more: How much larger the font is than that of controls.
+        bold: Whether the text is semi-bold.
+        tabular: Whether all digits have one width.
         wraps: Whether a long text takes several lines.
-        selectable: Whether the mouse selects text.
+        selectable: Whether the mouse can select text.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class ThemedLabel(PlainLabel):
         theme.changed.connect(self._recolor)
 
     def set_color(self, color: str) -> None:
-        """Change to another colour of `Colors`, by its name."""
+        """Change to another colour of `Colors`."""
         self._color = color
         self._recolor()
 
     def say(self, text: str) -> None:
-        """Show a text; with an empty one the label is hidden."""
+        """Show a text, or hide the label if the text is empty."""
         self.setText(text)
         self.setVisible(bool(text))
 
@@ -61,7 +61,7 @@ class ThemedLabel(PlainLabel):
 
 
 class ElidedLabel(ThemedLabel):
-    """One line that gives way to its neighbours: what does not fit is cut, and shown whole as its tooltip."""
+    """One line that is cut where it does not fit; the tooltip then shows the whole text."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class ElidedLabel(ThemedLabel):
         return self.fontMetrics().horizontalAdvance(self.text()) > self.contentsRect().width()
 
     def sizeHint(self) -> QSize:
-        return self.minimumSizeHint()  # it takes what is left, and never pushes
+        return self.minimumSizeHint()  # it takes the room that is left
 
     def minimumSizeHint(self) -> QSize:
         return QSize(self.fontMetrics().averageCharWidth() * 4, super().minimumSizeHint().height())
@@ -122,7 +122,7 @@ class Separator(QFrame):
 
 
 class Ground(QWidget):
-    """A plain area filled with one of the theme's colours."""
+    """A widget filled with one of the theme's colours."""
 
     def __init__(self, theme: Theme, color: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)

@@ -1,21 +1,32 @@
-"""Rows and columns of widgets."""
+"""Rows, columns and forms of widgets."""
 
-from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QLayout, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import (
+    QBoxLayout,
+    QFormLayout,
+    QHBoxLayout,
+    QLabel,
+    QLayout,
+    QPlainTextEdit,
+    QVBoxLayout,
+    QWidget,
+)
 
+from rdchat.ui.look.plain_text import PlainLabel, set_tip
 from rdchat.ui.look.theme import SMALL
 
 Part = QWidget | QLayout | int | None | tuple[QWidget | QLayout, int]
-"""What stands in a row or column: a widget or layout, perhaps with its stretch; a space in pixels; None stretches."""
+"""A part of a row or column: a widget or layout, perhaps with its stretch; a space in pixels; None for a stretch."""
 _Margins = int | tuple[int, int, int, int]  # left, top, right, bottom
 
 
 def row(*parts: Part, within: QWidget | None = None, spacing: int = SMALL, margins: _Margins = 0) -> QHBoxLayout:
-    """Return parts side by side; they become the layout of `within`."""
+    """Return a layout of parts side by side; it becomes the layout of `within`."""
     return _filled(QHBoxLayout(), parts, within, spacing, margins)
 
 
 def column(*parts: Part, within: QWidget | None = None, spacing: int = SMALL, margins: _Margins = 0) -> QVBoxLayout:
-    """Return parts one below the other; they become the layout of `within`."""
+    """Return a layout of parts one below the other; it becomes the layout of `within`."""
     return _filled(QVBoxLayout(), parts, within, spacing, margins)
 
 
@@ -37,3 +48,55 @@ def _filled[L: QBoxLayout](
         else:
             layout.addWidget(content, stretch)
     return layout
+
+
+def form_layout(
+    within: QWidget | None = None,
+    *,
+    spacing: tuple[int, int] = (SMALL, SMALL),
+    margin: int = 0,
+    align: Qt.AlignmentFlag = Qt.AlignmentFlag.AlignRight,
+) -> QFormLayout:
+    """Return an empty form.
+
+    Args:
+        within: The widget that gets the form as its layout.
+        spacing: Space between label and field, and between rows.
+        margin: Space around the form.
+        align: Where the labels stand.
+    """
+    form = QFormLayout(within)
+    form.setContentsMargins(margin, margin, margin, margin)
+    form.setHorizontalSpacing(spacing[0])
+    form.setVerticalSpacing(spacing[1])
+    form.setLabelAlignment(align)
+    form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
+    return form
+
+
+def add_row(form: QFormLayout, name: str, field: QWidget, explanation: str, line: QLayout | None = None) -> None:
+    """Add a field with its label.
+
+    Args:
+        form: The form.
+        name: The label, and the field's name for screen readers.
+        field: The field.
+        explanation: The tooltip of both, and the field's description for screen readers.
+        line: What the row shows in place of the field alone.
+    """
+    label = PlainLabel(name)
+    if not isinstance(field, QLabel):  # screen readers read a label's own text
+        label.setBuddy(field)
+        field.setAccessibleName(name)
+        field.setAccessibleDescription(explanation)
+    for part in (label, field):
+        set_tip(part, explanation)
+    form.addRow(label, line or field)
+
+
+def text_field(lines: int, placeholder: str) -> QPlainTextEdit:
+    """Return a plain text field of some lines, which Tab leaves."""
+    field = QPlainTextEdit(tabChangesFocus=True)
+    field.setPlaceholderText(placeholder)
+    field.setFixedHeight(field.fontMetrics().lineSpacing() * lines + 12)
+    return field

@@ -1,15 +1,15 @@
-"""Tooltips, labels and message boxes that show a text as it is.
+"""Tooltips, labels and message boxes that show text as it is.
 
-In all of these Qt takes a text that looks like HTML for rich text, and opens the files that it names, on the main
-thread: a pipe hangs the window, `/dev/zero` ends the process. Names of models, files and chats come from strangers, so
-every text passes through here; `tests/ui/look/test_plain_text_only.py` holds the user interface to it.
+Qt takes a text that looks like HTML for rich text and opens the files that it names, on the main thread: a pipe hangs
+the window, `/dev/zero` ends the process. Names of models, files and chats come from strangers, so every text passes
+through here; `tests/ui/look/test_plain_text_only.py` checks that.
 """
 
 from html import escape
 
 from PySide6.QtCore import QPoint, QRect, Qt, QUrl
 from PySide6.QtGui import QAction, QTextCharFormat
-from PySide6.QtWidgets import QLabel, QMessageBox, QTextBrowser, QToolTip, QWidget
+from PySide6.QtWidgets import QGraphicsItem, QLabel, QMessageBox, QTextBrowser, QToolTip, QWidget
 
 _LINE, _MOST_LINES = 80, 50  # of a tooltip: characters of a line that is not broken; lines
 _MOST, _MOST_OF_BUTTON = 2000, 200  # characters
@@ -17,14 +17,14 @@ _MARKUP = '<p style="white-space: {}">{}</p>'
 
 
 def cut(text: str, most: int = _MOST) -> str:
-    """Return the beginning of a text that nobody reads to its end: to lay out a megabyte takes a second."""
+    """Return the beginning of a long text: laying out a megabyte takes a second."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def tip_text(text: str) -> str:
-    """Return what Qt is to be given so that a tooltip shows the text: as it is, its long lines broken.
+    """Return a tooltip that shows the text as it is, with long lines wrapped.
 
-    Qt takes nothing for HTML that has neither `<` nor `&`, and breaks the lines of rich text only.
+    Qt takes no text without `<` and `&` for HTML, and wraps rich text only.
     """
     lines = cut(text).split("\n")
     text = "\n".join([*lines[:_MOST_LINES], "…"] if len(lines) > _MOST_LINES else lines)
@@ -34,25 +34,25 @@ def tip_text(text: str) -> str:
     return _MARKUP.format("pre-wrap" if wide else "pre", escape(text))
 
 
-def set_tip(item: QWidget | QAction | QTextCharFormat, text: str) -> None:
-    """Give something a tooltip; an empty one takes it away."""
+def set_tip(item: QWidget | QAction | QTextCharFormat | QGraphicsItem, text: str) -> None:
+    """Set a tooltip; an empty text removes it."""
     item.setToolTip(tip_text(text))
 
 
 def show_tip(place: QPoint, text: str, widget: QWidget, area: QRect | None = None) -> None:
-    """Show a tooltip at once; an empty one hides what is shown.
+    """Show a tooltip at once; an empty text hides the present one.
 
     Args:
-        place: On the screen.
-        text: What it says.
-        widget: What it is about.
-        area: The part of the widget that it is about: where the pointer leaves it, the tooltip goes. None: the widget.
+        place: The position on the screen.
+        text: The text.
+        widget: The widget of the tooltip.
+        area: The part of the widget; the tooltip disappears when the pointer leaves it. None: the whole widget.
     """
     QToolTip.showText(place, tip_text(text), widget, area or QRect())
 
 
 def button_text(text: str) -> str:
-    """Return what a button or a menu is to be given so that it shows the text: Qt takes `&` for the mark of a key."""
+    """Return a text for a button or a menu entry, where Qt takes `&` for the mark of a key."""
     return cut(text, _MOST_OF_BUTTON).replace("&", "&&")
 
 
@@ -66,7 +66,7 @@ class PlainLabel(QLabel):
 
 
 class OfflineBrowser(QTextBrowser):
-    """A text browser that fetches nothing, ever: neither images nor style sheets, from the network or the disk."""
+    """A text browser that never loads images or style sheets, neither from the network nor from the disk."""
 
     def loadResource(self, kind: int, name: QUrl | str) -> object:
         return None
@@ -78,11 +78,11 @@ def message_box(
     """Return a message box that shows its texts as they are.
 
     Args:
-        icon: What kind of message it is.
-        text: In one line.
-        detail: More about it.
-        title: Of the window.
-        parent: The window that it is about.
+        icon: The kind of message.
+        text: The message, in one line.
+        detail: More text below it.
+        title: The title of the box.
+        parent: The window of the box.
     """
     box = QMessageBox(icon, title, "", parent=parent)
     box.setTextFormat(Qt.TextFormat.PlainText)  # of the detail too; before there is a text

@@ -1,4 +1,4 @@
-"""Questions that are asked before something is done."""
+"""Asks a question before something is done."""
 
 from collections.abc import Callable
 
@@ -18,16 +18,16 @@ def ask(
     leave: str = "Cancel",
     removes: bool = False,
 ) -> QMessageBox:
-    """Ask whether to do something, and do it where that is wanted; Return and Escape leave it.
+    """Ask whether to do something; Return and Escape answer no.
 
     Args:
-        parent: The window that is asked about.
-        question: In one line.
-        detail: What follows from it.
-        answer: What the button says that does it.
-        then: Does it.
-        leave: What the button says that does not.
-        removes: Whether something is lost by it, which macOS shows on the button.
+        parent: The window of the question.
+        question: The question, in one line.
+        detail: What the answer leads to.
+        answer: The text of the button for yes.
+        then: Called after yes.
+        leave: The text of the button for no.
+        removes: Whether data is lost by it, which macOS shows on the button.
     """
     box = message_box(QMessageBox.Icon.Question, question, detail, parent=parent)
     box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)

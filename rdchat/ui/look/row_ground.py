@@ -1,4 +1,4 @@
-"""What lies behind a row of a list: chosen, under the mouse, or with the keyboard's focus."""
+"""Paints the background of a row of a list."""
 
 from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QPainter
@@ -10,7 +10,7 @@ RADIUS = 7
 
 
 def paint_row_ground(painter: QPainter, area: QRect, state: QStyle.StateFlag, colors: Colors) -> None:
-    """Paint it; with antialiasing, where the painter is told so."""
+    """Paint the background of a row that is selected, under the mouse or focused by the keyboard."""
     flag = QStyle.StateFlag
     painter.setPen(Qt.PenStyle.NoPen)
     if state & flag.State_Selected:

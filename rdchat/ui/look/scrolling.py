@@ -1,11 +1,11 @@
-"""What is scrolled up and down."""
+"""Scroll areas."""
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 
 def scrolled(content: QWidget) -> QScrollArea:
-    """Return an area without a frame that scrolls its content up and down; the keyboard goes to what is inside."""
+    """Return a frameless area that scrolls its content vertically and takes no keyboard focus itself."""
     area = QScrollArea(widgetResizable=True)
     area.setFrameShape(QFrame.Shape.NoFrame)
     area.setFocusPolicy(Qt.FocusPolicy.NoFocus)

@@ -1,13 +1,13 @@
-"""What each row of the time ledger is, for people."""
+"""Explains each row of the time ledger."""
 
 from rdchat.inference.api.shown_ledger import REPLY, Spent
 
 _WORDS: dict[str, str] = {
-    REPLY: "From the request to the last token; what is below sums up to it.",
+    REPLY: "From the request to the last token: the sum of the rows below.",
     Spent.PROMPT: "The chat is put into the model's format and read, until the first token is known.",
-    Spent.DRAFT: "Tokens are proposed for the model to verify: preparing that, and waiting for what is drafted.",
+    Spent.DRAFT: "Drafting tokens for the model to verify: preparing the draft, and waiting for the device to draft.",
     Spent.TOGETHER: (
-        "The device drafts and calls the model in one go, and is waited for once. Exact times tell the two apart."
+        "The device drafts and calls the model in one step, and is waited for once. Exact times separate the two."
     ),
     Spent.TARGET: (
         "The device computes the model: the forward pass and the choice of the next token. In plain decoding the next "
@@ -42,5 +42,5 @@ _WORDS: dict[str, str] = {
 
 
 def stage_words(name: str) -> str:
-    """Return a sentence; the name itself where there is none."""
+    """Return the explanation of a row, or its name if there is none."""
     return _WORDS.get(name, name)

@@ -1,7 +1,7 @@
-"""Colours, spacing and fonts, in one place. Native controls keep the system's own drawing; no style sheet replaces it.
+"""Colours, spacing and fonts. Native controls keep the system's own drawing; no style sheet replaces it.
 
-Colours here are only for what the system has no control for: message bubbles, code, badges, charts. Where the platform
-has no appearance of its own (Qt's Fusion style on Linux), the same colours fill the palette its controls draw with.
+The colours are for what the system has no control for: message bubbles, code, badges, charts. On platforms without an
+appearance of their own (Qt's Fusion style on Linux), they also fill the palette of the controls.
 """
 
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ SMALLEST_TEXT, DEFAULT_TEXT, LARGEST_TEXT = 9, 13, 28  # transcript text, in poi
 
 @dataclass(frozen=True, slots=True)
 class Colors:
-    """One appearance's colours; contrast of text on its ground is at least 4.5:1."""
+    """The colours of one appearance; the contrast of text on its background is at least 4.5:1."""
 
     window: QColor
-    surface: QColor  # transcript ground
+    surface: QColor  # background of the transcript
     raised: QColor  # the person's messages, cards
-    code: QColor  # code block ground
+    code: QColor  # background of code blocks
     border: QColor
     text: QColor
     muted: QColor  # secondary text
@@ -35,8 +35,8 @@ class Colors:
     danger: QColor
     warning: QColor
     success: QColor
-    hit: QColor  # behind a word that was searched for
-    current_hit: QColor  # behind the one that is gone to
+    hit: QColor  # background of a search hit
+    current_hit: QColor  # background of the current search hit
 
 
 LIGHT = Colors(
@@ -79,7 +79,7 @@ DARK_SYNTAX = SyntaxColors(
 
 @dataclass(frozen=True, slots=True)
 class PlotColors:
-    """Colours of a speed-up; blue and orange, which all kinds of colour-blind eyes tell apart."""
+    """Colours of speed-ups: blue and orange, which people with any colour blindness tell apart."""
 
     slower: QColor
     neutral: QColor  # as fast as plain decoding
@@ -92,9 +92,9 @@ DARK_PLOT = PlotColors(slower=QColor("#ff9a3d"), neutral=QColor("#3a3a3f"), fast
 
 @dataclass(frozen=True, slots=True)
 class DraftColors:
-    """Inks of drafted tokens, one for each drafter, at least 4.5:1 on `Colors.surface` and `Colors.window`.
+    """Text colours of drafted tokens by drafter, at least 4.5:1 on `Colors.surface` and `Colors.window`.
 
-    After Okabe and Ito's palette, which all kinds of colour-blind eyes tell apart; darker where the ground is light.
+    They follow Okabe and Ito's palette, which people with any colour blindness tell apart.
     """
 
     speculative: QColor
@@ -112,11 +112,11 @@ DARK_DRAFTS = DraftColors(
 
 @dataclass(frozen=True, slots=True)
 class TimeColors:
-    """Colours of what a reply's time is spent on, at least 3:1 on `Colors.window`, but for time that nothing took."""
+    """Colours of the stages of a reply, at least 3:1 on `Colors.window`, except for time that was not measured."""
 
     prompt: QColor
     draft: QColor
-    together: QColor  # a draft and a target call that are computed in one go
+    together: QColor  # a draft and a target call that the device computes together
     target: QColor
     host: QColor
     not_measured: QColor
@@ -130,10 +130,17 @@ DARK_TIMES = TimeColors(
     prompt=QColor("#45c4b0"), draft=QColor("#ff9a3d"), together=QColor("#b394f0"), target=QColor("#5aaeff"),
     host=QColor("#8f8f98"), not_measured=QColor("#4a4a50"),
 )  # fmt: skip
+_LIGHT = LIGHT, LIGHT_SYNTAX, LIGHT_PLOT, LIGHT_DRAFTS, LIGHT_TIMES
+_DARK = DARK, DARK_SYNTAX, DARK_PLOT, DARK_DRAFTS, DARK_TIMES
 
 
 class Theme(QObject):
-    """The appearance in force. Widgets take it in their constructor and repaint on `changed`."""
+    """The present appearance. Widgets take it in their constructor and repaint on `changed`.
+
+    Attributes:
+        dark: Whether the appearance is dark.
+        colors, syntax, plot, drafts, times: Its colours.
+    """
 
     changed = Signal()
 
@@ -143,38 +150,16 @@ class Theme(QObject):
         self._hints = app.styleHints()
         self._forced = Qt.ColorScheme.Unknown
         self._text_size = text_size
-        self._dark = self._is_dark()
-        self._fill_palette()
+        self._choose_colors()
         self._hints.colorSchemeChanged.connect(self._refresh)
 
-    @property
-    def dark(self) -> bool:
-        return self._dark  # kept: a chat that opens asks for colours a thousand times, and asking Qt takes 2 µs
-
-    def _is_dark(self) -> bool:
-        # not every platform obeys a forced scheme (bare X11 does not), so it is remembered here too
+    def _choose_colors(self) -> None:
+        # not every platform obeys a forced scheme (bare X11 does not), so it is kept here too
         scheme = self._hints.colorScheme() if self._forced is Qt.ColorScheme.Unknown else self._forced
-        return scheme is Qt.ColorScheme.Dark
-
-    @property
-    def colors(self) -> Colors:
-        return DARK if self.dark else LIGHT
-
-    @property
-    def syntax(self) -> SyntaxColors:
-        return DARK_SYNTAX if self.dark else LIGHT_SYNTAX
-
-    @property
-    def plot(self) -> PlotColors:
-        return DARK_PLOT if self.dark else LIGHT_PLOT
-
-    @property
-    def drafts(self) -> DraftColors:
-        return DARK_DRAFTS if self.dark else LIGHT_DRAFTS
-
-    @property
-    def times(self) -> TimeColors:
-        return DARK_TIMES if self.dark else LIGHT_TIMES
+        self.dark = scheme is Qt.ColorScheme.Dark
+        chosen = _DARK if self.dark else _LIGHT
+        self.colors, self.syntax, self.plot, self.drafts, self.times = chosen
+        self._fill_palette()
 
     def set_scheme(self, scheme: Qt.ColorScheme) -> None:
         """Force light or dark, or follow the system with `Unknown`."""
@@ -209,8 +194,7 @@ class Theme(QObject):
         return size * 72 / self._app.primaryScreen().logicalDotsPerInch()
 
     def _refresh(self) -> None:
-        self._dark = self._is_dark()
-        self._fill_palette()
+        self._choose_colors()
         self.changed.emit()
 
     def _fill_palette(self) -> None:
@@ -233,7 +217,7 @@ def control_font(points_more: float = 0, bold: bool = False, tabular: bool = Fal
 
 
 def _check_palette(colors: Colors) -> QPalette:
-    """Return what check boxes and radio buttons draw with: Fusion makes their rings a darker colour of the window."""
+    """Return the palette of check boxes and radio buttons: Fusion draws their rings darker than the window colour."""
     palette = _palette(colors)
     for group, share in ((QPalette.ColorGroup.All, 0.1), (QPalette.ColorGroup.Disabled, 0.5)):
         ring = _mixed(colors.muted, colors.window, share)
@@ -242,7 +226,7 @@ def _check_palette(colors: Colors) -> QPalette:
 
 
 def _mixed(one: QColor, other: QColor, share: float) -> QColor:
-    """Return a colour between two; `share` is the other one's."""
+    """Return a colour between two; `share` is the part of the second."""
     parts = zip((one.redF(), one.greenF(), one.blueF()), (other.redF(), other.greenF(), other.blueF()), strict=True)
     return QColor.fromRgbF(*(mine + (its - mine) * share for mine, its in parts))
 

@@ -1,4 +1,4 @@
-"""Lets what changes many times a second be shown as often as it can be read."""
+"""Limits how often fast-changing figures are shown."""
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -6,7 +6,7 @@ _INTERVAL_MS = 100  # figures that change faster cannot be read
 
 
 class Throttle(QObject):
-    """Emits `due` for the first of a burst of notes at once, and for the rest at most ten times a second."""
+    """Emits `due` at once for the first note of a burst, and at most ten times a second for the rest."""
 
     due = Signal()
 
@@ -18,11 +18,11 @@ class Throttle(QObject):
 
     @property
     def resting(self) -> bool:
-        """Whether the next note is passed on at once."""
+        """Whether the next note is emitted at once."""
         return not self._timer.isActive()
 
     def note(self) -> None:
-        """Say that there is something new."""
+        """Note that there is something new to show."""
         self._noted = True
         if self.resting:
             self._pass_on()

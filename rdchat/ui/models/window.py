@@ -9,13 +9,13 @@ from PySide6.QtWidgets import QDialog, QStackedWidget, QTabBar, QWidget
 
 from rdchat.services.models.installed.dropped_model import DroppedModel
 from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.ui.drops.file_drops import FileDrops
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.labels import Separator
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.models.downloads.tab_line import TabLine
 from rdchat.ui.models.links import PageLinks
-from rdchat.ui.window.model_drops import ModelDrops
 
 if TYPE_CHECKING:
     from rdchat.ui.models.discover.page import DiscoverPage
@@ -46,7 +46,7 @@ class ModelsWindow(QDialog):
         self._links.downloads_requested.connect(lambda: self.show_page(self.downloads))
         self._links.discover_requested.connect(lambda: self.show_page(self.discover))
         self._links.token_requested.connect(lambda: self.token_dialog.open())
-        self._drops = ModelDrops(drops, self, theme)
+        self._drops = FileDrops(drops, self, theme)
         self._drops.refused.connect(self._show_refused)
         self._tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
         self._tabs.setAccessibleName("Pages")

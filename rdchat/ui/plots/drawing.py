@@ -1,4 +1,4 @@
-"""The description of a picture: lines, areas and words from the top down, in units of CSS pixels. No Qt here."""
+"""A picture as plain data: lines, areas and texts from the top down, in CSS pixels. No Qt here."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,10 +8,11 @@ from typing import NamedTuple, Protocol
 _TITLE_HEIGHT, _LINE_HEIGHT = 22.0, 18.0
 _GAP = 28.0  # between pictures
 _LEAST_RANGE = 1.25  # so that noise around 1 does not get the strongest colours
+DASHED = (4.0, 2.0)  # dash and gap, in widths of the line
 
 
 class Box(NamedTuple):
-    """A place in a picture."""
+    """A rectangle in a picture."""
 
     x: float
     y: float
@@ -32,19 +33,19 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A line through points, or an area between them where it is filled or closed."""
+    """A line through points, or the area between them if it is filled or closed."""
 
     points: tuple[tuple[float, float], ...]
     color: str = ""  # of the line; empty for none
     width: float = 1.0  # of the line
-    dashed: bool = False
+    dashes: tuple[float, ...] = ()  # dash and gap, in widths of the line; empty for a solid line
     fill: str = ""  # empty for none
     closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One line of text, in the vertical middle of its place."""
+    """One line of text, centred vertically in its box."""
 
     box: Box
     text: str
@@ -55,7 +56,7 @@ class Text:
 
 
 class Mark(NamedTuple):
-    """A part of a picture that has something to say: its place, and the words for a pointer or the keyboard."""
+    """A part of a picture with a tooltip."""
 
     box: Box
     words: str
@@ -63,7 +64,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """Colours as SVG writes them; those of a speed-up are told apart by all kinds of colour-blind eyes."""
+    """Colours as SVG writes them; colour-blind people can tell the colours of a speed-up apart."""
 
     surface: str = "#ffffff"
     text: str = "#1d1d1f"
@@ -74,7 +75,7 @@ class Palette:
     faster: str = "#1667b7"
 
     def of_speed(self, speed_up: float, fastest: float) -> str:
-        """Return the colour of a speed-up: plain at 1, orange below, blue above, as strong as it is far from 1.
+        """Return the colour of a speed-up: neutral at 1, orange below, blue above, stronger the further it is from 1.
 
         Args:
             speed_up: Above 0.
@@ -93,24 +94,24 @@ PAPER = Palette()
 
 
 Measure = Callable[[str, int, bool], float]
-"""The width of a text of a size in pixels, perhaps bold."""
+"""Returns the width of a text in pixels, given its size and whether it is bold."""
 
 
 def rough_width(text: str, size: int, bold: bool) -> float:
-    """Return about how wide a text is in a usual sans-serif font, where no font can be asked."""
+    """Return the approximate width of a text in a sans-serif font, for output without a font to measure."""
     return len(text) * size * (0.62 if bold else 0.57)
 
 
 class Drawing:
-    """A picture in the making.
+    """A picture that plots add to.
 
     Attributes:
-        width: Its width, which plots fill.
-        height: Where the next plot begins.
-        palette: Its colours.
-        shapes: What is drawn, in order.
-        marks: Its parts that have something to say.
-        words: What the picture shows, for who cannot see it, a text for each plot.
+        width: Plots fill it.
+        height: Height so far; the next plot begins here.
+        palette: The colours.
+        shapes: Lines, areas and texts in drawing order.
+        marks: Parts with a tooltip.
+        words: A description of each plot for screen readers.
     """
 
     SIZE = 13  # of values and labels
@@ -126,7 +127,7 @@ class Drawing:
         return self._measure(text, self.SIZE, bold)
 
     def heading(self, title: str, *lines: str) -> None:
-        """Begin a plot with a title and smaller lines below it; `height` is then the top of what follows."""
+        """Begin a plot with a title and smaller lines below it; `height` is then the top of the plot."""
         top = self.height + (_GAP if self.words else 0)
         self.text(Box(0, top, self.width, _TITLE_HEIGHT), title, more=2, bold=True)
         top += _TITLE_HEIGHT
@@ -141,11 +142,11 @@ class Drawing:
         """Write one line, cut with an ellipsis where it does not fit.
 
         Args:
-            box: Where.
-            text: What.
+            box: The text is centred vertically in it.
+            text: One line.
             color: A name of the palette, or a colour.
-            more: Pixels that the font is larger than `SIZE`.
-            bold: Whether it is bold.
+            more: Added to the font size `SIZE`, in pixels.
+            bold: Whether the text is bold.
             align: `left`, `center` or `right`.
         """
         size = self.SIZE + more
@@ -156,18 +157,34 @@ class Drawing:
         self.shapes.append(Text(box, text, self._color(color), size, bold, align))
 
     def line(
-        self, points: Sequence[tuple[float, float]], color: str = "border", width: float = 1.0, *, dashed: bool = False
+        self,
+        points: Sequence[tuple[float, float]],
+        color: str = "border",
+        width: float = 1.0,
+        dashes: tuple[float, ...] = (),
     ) -> None:
-        self.shapes.append(Shape(tuple(points), self._color(color), width, dashed))
+        self.shapes.append(Shape(tuple(points), self._color(color), width, dashes))
 
-    def area(self, box: Box, fill: str = "", color: str = "", width: float = 1.0, *, dashed: bool = False) -> None:
+    def area(
+        self, box: Box, fill: str = "", color: str = "", width: float = 1.0, dashes: tuple[float, ...] = ()
+    ) -> None:
         """Draw a rectangle, filled or framed or both."""
         x, y, right, bottom = box.x, box.y, box.right, box.y + box.height
-        corners = ((x, y), (right, y), (right, bottom), (x, bottom))
-        self.shapes.append(Shape(corners, self._color(color), width, dashed, self._color(fill), closed=True))
+        self.polygon(((x, y), (right, y), (right, bottom), (x, bottom)), fill, color, width, dashes)
+
+    def polygon(
+        self,
+        points: Sequence[tuple[float, float]],
+        fill: str = "",
+        color: str = "",
+        width: float = 1.0,
+        dashes: tuple[float, ...] = (),
+    ) -> None:
+        """Draw an area between points, filled or framed or both."""
+        self.shapes.append(Shape(tuple(points), self._color(color), width, dashes, self._color(fill), closed=True))
 
     def mark(self, box: Box, words: str) -> None:
-        """Let a part say something."""
+        """Give a part of the picture a tooltip."""
         self.marks.append(Mark(box, words))
 
     def _color(self, name: str) -> str:
@@ -175,13 +192,13 @@ class Drawing:
 
 
 class Plot(Protocol):
-    """Draws itself below what a drawing holds."""
+    """Adds itself below what a drawing already holds."""
 
     def draw(self, drawing: Drawing) -> None: ...
 
 
 def ink_on(ground: str) -> str:
-    """Return black or white, whichever stands out more: one of them always does by at least 4.5 to 1."""
+    """Return black or white, whichever has the higher contrast: one of them always has at least 4.5 to 1."""
     return "#000000" if luminance(ground) > 0.179 else "#ffffff"
 
 

@@ -1,4 +1,4 @@
-"""Paints drawings with Qt: in a window, and as PNG and PDF."""
+"""Paints drawings with Qt, in a window or as PNG and PDF files."""
 
 from collections.abc import Callable
 
@@ -28,17 +28,17 @@ _ALIGNMENTS = {
 }
 
 
-def measure_in(family: str) -> Measure:
-    """Return what measures texts in a font."""
-    return lambda text, size, bold: QFontMetricsF(_font(family, size, bold)).horizontalAdvance(text)
+def measure_in(font: QFont) -> Measure:
+    """Return a function that measures texts in a font."""
+    return lambda text, size, bold: QFontMetricsF(_sized(font, size, bold)).horizontalAdvance(text)
 
 
-def paint(painter: QPainter, drawing: Drawing, family: str) -> None:
+def paint(painter: QPainter, drawing: Drawing, font: QFont) -> None:
     """Paint a drawing; its units are the painter's, so that every device shows the same picture."""
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
     for shape in drawing.shapes:
         if isinstance(shape, Text):
-            painter.setFont(_font(family, shape.size, shape.bold))
+            painter.setFont(_sized(font, shape.size, shape.bold))
             painter.setPen(QColor(shape.color))
             painter.drawText(QRectF(*shape.box), _ALIGNMENTS[shape.align] | Qt.AlignmentFlag.AlignVCenter, shape.text)
         else:
@@ -46,16 +46,16 @@ def paint(painter: QPainter, drawing: Drawing, family: str) -> None:
 
 
 def as_file(kind: str, draw: Callable[[Measure], Drawing], margin: float) -> bytes:
-    """Return a drawing as a `.png` or `.pdf` file, also where there is no window, nor a display to open one on.
+    """Return a drawing as a `.png` or `.pdf` file; this works without a window or display too.
 
     Args:
         kind: `.png` or `.pdf`.
-        draw: Makes the drawing for a font.
-        margin: Around it, in pixels.
+        draw: Makes the drawing, given a function that measures texts.
+        margin: Around the drawing, in pixels.
     """
     app = QGuiApplication.instance() or QGuiApplication(["rdchat", "-platform", "offscreen"])  # fonts need one
-    family = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont).family()
-    drawing = draw(measure_in(family))
+    font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
+    drawing = draw(measure_in(font))
     size = QSizeF(drawing.width + 2 * margin, drawing.height + 2 * margin)
     content = QByteArray()
     buffer = QBuffer(content)
@@ -73,7 +73,7 @@ def as_file(kind: str, draw: Callable[[Measure], Drawing], margin: float) -> byt
     painter = QPainter(device)
     painter.fillRect(QRectF(QPointF(), size), QColor(drawing.palette.surface))
     painter.translate(margin, margin)
-    paint(painter, drawing, family)
+    paint(painter, drawing, font)
     painter.end()  # before the content is taken: what follows must not be lost
     if isinstance(device, QImage):
         QImageWriter(buffer, b"png").write(device)
@@ -82,7 +82,10 @@ def as_file(kind: str, draw: Callable[[Measure], Drawing], margin: float) -> byt
 
 
 def _paint_shape(painter: QPainter, shape: Shape) -> None:
-    pen = QPen(QColor(shape.color), shape.width, Qt.PenStyle.DashLine if shape.dashed else Qt.PenStyle.SolidLine)
+    pen = QPen(QColor(shape.color), shape.width)
+    if shape.dashes:
+        pen.setDashPattern(shape.dashes)
+        pen.setCapStyle(Qt.PenCapStyle.FlatCap)
     painter.setPen(pen if shape.color else Qt.PenStyle.NoPen)
     painter.setBrush(QColor(shape.fill) if shape.fill else Qt.BrushStyle.NoBrush)
     polygon = QPolygonF([QPointF(x, y) for x, y in shape.points])
@@ -92,8 +95,8 @@ def _paint_shape(painter: QPainter, shape: Shape) -> None:
         painter.drawPolyline(polygon)
 
 
-def _font(family: str, size: int, bold: bool) -> QFont:
-    font = QFont(family)
+def _sized(font: QFont, size: int, bold: bool) -> QFont:
+    font = QFont(font)
     font.setPixelSize(size)
     font.setWeight(QFont.Weight.DemiBold if bold else QFont.Weight.Normal)
     font.setHintingPreference(QFont.HintingPreference.PreferNoHinting)

@@ -1,85 +1,133 @@
-"""A picture in a window: as wide as there is room, with a tooltip for each part, also by keyboard."""
+"""Widgets that show drawings: each part has a tooltip, in a view the keyboard reaches it too."""
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QFocusEvent, QHelpEvent, QKeyEvent, QPainter, QPaintEvent
+from PySide6.QtCore import QEvent, QPoint, QPointF, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QFocusEvent, QHelpEvent, QKeyEvent, QPainter, QPainterPath, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from rdchat.ui.look.focus import paint_focus
 from rdchat.ui.look.plain_text import show_tip
 from rdchat.ui.look.theme import LARGE, Theme
-from rdchat.ui.plots.drawing import Drawing, Palette, Plot
+from rdchat.ui.plots.drawing import Drawing, Mark, Palette, Plot
 from rdchat.ui.plots.painting import measure_in, paint
-from rdchat.ui.plots.pictures import drawn
 
 _STEPS = {Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1, Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1}
 _WIDEST = 760
 
 
-class PlotView(QWidget):
-    """Shows plots. The arrow keys go from part to part; what each says is its tooltip and accessible description."""
+class Chart(QWidget):
+    """A widget that is a drawing: a subclass implements `draw`, and the height follows from the width.
 
-    part_reached = Signal(QRect)  # by the keys; it may be out of view
+    Attributes:
+        margin: Around the drawing, in pixels.
+        corner: Radius of the widget's corners.
+    """
 
-    def __init__(self, theme: Theme, name: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._theme = theme
-        self._plots: Sequence[Plot] = ()
-        self._current: int | None = None
+    margin, corner = 0, 0.0
+
+    def __init__(self, theme: Theme, name: str) -> None:
+        super().__init__()
+        self.theme = theme
+        self._height = 0
         self.setAccessibleName(name)
-        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.setMinimumWidth(280)
-        self.setMaximumWidth(_WIDEST)
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        policy = QSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
+        policy.setHeightForWidth(True)
+        self.setSizePolicy(policy)
         theme.changed.connect(self.update)
+
+    def draw(self, drawing: Drawing) -> None:
+        """Fill the drawing and set its height."""
+        raise NotImplementedError
+
+    def redraw(self, description: str) -> None:
+        """Show new content, and describe it to screen readers."""
+        self.setAccessibleDescription(description)
+        before, self._height = self._height, self.heightForWidth(self.width())
+        if self._height != before:
+            self.updateGeometry()
+        self.update()
 
     @property
     def drawing(self) -> Drawing:
-        """What is shown, at the present width."""
+        """The drawing at the present width."""
         return self._drawing(self.width())
+
+    def _drawing(self, width: int) -> Drawing:
+        drawing = Drawing(width - 2 * self.margin, palette_of(self.theme), measure_in(self.font()))
+        self.draw(drawing)
+        return drawing
+
+    def heightForWidth(self, width: int) -> int:
+        return round(self._drawing(width).height + 2 * self.margin)
+
+    def sizeHint(self) -> QSize:
+        return QSize(120, self.heightForWidth(self.width()))
+
+    def area_of(self, mark: Mark) -> QRectF:
+        """Return where a part is in the widget."""
+        return QRectF(*mark.box).translated(self.margin, self.margin)
+
+    def event(self, event: QEvent) -> bool:
+        if isinstance(event, QHelpEvent) and event.type() is QEvent.Type.ToolTip:
+            place = QPointF(event.pos())
+            mark = next((mark for mark in self.drawing.marks if self.area_of(mark).contains(place)), None)
+            if mark is not None:
+                show_tip(event.globalPos(), mark.words, self, self.area_of(mark).toRect())
+                return True
+            QToolTip.hideText()
+        return super().event(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        if self.corner:
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            outline = QPainterPath()
+            outline.addRoundedRect(QRectF(self.rect()), self.corner, self.corner)
+            painter.setClipPath(outline)
+        painter.translate(self.margin, self.margin)
+        paint(painter, self.drawing, self.font())
+
+
+class PlotView(Chart):
+    """Shows plots. The arrow keys go from part to part and show its tooltip, which screen readers read too."""
+
+    part_reached = Signal(QRect)  # by the keys; the part may be out of view
+    margin = LARGE
+
+    def __init__(self, theme: Theme, name: str) -> None:
+        super().__init__(theme, name)
+        self._plots: Sequence[Plot] = ()
+        self._current: int | None = None
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setMinimumWidth(280)
+        self.setMaximumWidth(_WIDEST)
 
     @property
     def words(self) -> str:
         return " ".join(self.drawing.words)
 
+    def draw(self, drawing: Drawing) -> None:
+        for plot in self._plots:
+            plot.draw(drawing)
+
     def show_plots(self, plots: Sequence[Plot]) -> None:
         before, self._plots = len(self.drawing.marks), plots
         if len(self.drawing.marks) != before:
-            self._current = None  # else new figures of the same picture, and the keys go on from where they are
-        if self._current is None:
-            self.setAccessibleDescription(self.words)
-        self.updateGeometry()
-        self.update()
-
-    def mark_area(self, number: int) -> QRectF:
-        """Return where a part is."""
-        return QRectF(*self.drawing.marks[number].box).translated(LARGE, LARGE)
+            self._current = None  # with as many marks as before it is the same picture, and the keys go on
+        self.redraw(self.words if self._current is None else self.accessibleDescription())
 
     def sizeHint(self) -> QSize:
-        return QSize(_WIDEST, round(self._drawing(_WIDEST).height + 2 * LARGE))
+        return QSize(_WIDEST, self.heightForWidth(_WIDEST))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
-        painter.fillRect(self.rect(), self._theme.colors.surface)
-        painter.translate(LARGE, LARGE)
-        paint(painter, self.drawing, self.font().family())
-        painter.resetTransform()
+        painter.fillRect(self.rect(), self.theme.colors.surface)
+        painter.end()
+        super().paintEvent(event)
         if self.hasFocus():
-            framed = QRectF(self.rect()) if self._current is None else self.mark_area(self._current)
-            paint_focus(painter, framed, self._theme)
-
-    def event(self, event: QEvent) -> bool:
-        if isinstance(event, QHelpEvent) and event.type() is QEvent.Type.ToolTip:
-            marks = enumerate(self.drawing.marks)
-            number = next((number for number, _ in marks if self.mark_area(number).contains(event.pos())), None)
-            if number is None:
-                QToolTip.hideText()
-            else:
-                words = self.drawing.marks[number].words
-                show_tip(event.globalPos(), words, self, self.mark_area(number).toRect())
-            return True
-        return super().event(event)
+            framed = None if self._current is None else self.area_of(self.drawing.marks[self._current])
+            paint_focus(QPainter(self), framed or QRectF(self.rect()), self.theme)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         step, last = _STEPS.get(Qt.Key(event.key())), len(self.drawing.marks) - 1
@@ -88,7 +136,12 @@ class PlotView(QWidget):
             return
         first = 0 if step > 0 else last
         self._current = first if self._current is None else min(max(self._current + step, 0), last)
-        self._say(self._current)
+        mark = self.drawing.marks[self._current]
+        area = self.area_of(mark)
+        self.setAccessibleDescription(mark.words)
+        self.part_reached.emit(area.toAlignedRect())
+        show_tip(self.mapToGlobal(area.bottomLeft().toPoint() + QPoint(24, -8)), mark.words, self)
+        self.update()
 
     def focusInEvent(self, event: QFocusEvent) -> None:
         super().focusInEvent(event)
@@ -99,16 +152,6 @@ class PlotView(QWidget):
         self._current = None
         self.setAccessibleDescription(self.words)
         self.update()
-
-    def _say(self, number: int) -> None:
-        words, area = self.drawing.marks[number].words, self.mark_area(number)
-        self.setAccessibleDescription(words)
-        self.part_reached.emit(area.toAlignedRect())
-        show_tip(self.mapToGlobal(area.bottomLeft().toPoint() + QPoint(24, -8)), words, self)
-        self.update()
-
-    def _drawing(self, width: int) -> Drawing:
-        return drawn(self._plots, width - 2 * LARGE, palette_of(self._theme), measure_in(self.font().family()))
 
 
 def palette_of(theme: Theme) -> Palette:

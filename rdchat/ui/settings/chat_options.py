@@ -1,13 +1,15 @@
-"""The popover for what one chat does differently: its system prompt, its thinking and its sampling."""
+"""The popover with one chat's options: system prompt, thinking and sampling."""
 
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QPoint, QSignalBlocker, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QLayout, QWidget
 
 from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import column, row, text_field
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.settings.sampling_form import SamplingForm
@@ -16,7 +18,7 @@ _WIDTH = 320
 
 
 class ChatOptions(QWidget):
-    """Shows the values in force and applies each change at once. What equals the preferences is not kept apart."""
+    """Shows the effective values and applies each change at once. A value equal to the preferences is not stored."""
 
     def __init__(
         self,
@@ -29,48 +31,39 @@ class ChatOptions(QWidget):
         super().__init__(parent, Qt.WindowType.Popup)
         self._desk, self._preferences, self._model, self._theme = desk, preferences, model, theme
         self.setAccessibleName("Chat options")
-        self.prompt = QPlainTextEdit()
+        self.prompt = text_field(4, "None. For example: You answer briefly, in plain words.")
         self.prompt.setMinimumWidth(_WIDTH)
-        self.prompt.setFixedHeight(self.prompt.fontMetrics().lineSpacing() * 4 + 12)
-        self.prompt.setPlaceholderText("None. For example: You answer briefly, in plain words.")
         self.prompt.setAccessibleName("System prompt of this chat")
         set_tip(self.prompt, "Instructions the model reads before the conversation.")
-        self.prompt.setTabChangesFocus(True)
         self.thinking = QComboBox()
         self.thinking.setAccessibleName("Thinking in this chat")
         set_tip(self.thinking, "Whether, or how much, the model thinks before it answers.")
         self._thinking_row = QWidget()
-        row = QHBoxLayout(self._thinking_row)
-        row.setContentsMargins(0, SMALL, 0, 0)
-        row.addWidget(ThemedLabel(theme, "Thinking", bold=True), 1)
-        row.addWidget(self.thinking)
+        label = ThemedLabel(theme, "Thinking", bold=True)
+        row((label, 1), self.thinking, within=self._thinking_row, spacing=-1, margins=(0, SMALL, 0, 0))
         self.form = SamplingForm(theme)
         self.source = ThemedLabel(theme, "", "muted", -1)
-        self.defaults = QPushButton("Use defaults")
-        set_tip(self.defaults, "Take system prompt and sampling from the preferences again")
-        self.defaults.setAutoDefault(False)
-        foot = QHBoxLayout()
-        foot.addWidget(self.source, 1)
-        foot.addWidget(self.defaults)
-        layout = QVBoxLayout(self)
-        layout.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)  # grows where a problem is told
-        layout.setContentsMargins(LARGE, MEDIUM + TIGHT, LARGE, MEDIUM + TIGHT)
-        layout.setSpacing(SMALL)
-        layout.addWidget(ThemedLabel(theme, "System prompt", bold=True))
-        layout.addWidget(self.prompt)
-        layout.addWidget(self._thinking_row)
-        layout.addSpacing(SMALL)
-        layout.addWidget(ThemedLabel(theme, "Sampling", bold=True))
-        layout.addWidget(self.form)
-        layout.addSpacing(TIGHT)
-        layout.addLayout(foot)
+        self.defaults = push_button(
+            "Use defaults", "Use the system prompt and the sampling of the preferences", self._use_defaults
+        )
+        column(
+            ThemedLabel(theme, "System prompt", bold=True),
+            self.prompt,
+            self._thinking_row,
+            SMALL,
+            ThemedLabel(theme, "Sampling", bold=True),
+            self.form,
+            TIGHT,
+            row((self.source, 1), self.defaults, spacing=-1),
+            within=self,
+            margins=(LARGE, MEDIUM + TIGHT, LARGE, MEDIUM + TIGHT),
+        ).setSizeConstraint(QLayout.SizeConstraint.SetFixedSize)  # it grows when a problem is shown
         self.prompt.textChanged.connect(self._apply)
         self.thinking.activated.connect(self._apply_thinking)
         self.form.edited.connect(self._apply)
-        self.defaults.clicked.connect(self._use_defaults)
 
     def open_below(self, anchor: QWidget) -> None:
-        """Show the chat's values under a button, inside the screen."""
+        """Open below a button, inside the screen."""
         self.refresh()
         self.adjustSize()
         corner = anchor.mapToGlobal(QPoint(anchor.width() - self.width(), anchor.height() + TIGHT))
@@ -81,20 +74,19 @@ class ChatOptions(QWidget):
         self.prompt.setFocus()
 
     def refresh(self) -> None:
-        """Show the values in force."""
+        """Show the effective values."""
         prompt, sampling = self._desk.chat_system_prompt, self._desk.chat_sampling
         settings = self._preferences.settings
         shown = settings.system_prompt if prompt is None else prompt
         if self.prompt.toPlainText() != shown:
-            self.prompt.blockSignals(True)
-            self.prompt.setPlainText(shown)
-            self.prompt.blockSignals(False)
+            with QSignalBlocker(self.prompt):
+                self.prompt.setPlainText(shown)
         self.form.set_sampling(sampling or settings.sampling)
         self._show_thinking()
         self._show_source()
 
     def _show_thinking(self) -> None:
-        """Offer what the model's chat template has a switch for; nothing where it has none."""
+        """Offer the choices of the model's chat template; hide the row if there are none."""
         found = self._model.info.thinking if self._model.info else ()
         self._thinking_row.setVisible(bool(found))
         self.thinking.clear()

@@ -1,6 +1,9 @@
-"""The preferences. Every change applies at once, as on a Mac; there is nothing to confirm."""
+"""The preferences window. Changes apply at once; there is nothing to confirm."""
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer, Signal
@@ -10,11 +13,7 @@ from PySide6.QtWidgets import (
     QComboBox,
     QDialog,
     QFormLayout,
-    QHBoxLayout,
-    QLabel,
     QLineEdit,
-    QPlainTextEdit,
-    QPushButton,
     QSpinBox,
     QTabWidget,
     QVBoxLayout,
@@ -27,20 +26,27 @@ from rdchat.inference.api.requests import Dtype, SamplingParams
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look import formatting
+from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.formatting import DEFAULT_MODEL
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.layouts import add_row, column, form_layout, row, text_field
 from rdchat.ui.look.opening import SHOW_FOLDER, show_folder
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, LARGEST_TEXT, MEDIUM, SMALL, SMALLEST_TEXT, TIGHT, Theme
 from rdchat.ui.settings.sampling_form import SamplingForm
 
-_TYPING_MS = 400  # a pause in typing saves; not every letter
+_TYPING_MS = 400  # text is saved after a pause in typing, not after each letter
 _SEED = "The same prompt and seed give the same reply, on a GPU up to rounding. Empty: each reply differs."
-_APPEARANCES = ((Appearance.SYSTEM, "As the system"), (Appearance.LIGHT, "Light"), (Appearance.DARK, "Dark"))
+_WRONG_SEED = "A seed is a whole number from 0 to 2^64 - 1, or nothing."
+_APPEARANCES = {Appearance.SYSTEM: "As the system", Appearance.LIGHT: "Light", Appearance.DARK: "Dark"}
+_FILES = (
+    ("Conversations", paths.data_dir, "Conversations and these preferences."),
+    ("Log", paths.log_path, "What to look at, or send along, when something went wrong."),
+    ("Models", paths.models_dir, "Models that rdchat fetched or converted; they can be made again."),
+)
 
 
 class Preferences(QDialog):
-    """A window beside the main one, with its pages as tabs."""
+    """A window with pages as tabs."""
 
     choose_model_requested = Signal()
     choose_models_folder_requested = Signal()
@@ -75,16 +81,11 @@ class Preferences(QDialog):
         self.show_settings(preferences.settings)
 
     def show_settings(self, settings: Settings) -> None:
-        """Show what is in force; fields that are being typed in keep their text."""
-        with (
-            QSignalBlocker(self.appearance),
-            QSignalBlocker(self.text_size),
-            QSignalBlocker(self.dtype),
-            QSignalBlocker(self.downloads_at_once),
-            QSignalBlocker(self.prompt),
-            QSignalBlocker(self.seed),
-            QSignalBlocker(self.titles),
-        ):
+        """Show the settings; fields that are being typed in keep their text."""
+        fields = (self.appearance, self.text_size, self.dtype, self.downloads_at_once, self.titles, self.prompt)
+        with ExitStack() as blocked:
+            for field in fields:
+                blocked.enter_context(QSignalBlocker(field))
             self.appearance.setCurrentIndex(self.appearance.findData(settings.appearance))
             self.text_size.setValue(settings.text_size)
             self.titles.setChecked(settings.titles_by_model)
@@ -102,7 +103,7 @@ class Preferences(QDialog):
         self.models_folder.setText(settings.models_folder or str(Path.home()))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() is QEvent.Type.LayoutRequest:  # a problem is told, or solved
+        if event.type() is QEvent.Type.LayoutRequest:  # a problem appears or disappears
             self._fit_page()
         return super().eventFilter(watched, event)
 
@@ -113,26 +114,20 @@ class Preferences(QDialog):
 
     def _build_general(self) -> QWidget:
         page, form = _page()
-        self.appearance = QComboBox()
-        for appearance, name in _APPEARANCES:
-            self.appearance.addItem(name, appearance)
-        self.appearance.currentIndexChanged.connect(
-            lambda: self._change(appearance=Appearance(self.appearance.currentData()))
-        )
+        self.appearance = _combo(_APPEARANCES, lambda chosen: self._change(appearance=Appearance(chosen)))
         self.text_size = QSpinBox(minimum=SMALLEST_TEXT, maximum=LARGEST_TEXT, suffix=" pt")
         self.text_size.valueChanged.connect(lambda points: self._change(text_size=points))
         self.titles = QCheckBox("Have the model write titles of new chats")
         self.titles.toggled.connect(lambda on: self._change(titles_by_model=on))
-        _add(form, "Appearance", self.appearance, "Light, dark, or whatever the system uses at the moment.")
-        _add(form, "Text size", self.text_size, "Size of the text of conversations.")
-        _add(form, "Titles", self.titles, "In idle time, from the first question and its answer. Your own titles stay.")
+        titles = "In idle time, from the first question and its answer. Your own titles stay."
+        add_row(form, "Appearance", self.appearance, "Light, dark, or whatever the system uses at the moment.")
+        add_row(form, "Text size", self.text_size, "Size of the text of conversations.")
+        add_row(form, "Titles", self.titles, titles)
         return page
 
     def _build_chat(self) -> QWidget:
         page, form = _page()
-        self.prompt = QPlainTextEdit(tabChangesFocus=True)
-        self.prompt.setPlaceholderText("None. The model's own instructions apply.")
-        self.prompt.setFixedHeight(self.prompt.fontMetrics().lineSpacing() * 4 + 12)
+        self.prompt = text_field(4, "None. The model's own instructions apply.")
         self.prompt.textChanged.connect(self._typing.start)
         self.seed = QLineEdit()
         self.seed.setPlaceholderText("A new one for each reply")
@@ -141,78 +136,54 @@ class Preferences(QDialog):
         self.seed_problem.hide()
         self.form = SamplingForm(self._theme)
         self.form.edited.connect(lambda sampling: self._change(sampling=sampling))
-        restore = QPushButton("Restore the original sampling")
-        restore.setAutoDefault(False)
-        restore.clicked.connect(self._restore_sampling)
-        _add(form, "System prompt", self.prompt, "Instructions the model reads before each conversation.")
-        _add(form, "Seed", self.seed, _SEED)
+        add_row(form, "System prompt", self.prompt, "Instructions the model reads before each conversation.")
+        add_row(form, "Seed", self.seed, _SEED)
         form.addRow("", self.seed_problem)
         form.addRow("Sampling", self.form)
-        form.addRow("", _left(restore))
-        form.addRow("", ThemedLabel(self._theme, "A chat with options of its own keeps them.", "muted", -1))
+        form.addRow("", row(push_button("Restore the original sampling", act=self._restore_sampling), None))
+        self._add_note(form, "A chat with options of its own keeps them.")
         return page
 
     def _build_model(self) -> QWidget:
         page, form = _page()
         self.model = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
-        choose = QPushButton("Choose…")
-        choose.clicked.connect(self.choose_model_requested)
-        self.use_default = QPushButton("Use the default model")
-        self.use_default.clicked.connect(lambda: self._slot.load(None))
-        self.dtype = QComboBox()
-        for dtype in Dtype:
-            self.dtype.addItem(formatting.DTYPE_WORDS[dtype], dtype)
-        self.dtype.currentIndexChanged.connect(lambda: self._slot.load_precision(Dtype(self.dtype.currentData())))
+        choose = push_button("Choose…", act=self.choose_model_requested.emit)
+        self.use_default = push_button("Use the default model", act=lambda: self._slot.load(None))
+        self.dtype = _combo(formatting.DTYPE_WORDS, lambda chosen: self._slot.load_precision(Dtype(chosen)))
         self.models_folder = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
-        choose_folder = QPushButton("Choose…")
-        choose_folder.clicked.connect(self.choose_models_folder_requested)
-        _add(form, "Model", self.model, "The model that is loaded when rdchat starts.")
-        form.addRow("", _left(choose, self.use_default))
-        _add(form, "Precision", self.dtype, "Fewer bits take less memory; Automatic suits this machine.")
-        form.addRow("", ThemedLabel(self._theme, "Choosing a model or a precision loads it at once.", "muted", -1))
-        folder_words = "Where Open model folder… begins. The Models window lists what is in it."
-        _add(form, "Models folder", self.models_folder, folder_words)
-        form.addRow("", _left(choose_folder))
+        folder = "Where Open model folder… begins. The Models window lists what is in it."
+        add_row(form, "Model", self.model, "The model that is loaded when rdchat starts.")
+        form.addRow("", row(choose, self.use_default, None))
+        add_row(form, "Precision", self.dtype, "Fewer bits take less memory; Automatic suits this machine.")
+        self._add_note(form, "Choosing a model or a precision loads it at once.")
+        add_row(form, "Models folder", self.models_folder, folder)
+        form.addRow("", row(push_button("Choose…", act=self.choose_models_folder_requested.emit), None))
         return page
 
     def _build_downloads(self) -> QWidget:
         page, form = _page()
         self.downloads_at_once = QSpinBox(minimum=1, maximum=MOST_DOWNLOADS)
         self.downloads_at_once.valueChanged.connect(lambda number: self._change(downloads_at_once=number))
-        self.token = QPushButton("Hugging Face token…")
-        self.token.clicked.connect(self.token_requested)
-        row = QHBoxLayout()
-        row.addWidget(self.downloads_at_once)
-        row.addStretch(1)
-        self.downloads_at_once.setAccessibleName("Models at once")
-        set_tip(self.downloads_at_once, "How many models are downloaded at the same time; the others wait.")
-        form.addRow("Models at once", row)
-        form.addRow("Access", _left(self.token))
-        form.addRow("", ThemedLabel(self._theme, "Gated and private models need a token; most need none.", "muted", -1))
+        self.token = push_button("Hugging Face token…", act=self.token_requested.emit)
+        at_once = "How many models are downloaded at the same time; the others wait."
+        add_row(form, "Models at once", self.downloads_at_once, at_once, row(self.downloads_at_once, None))
+        form.addRow("Access", row(self.token, None))
+        self._add_note(form, "Gated and private models need a token; most need none.")
         return page
 
     def _build_files(self) -> QWidget:
         page, form = _page()
-        for name, path, what in (
-            ("Conversations", paths.data_dir(), "Conversations and these preferences."),
-            ("Log", paths.log_path(), "What to look at, or send along, when something went wrong."),
-            ("Models", paths.models_dir(), "Models that rdchat fetched or converted; they can be made again."),
-        ):
+        for name, find, about in _FILES:
+            path = find()
             label = ElidedLabel(self._theme, str(path), mode=Qt.TextElideMode.ElideMiddle)
-            button = QPushButton(SHOW_FOLDER)
-            button.setAutoDefault(False)
+            button = push_button(SHOW_FOLDER, act=partial(show_folder, path))
             button.setAccessibleName(f"{SHOW_FOLDER}: {name}")
-            button.clicked.connect(lambda _checked=False, path=path: show_folder(path))
-            row = QHBoxLayout()
-            row.addWidget(label, 1)
-            row.addWidget(button)
-            part = QVBoxLayout()
-            part.setContentsMargins(0, 0, 0, SMALL)
-            part.setSpacing(TIGHT)
-            part.addLayout(row)
-            part.addWidget(ThemedLabel(self._theme, what, "muted", -1))
-            form.addRow(name, part)
+            note = ThemedLabel(self._theme, about, "muted", -1)
+            form.addRow(name, column(row((label, 1), button), note, spacing=TIGHT, margins=(0, 0, 0, SMALL)))
         return page
+
+    def _add_note(self, form: QFormLayout, text: str) -> None:
+        form.addRow("", ThemedLabel(self._theme, text, "muted", -1))
 
     def _change(self, **values: object) -> None:
         self._preferences.change(replace(self._preferences.settings, **values))  # type: ignore[arg-type]
@@ -224,8 +195,7 @@ class Preferences(QDialog):
     def _save_text(self) -> None:
         words = self.seed.text().strip()
         valid = not words or (words.isascii() and words.isdigit() and int(words) < 2**64)
-        self.seed_problem.setText("" if valid else "A seed is a whole number from 0 to 2^64 - 1, or nothing.")
-        self.seed_problem.setVisible(not valid)
+        self.seed_problem.say("" if valid else _WRONG_SEED)
         seed = self._preferences.settings.seed if not valid else int(words) if words else None
         self._change(system_prompt=self.prompt.toPlainText(), seed=seed)
 
@@ -239,27 +209,13 @@ class Preferences(QDialog):
 def _page() -> tuple[QWidget, QFormLayout]:
     page = QWidget()
     page.setMinimumWidth(500)
-    form = QFormLayout(page)
-    form.setContentsMargins(LARGE, LARGE, LARGE, LARGE)
-    form.setHorizontalSpacing(MEDIUM)
-    form.setVerticalSpacing(SMALL)
-    form.setLabelAlignment(Qt.AlignmentFlag.AlignRight)
-    form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
-    return page, form
+    return page, form_layout(page, spacing=(MEDIUM, SMALL), margin=LARGE)
 
 
-def _add(form: QFormLayout, name: str, field: QWidget, explanation: str) -> None:
-    if not isinstance(field, QLabel):  # a label's name is its text
-        field.setAccessibleName(name)
-    set_tip(field, explanation)
-    form.addRow(name, field)
-
-
-def _left(*buttons: QPushButton) -> QHBoxLayout:
-    row = QHBoxLayout()
-    row.setSpacing(SMALL)
-    for button in buttons:
-        button.setAutoDefault(False)
-        row.addWidget(button)
-    row.addStretch(1)
-    return row
+def _combo[K](choices: dict[K, str], change: Callable[[K], object]) -> QComboBox:
+    """Return a combo box of values and their texts that calls `change` with the chosen value."""
+    combo = QComboBox()
+    for value, text in choices.items():
+        combo.addItem(text, value)
+    combo.currentIndexChanged.connect(lambda _index: change(combo.currentData()))
+    return combo

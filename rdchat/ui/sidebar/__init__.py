@@ -1,4 +1,4 @@
-"""The left side of the window: search, conversations in their folders, the archive and the bin."""
+"""The left side of the window: search, chats in their folders, the archive and the bin."""
 
 from rdchat.ui.sidebar.sidebar import Sidebar
 

@@ -1,17 +1,16 @@
-"""Which conversations a search looks at: those of a model, those in a folder."""
+"""The filter of a search: one model, one folder."""
 
 from dataclasses import replace
 
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QToolButton, QWidget
+from PySide6.QtWidgets import QSizePolicy, QToolButton, QWidget
 
 from rdchat.chat.storage.search_reader import SearchQuery
 from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.labels import ElidedLabel
-from rdchat.ui.look.open_menu import refill
-from rdchat.ui.look.plain_text import button_text
+from rdchat.ui.look.layouts import row
+from rdchat.ui.look.open_menu import OpenMenu, add_action
 from rdchat.ui.look.theme import MEDIUM, TIGHT, Theme
 
 
@@ -19,41 +18,33 @@ class FilterButton(IconButton):
     """Opens a menu of models and folders.
 
     Attributes:
-        chosen: The model and the folder that are looked at; without words.
+        chosen: The chosen model and folder; a query without words.
     """
 
     changed = Signal()
 
-    def __init__(self, desk: ConversationDesk, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__("filter", "Filter by model or folder", theme, parent)
+    def __init__(self, desk: ConversationDesk, theme: Theme) -> None:
+        super().__init__("filter", "Filter by model or folder", theme)
         self._desk = desk
         self.chosen = SearchQuery()
-        self._menu = QMenu(self)
-        self._menu.aboutToShow.connect(self._open)
+        self._menu = OpenMenu(self._fill, self)
+        self._menu.aboutToShow.connect(desk.finder.look_for_models)
         self.setMenu(self._menu)
         self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.setStyleSheet("QToolButton::menu-indicator { image: none; }")
-        desk.finder.models_found.connect(self._fill_open)
+        desk.finder.models_found.connect(self._menu.refresh)
 
     def choose(self, query: SearchQuery) -> None:
-        """Look at these from now on."""
+        """Change the filter."""
         if query != self.chosen:
             self.chosen = query
             self.changed.emit()
 
     @property
     def words(self) -> str:
-        """What is looked at, such as `Work, tiny`; empty where everything is."""
+        """The filter, such as `Work, tiny`; empty if there is none."""
         folder = self._desk.order.folder(self.chosen.folder_id)
         return ", ".join(part for part in (folder.name if folder else "", self.chosen.model or "") if part)
-
-    def _open(self) -> None:
-        self._desk.finder.look_for_models()
-        refill(self._menu, self._fill)
-
-    def _fill_open(self) -> None:
-        if self._menu.isVisible():
-            refill(self._menu, self._fill)
 
     def _fill(self) -> None:
         menu, chosen = self._menu, self.chosen
@@ -69,31 +60,24 @@ class FilterButton(IconButton):
             menu.actions()[-1].setEnabled(False)
 
     def _add(self, words: str, query: SearchQuery) -> None:
-        action = QAction(button_text(words), self._menu, checkable=True, checked=query == self.chosen)
-        action.triggered.connect(lambda: self.choose(query))
-        self._menu.addAction(action)
+        add_action(self._menu, words, lambda: self.choose(query), query == self.chosen)
 
 
 class FilterLine(QWidget):
-    """Says which filter holds, and takes it away."""
+    """Shows the filter and clears it."""
 
-    def __init__(self, button: FilterButton, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, button: FilterButton, theme: Theme) -> None:
+        super().__init__()
         self._button = button
         self._words = ElidedLabel(theme, "", "accent", -1)
-        self._clear = IconButton("close", "Take the filter away", theme)
-        self._clear.clicked.connect(lambda: button.choose(SearchQuery()))
-        row = QHBoxLayout(self)
-        row.setContentsMargins(MEDIUM + TIGHT, 0, MEDIUM, 0)
-        row.addWidget(self._words, 1)
-        row.addWidget(self._clear)
+        clear = IconButton("close", "Take the filter away", theme)
+        clear.clicked.connect(lambda: button.choose(SearchQuery()))
+        row((self._words, 1), clear, within=self, spacing=-1, margins=(MEDIUM + TIGHT, 0, MEDIUM, 0))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         button.changed.connect(self.refresh)
-        theme.changed.connect(self._clear.restyle)
         self.refresh()
 
     def refresh(self) -> None:
         """Show the filter, if there is one."""
-        words = self._button.words
-        self._words.setText(f"Only {words}")
+        self._words.setText(f"Only {self._button.words}")
         self.setVisible(bool(self._button.chosen))

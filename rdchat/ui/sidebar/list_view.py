@@ -1,13 +1,13 @@
-"""The list in the sidebar: its keys, dragging, and which row is the open conversation's."""
+"""The list in the sidebar: keys, mouse, drag and drop, and the current row."""
 
-from PySide6.QtCore import QModelIndex, QPoint, Qt, Signal
+from PySide6.QtCore import QModelIndex, QPoint, QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QDragLeaveEvent, QDragMoveEvent, QDropEvent, QKeyEvent, QMouseEvent
-from PySide6.QtWidgets import QAbstractItemDelegate, QFrame, QListView, QWidget
+from PySide6.QtWidgets import QFrame, QListView, QWidget
 
-from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Key, Listing, Row, SectionRow, key_of
 from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.theme import Theme
+from rdchat.ui.sidebar.row_actions import RowActions, thing_of
 from rdchat.ui.sidebar.row_painter import RowPainter
 from rdchat.ui.sidebar.rows import SidebarRows
 
@@ -16,30 +16,25 @@ _RETURN = (Qt.Key.Key_Return, Qt.Key.Key_Enter)
 
 
 class SidebarListView(QListView):
-    """Up and Down go from row to row and open conversations, Right and Left unfold and fold folders.
+    """Lists chats and folders.
 
-    F2 renames, Delete deletes, Return goes to the composer, or unfolds and folds a folder.
+    Up and Down go from row to row and open chats. Right and Left expand and collapse folders. F2 renames, Delete
+    deletes, and Return goes to the message field, or expands or collapses a folder.
     """
 
-    open_requested = Signal(int)
     write_requested = Signal()
-    delete_requested = Signal(object)  # a Conversation or Folder
-    expand_requested = Signal(Folder, bool)
-    restore_requested = Signal(object)  # a Conversation or Folder, of the bin
-    menu_requested = Signal(object, QPoint)  # a row or None, and a place on the screen
-    edit_ended = Signal()
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, theme: Theme, actions: RowActions, parent: QWidget) -> None:
         super().__init__(parent)
-        self.rows = SidebarRows(self)
+        self._actions = actions
+        self.rows = SidebarRows(actions, self)
         self.setModel(self.rows)
         self.painter = RowPainter(theme, self)
-        self.painter.closeEditor.connect(self._note_edit_end)
         self.setItemDelegate(self.painter)
         self.setAccessibleName("Conversations")
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setMouseTracking(True)  # hover
-        self.setUniformItemSizes(True)  # all in one look: of a thousand rows, one is measured
+        self.setUniformItemSizes(True)  # Qt measures one row, not a thousand
         self.setVerticalScrollMode(QListView.ScrollMode.ScrollPerPixel)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setEditTriggers(QListView.EditTrigger.NoEditTriggers)  # F2 and double click, the same on every system
@@ -47,10 +42,10 @@ class SidebarListView(QListView):
         self.setDragDropMode(QListView.DragDropMode.DragDrop)
         self.setDefaultDropAction(Qt.DropAction.MoveAction)
         self.setDragDropOverwriteMode(False)
-        self.setDropIndicatorShown(False)  # the row itself is framed
+        self.setDropIndicatorShown(False)  # RowPainter frames the row
         self.setAutoScroll(True)
         self.viewport().setAutoFillBackground(False)
-        self.customContextMenuRequested.connect(self._ask_for_menu)
+        self.customContextMenuRequested.connect(self._show_menu)
         self.doubleClicked.connect(self._edit_clicked)
         self.clicked.connect(self._unfold_clicked)
         self.selectionModel().currentChanged.connect(self._open_current)
@@ -63,43 +58,30 @@ class SidebarListView(QListView):
     def current_row(self) -> Row | None:
         return self.rows.row_at(self.currentIndex())
 
-    @property
-    def current_id(self) -> int | None:
-        """The conversation that is current."""
-        row = self.current_row
-        return row.conversation.id if isinstance(row, ChatRow) else None
-
-    def conversation_at(self, index: QModelIndex) -> Conversation:
-        row = self.rows.row_at(index)
-        assert isinstance(row, ChatRow)
-        return row.conversation
-
     def show_rows(self, rows: Listing, matcher: WordMatcher, in_bin: bool = False) -> None:
-        """Show other rows, and what is searched for in them; the place and the folder that is current stay."""
+        """Show other rows and mark the matcher's words in them; keep the scroll position and a current folder."""
         bar, current, height = self.verticalScrollBar(), self.current_row, self.painter.row_height
         place = bar.value()
         self.painter.in_bin, self.painter.matcher = in_bin, matcher
-        self.selectionModel().blockSignals(True)  # the first row of a new list becomes nobody's choice
-        if self.painter.row_height != height:
-            self.rows.set_rows(Listing())
-        if self.rows.set_rows(rows, in_bin):
-            self.doItemsLayout()
-            bar.setValue(place)
-            if current is not None and (isinstance(current, FolderRow) or in_bin):
-                self._make_current(key_of(current))
-        self.selectionModel().blockSignals(False)
+        with QSignalBlocker(self.selectionModel()):  # Qt makes the first row current, which must not open it
+            if self.painter.row_height != height:
+                self.rows.set_rows(Listing())
+            if self.rows.set_rows(rows, in_bin):
+                self.doItemsLayout()
+                bar.setValue(place)
+                if current is not None and (isinstance(current, FolderRow) or in_bin):
+                    self._make_current(key_of(current))
         self.viewport().update()
 
     def select(self, conversation_id: int | None) -> None:
-        """Mark a conversation without asking to open it; None, or one that is not listed, marks none.
+        """Make a chat current without opening it; None or a chat that is not listed clears the selection.
 
-        A folder that the person has gone to by key stays current.
+        A folder that the person moved to with the keyboard stays current.
         """
         if self.rows.in_bin or (self.hasFocus() and isinstance(self.current_row, FolderRow)):
             return
-        self.selectionModel().blockSignals(True)
-        self._make_current(None if conversation_id is None else ("chat", conversation_id))
-        self.selectionModel().blockSignals(False)
+        with QSignalBlocker(self.selectionModel()):
+            self._make_current(None if conversation_id is None else ("chat", conversation_id))
         self.viewport().update()
 
     def _make_current(self, key: Key | None) -> None:
@@ -109,7 +91,7 @@ class SidebarListView(QListView):
             self.selectionModel().clear()
 
     def rename(self, key: Key) -> None:
-        """Open the title's editor in its row."""
+        """Open the editor of a row's title."""
         place = self.rows.place_of(key)
         if place is not None:
             self.setFocus()
@@ -117,7 +99,7 @@ class SidebarListView(QListView):
             self.edit(self.rows.index(place))
 
     def go_to_first(self) -> None:
-        """Make the first conversation or folder current; one that is current already is asked for again."""
+        """Make the first chat or folder current; if a chat is current already, open it again."""
         self.setFocus()
         if isinstance(self.current_row, ChatRow):
             self._open_current(self.currentIndex())
@@ -134,18 +116,18 @@ class SidebarListView(QListView):
             super().keyPressEvent(event)
 
     def _act_on(self, row: Row | None, key: int) -> bool:
-        """Do what a key means for a row; whether it means something."""
-        thing = _thing(row)
+        """Do what a key does to a row; return whether it does anything."""
+        thing = thing_of(row)
         if thing is not None and key in _DELETE:
-            self.delete_requested.emit(thing)
+            self._actions.delete(thing)
         elif thing is not None and key in _RETURN and self.rows.in_bin:
-            self.restore_requested.emit(thing)
+            self._actions.restore(thing)
         elif thing is not None and key == Qt.Key.Key_F2 and not self.rows.in_bin:
             self.edit(self.currentIndex())
         elif isinstance(row, FolderRow) and key in (Qt.Key.Key_Left, Qt.Key.Key_Right, *_RETURN):
             expanded = not row.folder.expanded if key in _RETURN else key == Qt.Key.Key_Right
             if expanded != row.folder.expanded:
-                self.expand_requested.emit(row.folder, expanded)
+                self._actions.expand(row.folder, expanded)
         elif isinstance(row, ChatRow) and row.depth and key == Qt.Key.Key_Left:
             self.setFocus()
             self._make_current(("folder", row.conversation.folder_id))
@@ -157,7 +139,7 @@ class SidebarListView(QListView):
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if isinstance(self.rows.row_at(self.indexAt(event.position().toPoint())), SectionRow):
-            event.accept()  # a heading is no choice
+            event.accept()  # a section heading cannot be selected
             return
         current = self.currentIndex()
         super().mousePressEvent(event)
@@ -167,23 +149,21 @@ class SidebarListView(QListView):
     def _open_current(self, index: QModelIndex) -> None:
         row = self.rows.row_at(index)
         if isinstance(row, ChatRow) and not self.rows.in_bin:
-            self.open_requested.emit(row.conversation.id)
+            self._actions.open(row.conversation.id)
 
     def _unfold_clicked(self, index: QModelIndex) -> None:
         row = self.rows.row_at(index)
         if isinstance(row, FolderRow) and not self.rows.in_bin:
-            self.expand_requested.emit(row.folder, not row.folder.expanded)
+            self._actions.expand(row.folder, not row.folder.expanded)
 
     def _edit_clicked(self, index: QModelIndex) -> None:
         if isinstance(self.rows.row_at(index), ChatRow) and not self.rows.in_bin:
             self.edit(index)
 
-    def _note_edit_end(self, _editor: QWidget, _hint: QAbstractItemDelegate.EndEditHint) -> None:
-        self.edit_ended.emit()
-
-    def _ask_for_menu(self, place: QPoint) -> None:
-        row = self.rows.row_at(self.indexAt(place))
-        self.menu_requested.emit(row, self.viewport().mapToGlobal(place))
+    def _show_menu(self, place: QPoint) -> None:
+        menu = self._actions.menu_for(self.rows.row_at(self.indexAt(place)))
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.popup(self.viewport().mapToGlobal(place))
 
     # Dragging
 
@@ -199,7 +179,7 @@ class SidebarListView(QListView):
         self._frame(-1)
 
     def dropEvent(self, event: QDropEvent) -> None:
-        """Drop on the row under the mouse: Qt would take its edges for the gap between two."""
+        """Drop on the row under the mouse: Qt would take the row's edges for the gaps between rows."""
         index = self.indexAt(event.position().toPoint())
         self.rows.dropMimeData(event.mimeData(), event.dropAction(), -1, 0, index)
         event.acceptProposedAction()
@@ -211,9 +191,3 @@ class SidebarListView(QListView):
         if row != self.painter.drop_row:
             self.painter.drop_row = row
             self.viewport().update()
-
-
-def _thing(row: Row | None) -> Conversation | Folder | None:
-    if isinstance(row, ChatRow):
-        return row.conversation
-    return row.folder if isinstance(row, FolderRow) else None

@@ -1,4 +1,4 @@
-"""How a row of the sidebar is drawn and its title edited."""
+"""Draws the rows of the sidebar and makes the editor of a title."""
 
 import time
 
@@ -25,8 +25,8 @@ class RowPainter(QStyledItemDelegate):
     """Draws sections, folders and conversations.
 
     Attributes:
-        matcher: Whose words are marked in what a search found.
-        in_bin: The rows are those of the bin.
+        matcher: Finds the words of the search, which are marked.
+        in_bin: Whether the rows are those of the bin.
         drop_row: The row that something is dragged over; -1 for none.
     """
 
@@ -42,7 +42,7 @@ class RowPainter(QStyledItemDelegate):
 
     @property
     def row_height(self) -> int:
-        """Of every row: what a search found and what is in the bin has a second line."""
+        """Height of every row: search results and the bin have a second line."""
         return _TWO_LINES if self.matcher or self.in_bin else _ONE_LINE
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
@@ -83,10 +83,7 @@ class RowPainter(QStyledItemDelegate):
         count = f"{row.chats:,}" if row.chats else ""
         painter.drawText(text, _MIDDLE | Qt.AlignmentFlag.AlignRight, count)
         room = text.width() - painter.fontMetrics().horizontalAdvance(count) - (SMALL if count else 0)
-        painter.setFont(control_font())
-        painter.setPen(colors.text)
-        name = painter.fontMetrics().elidedText(row.folder.name, Qt.TextElideMode.ElideRight, room)
-        painter.drawText(text, _MIDDLE, name)
+        self._paint_title(painter, text, row.folder.name, room)
 
     def _paint_chat(self, painter: QPainter, area: QRect, row: ChatRow, selected: bool) -> None:
         chat = row.conversation
@@ -98,15 +95,18 @@ class RowPainter(QStyledItemDelegate):
             right = row.place or day_words(chat.updated_at)
             self._paint_lines(painter, text, chat.title, row.snippet, right, bold=selected)
         else:
-            painter.setFont(control_font(bold=selected))
-            painter.setPen(self._theme.colors.text)
-            title = painter.fontMetrics().elidedText(chat.title, Qt.TextElideMode.ElideRight, text.width())
-            painter.drawText(text, _MIDDLE, title)
+            self._paint_title(painter, text, chat.title, text.width(), bold=selected)
+
+    def _paint_title(self, painter: QPainter, area: QRect, title: str, room: int, *, bold: bool = False) -> None:
+        painter.setFont(control_font(bold=bold))
+        painter.setPen(self._theme.colors.text)
+        shown = painter.fontMetrics().elidedText(title, Qt.TextElideMode.ElideRight, room)
+        painter.drawText(area, _MIDDLE, shown)
 
     def _paint_lines(
         self, painter: QPainter, area: QRect, title: str, below: str, right: str, *, bold: bool = False
     ) -> None:
-        """Draw a title over a muted line, and something at its right; the words of the search are marked."""
+        """Draw a title over a muted line, and a text at the right; mark the words of the search."""
         colors, small = self._theme.colors, control_font(-1.5)
         upper, lower = area.adjusted(0, 5, 0, 0), area.adjusted(0, 0, 0, -5)
         painter.setFont(small)
@@ -169,14 +169,14 @@ _BOTTOM = Qt.AlignmentFlag.AlignBottom
 
 
 def _days_left(deleted_at: float | None) -> str:
-    """Return how long the bin keeps something."""
+    """Return how much longer the bin keeps an item."""
     passed = (time.time() - (deleted_at or 0.0)) / _DAY_S
     left = max(0, min(KEPT_DAYS, round(KEPT_DAYS - passed)))
     return f"{counted(left, 'day')} left" if left else "Less than a day left"
 
 
 def _utf16(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return spans as Qt counts: characters beyond the first 65,536 are two."""
+    """Return spans in UTF-16 units, which Qt counts."""
     if text.isascii() or not spans:
         return spans
     return [(_length(text[:begin]), _length(text[:end])) for begin, end in spans]

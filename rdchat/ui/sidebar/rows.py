@@ -1,55 +1,47 @@
-"""The rows of the sidebar as Qt's model, and what may be dragged where."""
+"""The rows of the sidebar as a Qt model, with drag and drop."""
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 
-from PySide6.QtCore import QByteArray, QMimeData, QModelIndex, QPersistentModelIndex, QStringListModel, Qt, Signal
+from PySide6.QtCore import QByteArray, QMimeData, QModelIndex, QPersistentModelIndex, QStringListModel, Qt, QTimer
 from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.listing import FOLDERS, PINNED, ChatRow, FolderRow, Key, Listing, Row, SectionRow, key_of
 from rdchat.errors import StorageError
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.plain_text import tip_text
+from rdchat.ui.sidebar.row_actions import DropTarget, RowActions
 
 _Index = QModelIndex | QPersistentModelIndex
 _MIME = "application/x-rdchat-row"
-_LONG = 24  # characters
-_SEARCHED = 1000  # rows: the search field is for more
+_LONG = 24  # characters of a title that gets a tooltip
+_SEARCHED = 1000  # rows that typing in the list looks through; the search field is for more
 ROW = Qt.ItemDataRole.UserRole
 
 
-@dataclass(frozen=True, slots=True)
-class DropTarget:
-    """Where a dragged row is dropped: `pinned`, `outside` of all folders, or into the folder `folder_id`."""
-
-    kind: str
-    folder_id: int | None = None
-
-
 class SidebarRows(QStringListModel):
-    """Sections, folders and conversations, one below the other; those that are in view are read.
+    """Sections, folders and conversations in one list. Rows are read when they come into view.
 
     The strings are empty and only counted: Qt asks for the number of rows with each row that it lays out, and a
-    `rowCount` of Python's would take 100,000 of them half a second.
+    `rowCount` in Python would take half a second for 100,000 rows.
 
-    An edited title changes nothing here: `rename_submitted` and `folder_renamed` carry it, and the store's list
-    follows.
+    The model does not change by itself: edits and drops go to the store, whose list then comes back.
+
+    Args:
+        actions: Carry out edits and drops.
+        parent: The view.
     """
 
-    rename_submitted = Signal(int, str)
-    folder_renamed = Signal(object, str)  # its id, which is of any size
-    dropped = Signal(object, object)  # the key of the row, and its DropTarget
-
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, actions: RowActions, parent: QWidget) -> None:
         super().__init__(parent)
+        self._actions = actions
         self._rows = Listing()
-        self._in_bin = False
+        self.in_bin = False
 
     def set_rows(self, rows: Listing, in_bin: bool = False) -> bool:
-        """Show these rows; False where as many stand at each place as before, so that a view keeps its place."""
-        before, self._rows, self._in_bin = self._rows, rows, in_bin
+        """Show these rows; return False if their layout is as before, so that the view stays where it is."""
+        before, self._rows, self.in_bin = self._rows, rows, in_bin
         if len(rows) != len(before):
             self.setStringList([""] * len(rows))
             return True
@@ -61,20 +53,12 @@ class SidebarRows(QStringListModel):
             self.dataChanged.emit(self.index(0), self.index(len(rows) - 1))
         return False
 
-    @property
-    def in_bin(self) -> bool:
-        """Whether the rows are those of the bin."""
-        return self._in_bin
-
     def place_of(self, key: Key) -> int | None:
-        """Return where a row stands; a conversation or folder that is not shown stands nowhere."""
+        """Return the row number of a chat or folder; None if it is not listed."""
         try:
             return self._rows.place_of(key)
-        except StorageError:  # whoever asked for it to be shown is told why it is not
+        except StorageError:  # the caller's own read of the store reports the error
             return None
-
-    def row_of(self, conversation_id: int) -> int | None:
-        return self.place_of(("chat", conversation_id))
 
     def row_at(self, index: _Index) -> Row | None:
         if not index.isValid() or index.row() >= len(self._rows):
@@ -89,7 +73,7 @@ class SidebarRows(QStringListModel):
         if row is None or isinstance(row, SectionRow):
             return flag.ItemIsDropEnabled  # not enabled: the arrow keys pass over it
         usual = flag.ItemIsEnabled | flag.ItemIsSelectable | flag.ItemNeverHasChildren
-        if self._in_bin:
+        if self.in_bin:
             return usual
         return usual | flag.ItemIsEditable | flag.ItemIsDragEnabled | flag.ItemIsDropEnabled
 
@@ -108,7 +92,7 @@ class SidebarRows(QStringListModel):
     def match(
         self, start: _Index, role: int, value: object, hits: int = 1, flags: Qt.MatchFlag = Qt.MatchFlag.MatchStartsWith
     ) -> list[QModelIndex]:
-        """Find the row that a person goes to by typing: the first whose title begins so, not far below `start`."""
+        """Find the row to go to when the person types: the first near `start` whose title begins with the text."""
         typed = str(value).casefold()
         near = range(start.row(), start.row() + min(len(self._rows), _SEARCHED))
         indexes = (self.index(place % len(self._rows)) for place in near)
@@ -119,10 +103,7 @@ class SidebarRows(QStringListModel):
         title, row = str(value).strip(), self.row_at(index)
         if role != Qt.ItemDataRole.EditRole or row is None or not title or title == _title(row):
             return False
-        if isinstance(row, ChatRow):
-            self.rename_submitted.emit(row.conversation.id, title)
-        elif isinstance(row, FolderRow):
-            self.folder_renamed.emit(row.folder.id, title)
+        self._actions.set_title(row, title)
         return True
 
     # Dragging
@@ -140,14 +121,20 @@ class SidebarRows(QStringListModel):
         return data
 
     def canDropMimeData(self, data: QMimeData, action: Qt.DropAction, row: int, column: int, parent: _Index) -> bool:
-        return self._dragged(data) is not None and self.target_at(parent, row, self._dragged(data)) is not None
+        return self._drop_on(parent, data) is not None
 
     def dropMimeData(self, data: QMimeData, action: Qt.DropAction, row: int, column: int, parent: _Index) -> bool:
-        key = self._dragged(data)
-        target = self.target_at(parent, row, key)
-        if key is not None and target is not None:
-            self.dropped.emit(key, target)
+        if (drop := self._drop_on(parent, data)) is not None:
+            QTimer.singleShot(0, self, lambda: self._actions.drop(*drop))  # once Qt has finished the drop
         return False  # the store moves it, and the list follows
+
+    def _drop_on(self, index: _Index, data: QMimeData) -> tuple[Key, DropTarget] | None:
+        """Return what is dropped on a row and where it goes; None if that is not allowed."""
+        key = self._dragged(data)
+        target = self._target(index.row()) if index.isValid() else DropTarget()
+        if key is None or target is None or not self._actions.may_drop(key, target):
+            return None
+        return key, target
 
     def _dragged(self, data: QMimeData) -> Key | None:
         try:
@@ -158,37 +145,16 @@ class SidebarRows(QStringListModel):
         key = str(kind), number
         return key if self.place_of(key) is not None else None
 
-    def target_at(self, index: _Index, between: int, key: Key | None) -> DropTarget | None:
-        """Return where a row comes that is dropped on a row, or `between` that row and the one above; None: nowhere."""
-        if key is None:
-            return None
-        place = index.row() if index.isValid() else min(between, len(self._rows) - 1)
-        target = self._target(place) if 0 <= place < len(self._rows) else DropTarget("outside")
-        if key[0] == "folder":
-            return self._target_of_folder(key, target)
-        return target
-
-    def _target_of_folder(self, key: Key, target: DropTarget | None) -> DropTarget | None:
-        """Folders are nested once: one that holds others goes to the top only."""
-        if target is None or target.kind == "pinned":
-            return None
-        folders = {folder.id: folder for folder in self._rows.folders}
-        into = folders.get(target.folder_id) if target.folder_id is not None else None
-        if into is None:
-            return DropTarget("outside")
-        holds = any(folder.parent_id == key[1] for folder in folders.values())
-        return None if into.id == key[1] or into.parent_id is not None or holds else target
-
     def _target(self, place: int) -> DropTarget | None:
         row = self.row_at(self.index(place))
         if isinstance(row, FolderRow):
-            return DropTarget("folder", row.folder.id)
+            return DropTarget(row.folder.id)
         if isinstance(row, ChatRow) and row.depth:
-            return DropTarget("folder", row.conversation.folder_id)
+            return DropTarget(row.conversation.folder_id)
         section = self._rows.section_of(place)
         if section is None:
-            return None  # what a search found, the archive
-        return DropTarget("pinned") if section.words == PINNED else DropTarget("outside")
+            return None  # search results and the archive
+        return DropTarget(pinned=section.words == PINNED)
 
 
 def _title(row: Row) -> str:
@@ -198,7 +164,7 @@ def _title(row: Row) -> str:
 
 
 def _spoken(row: Row) -> str:
-    """Return a row as a screen reader says it."""
+    """Return a row's text for screen readers."""
     if isinstance(row, FolderRow):
         state = "expanded" if row.folder.expanded else "collapsed"
         return f"{row.folder.name}, folder, {state}, {counted(row.chats, 'chat')}"

@@ -1,23 +1,24 @@
-"""How replies are drafted: the mode, what shapes its drafts, and why a mode is not to be had."""
+"""The section of how replies are drafted: the mode, the sizes of its drafts, and why a mode cannot run."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from PySide6.QtCore import QSignalBlocker, Qt, QTimer
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QCheckBox, QFileDialog, QGridLayout, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QCheckBox, QFormLayout, QWidget
 
 from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.reply_statistics import AutoChoice
 from rdchat.inference.api.requests import MOST_BEAM_ROWS, MOST_DRAFT_TOKENS, DraftSettings, Mode
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.look import formatting
+from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import row
 from rdchat.ui.look.plain_text import PlainLabel, set_tip
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.speed.fields import CalmComboBox, CalmSpinBox, FolderPicker
-from rdchat.ui.speed.section import Section
+from rdchat.ui.speed.sections import Section
 
 _COPIED_MS = 1600
 _CHOICE_LINES = 3
@@ -26,24 +27,17 @@ _WHO = "Who proposes tokens for the model to verify. It changes how fast a reply
 
 
 class DraftControls(Section):
-    """Shows the loaded model's settings and applies each change at once."""
+    """Shows the loaded model's draft settings and applies each change at once."""
 
     def __init__(self, drafting: DraftControl, theme: Theme) -> None:
         super().__init__(theme, "Drafting")
         self._drafting = drafting
+        self._used_in: dict[QWidget, Sequence[Mode]] = {}
+        self._labels: dict[QWidget, PlainLabel] = {}
         self._build_mode()
-        self._build_numbers()
+        self._build_sizes()
         self._build_pickers()
         self.applies = self.add(ThemedLabel(theme, "", "muted", -1))
-        self._used_in: dict[QWidget, tuple[Mode, ...]] = {
-            self.width_: (Mode.DRAFTER,),
-            self.length: (Mode.DRAFTER,),
-            self.lookup_branch: (Mode.DRAFTER,),
-            self.draft_tokens: (Mode.SPECULATIVE, Mode.LOOKUP),
-            self.drafter: (Mode.DRAFTER, Mode.AUTO),
-            self.draft_model: (Mode.SPECULATIVE, Mode.AUTO),
-        }
-        self._explain()
         self._connect()
         self.refresh()
 
@@ -56,96 +50,79 @@ class DraftControls(Section):
         self.explanation = self._add_words("muted")
         self.choice = self._add_words("muted")
         self.choice.setAlignment(Qt.AlignmentFlag.AlignTop)
-        room = self.choice.fontMetrics().lineSpacing() * _CHOICE_LINES
-        self.choice.setMinimumHeight(room)  # it changes many times in a reply, and what stands below keeps its place
+        height = self.choice.fontMetrics().lineSpacing() * _CHOICE_LINES
+        self.choice.setMinimumHeight(height)  # it changes many times in a reply, and the widgets below do not move
         set_tip(
             self.choice,
             "What the automatic mode does at this moment, and why. 4 x 5 is beam width 4 and beam length 5.",
         )
         self.problem = self._add_words("warning")
-        self.copy = self.add(QPushButton(_COPY))
-        self.copy.setAutoDefault(False)
-        self._copied = QTimer(self, singleShot=True, interval=_COPIED_MS)
-        self._copied.timeout.connect(lambda: self.copy.setText(_COPY))
+        self.copy = self.add(push_button(_COPY, ""))
 
     def _add_words(self, color: str) -> ThemedLabel:
-        label = self.add(ThemedLabel(self.theme, "", color, -1))
-        label.setWordWrap(True)
-        label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        return label
+        return self.add(ThemedLabel(self.theme, "", color, -1, wraps=True, selectable=True))
 
-    def _build_numbers(self) -> None:
+    def _build_sizes(self) -> None:
         self.width_, self.length = CalmSpinBox(1, MOST_BEAM_ROWS), CalmSpinBox(2, MOST_BEAM_ROWS)
         self.draft_tokens = CalmSpinBox(1, MOST_DRAFT_TOKENS)
         self.lookup_branch = QCheckBox("Lookup branch")
-        self._labels: dict[QWidget, QLabel] = {}
-        grid = self._add_grid()
-        self._add_field(grid, "Beam width", self.width_, 0)
-        self._add_field(grid, "Beam length", self.length, 1)
-        self._add_field(grid, "Draft tokens", self.draft_tokens, 2)
-        grid.addWidget(self.lookup_branch, 3, 0, 1, 2)
+        form, head = self._add_form(), (Mode.DRAFTER,)
+        words = f"Beams that the drafter follows side by side. Width times length is at most {MOST_BEAM_ROWS}."
+        self._add_field(form, "Beam width", self.width_, head, words)
+        words = "Tokens of a beam; the first one is the token that the model has chosen already."
+        self._add_field(form, "Beam length", self.length, head, words)
+        words = "The most tokens that are proposed in a round."
+        self._add_field(form, "Draft tokens", self.draft_tokens, (Mode.SPECULATIVE, Mode.LOOKUP), words)
+        words = "Also propose what followed the same words earlier in the chat."
+        self._add_field(form, "Lookup branch", self.lookup_branch, head, words)
 
     def _build_pickers(self) -> None:
         drafting = self._drafting
-        self.drafter = FolderPicker("Model's own", lambda: drafting.recent_drafters, lambda: drafting.drafters)
-        self.draft_model = FolderPicker("None", lambda: self._drafting.recent_draft_models)
-        grid = self._add_grid()
-        self._add_field(grid, "Drafter", self.drafter, 0)
-        self.facts = ThemedLabel(self.theme, "", "muted", -1)
-        self.facts.setWordWrap(True)
-        self.facts.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        grid.addWidget(self.facts, 1, 0, 1, 2)
-        self._add_field(grid, "Draft model", self.draft_model, 2)
+        self.drafter = FolderPicker(
+            "Model's own", "Choose a drafter's folder", lambda: drafting.recent_drafters, lambda: drafting.drafters
+        )
+        self.draft_model = FolderPicker(
+            "None", "Choose a draft model's folder", lambda: drafting.recent_draft_models, tuple
+        )
+        form = self._add_form()
+        words = "A small network that drafts for this very model: published for it, or made by rdchat train-drafter."
+        self._add_field(form, "Drafter", self.drafter, (Mode.DRAFTER, Mode.AUTO), words)
+        self.facts = ThemedLabel(self.theme, "", "muted", -1, wraps=True, selectable=True)
+        form.addRow(self.facts)
+        words = "A smaller model that knows the same tokens."
+        self._add_field(form, "Draft model", self.draft_model, (Mode.SPECULATIVE, Mode.AUTO), words)
 
-    def _add_grid(self) -> QGridLayout:
-        grid = QGridLayout(area := QWidget())
-        grid.setContentsMargins(0, 0, 0, 0)
-        grid.setHorizontalSpacing(SMALL)
-        grid.setVerticalSpacing(TIGHT)
-        grid.setColumnStretch(1, 1)
+    def _add_form(self) -> QFormLayout:
+        form = QFormLayout(area := QWidget())
+        form.setContentsMargins(0, 0, 0, 0)
+        form.setHorizontalSpacing(SMALL)
+        form.setVerticalSpacing(TIGHT)
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
         self.add(area)
-        return grid
+        return form
 
-    def _add_field(self, grid: QGridLayout, label: str, field: QWidget, row: int) -> None:
-        words = self._labels[field] = PlainLabel(label)
-        words.setBuddy(field)
-        field.setAccessibleName(label)
-        grid.addWidget(words, row, 0)
-        if isinstance(field, CalmSpinBox):
-            grid.addWidget(field, row, 1, Qt.AlignmentFlag.AlignRight)
+    def _add_field(self, form: QFormLayout, name: str, field: QWidget, modes: Sequence[Mode], words: str) -> None:
+        """Add a field with its label; `words` explain it, `modes` are those that use it."""
+        self._used_in[field] = modes
+        field.setAccessibleName(name)
+        explanation = f"{words} Used by: {' and '.join(mode.words for mode in modes)}."
+        if isinstance(field, FolderPicker):
+            field.explain(explanation)
         else:
-            grid.addWidget(field, row, 1)
-
-    def _explain(self) -> None:
-        self.lookup_branch.setAccessibleName("Lookup branch")
-        for field, words in (
-            (
-                self.drafter,
-                "A small network that drafts for this very model: published for it, or made by rdchat train-drafter.",
-            ),
-            (self.draft_model, "A smaller model that knows the same tokens."),
-            (
-                self.width_,
-                f"Beams that the drafter follows side by side. Width times length is at most {MOST_BEAM_ROWS}.",
-            ),
-            (self.length, "Tokens of a beam; the first one is the token that the model has chosen already."),
-            (self.draft_tokens, "The most tokens that are proposed in a round."),
-            (self.lookup_branch, "Also propose what followed the same words earlier in the chat."),
-        ):
-            modes = " and ".join(mode.words for mode in self._used_in[field])
-            explanation = f"{words} Used by: {modes}."
-            for part in (field, self._labels.get(field)):
-                if isinstance(part, FolderPicker):
-                    part.explain(explanation)
-                elif part is not None:
-                    set_tip(part, explanation)
             field.setAccessibleDescription(words)
+            set_tip(field, explanation)
+        if isinstance(field, QCheckBox):
+            form.addRow(field)
+            return
+        label = self._labels[field] = PlainLabel(name)
+        label.setBuddy(field)
+        set_tip(label, explanation)
+        form.addRow(label, row(None, field) if isinstance(field, CalmSpinBox) else field)
 
     def _connect(self) -> None:
         self._drafting.changed.connect(self.refresh)
         self._drafting.changed.connect(self.drafter.refresh)
         self.drafter.opened.connect(self._drafting.look_for_drafters)
-        self.mode.opened.connect(self._drafting.refresh_options)
         self.mode.activated.connect(lambda: self._change(mode=Mode(self.mode.currentData())))
         self.width_.valueChanged.connect(lambda value: self._change(beam_width=value))
         self.length.valueChanged.connect(lambda value: self._change(beam_length=value))
@@ -153,16 +130,12 @@ class DraftControls(Section):
         self.lookup_branch.toggled.connect(lambda on: self._change(lookup_branch=on))
         self.drafter.picked.connect(lambda name: self._change(drafter=name))
         self.draft_model.picked.connect(lambda name: self._change(draft_model=name))
-        for picker, title, take in (
-            (self.drafter, "Choose a drafter's folder", lambda name: self._change(drafter=name)),
-            (self.draft_model, "Choose a draft model's folder", lambda name: self._change(draft_model=name)),
-        ):
-            picker.opened.connect(self._drafting.refresh_options)
-            picker.folder_wanted.connect(lambda title=title, take=take: self._choose_folder(title, take))
+        for box in (self.mode, self.drafter, self.draft_model):
+            box.opened.connect(self._drafting.refresh_options)
         self.copy.clicked.connect(self._copy_command)
 
     def refresh(self) -> None:
-        """Show the settings in force, and what is to be had."""
+        """Show the present settings, and which of them can be changed."""
         settings = self._drafting.settings
         with QSignalBlocker(self.mode):
             self.mode.setCurrentIndex(self.mode.findData(settings.mode))
@@ -185,7 +158,7 @@ class DraftControls(Section):
                 if part is not None:
                     part.setEnabled(used)
                     part.setVisible(shown)
-        self._show_words(settings.mode)
+        self._show_words(settings.mode, option)
 
     def _show_beams(self, settings: DraftSettings) -> None:
         for field, value, low, other in (
@@ -196,37 +169,33 @@ class DraftControls(Section):
                 field.setRange(low, max(low, MOST_BEAM_ROWS // other))
                 field.setValue(value)
 
-    def _show_words(self, mode: Mode) -> None:
-        option = self._drafting.option(mode)
+    def _show_words(self, mode: Mode, option: ModeOption | None) -> None:
         self.explanation.setText(formatting.MODE_EXPLANATIONS[mode])
-        self.facts.setText(_facts(option) if mode in self._used_in[self.drafter] else "")
-        self.facts.setVisible(bool(self.facts.text()))
+        self.facts.say(_facts(option) if mode in self._used_in[self.drafter] else "")
         self._show_choice()
         problem, serious = self._problem(option)
-        self.problem.setText(problem)
+        self.problem.say(problem)
         self.problem.set_color("warning" if serious else "muted")
-        self.problem.setVisible(bool(problem))
         self.copy.setVisible(option is not None and bool(option.command))
         set_tip(self.copy, option.command if option else "")
         applies = self._drafting.applies
-        self.applies.setText(f"Applies {applies}." if applies else "")
-        self.applies.setVisible(bool(applies))
+        self.applies.say(f"Applies {applies}." if applies else "")
 
     def show_choice(self, choice: AutoChoice | None) -> None:
-        """Show what the automatic mode does at this moment; None where no reply tells."""
+        """Show what the automatic mode does at this moment; None if it does nothing."""
         text = f"{_chosen(choice)}. {choice.words}" if choice else ""
         if text != self.choice.text():
             self.choice.setText(text)
             self._show_choice()
 
     def _show_choice(self) -> None:
-        """What the mode does now takes the place of what it is."""
-        told = bool(self.choice.text()) and self._drafting.settings.mode is Mode.AUTO
-        self.choice.setVisible(told)
-        self.explanation.setVisible(not told)
+        """Replace the mode's explanation with its current choice, if there is one."""
+        chosen = bool(self.choice.text()) and self._drafting.settings.mode is Mode.AUTO
+        self.choice.setVisible(chosen)
+        self.explanation.setVisible(not chosen)
 
     def _problem(self, option: ModeOption | None) -> tuple[str, bool]:
-        """Return what there is to say of the mode, and whether it keeps it from running."""
+        """Return a note about the mode, and whether the mode cannot run."""
         if self._drafting.checking and (option is None or not option.available):
             return "Looking whether it can run…", False
         if option is not None and not option.available:
@@ -238,23 +207,16 @@ class DraftControls(Section):
     def _change(self, **values: object) -> None:
         self._drafting.change(replace(self._drafting.settings, **values))  # type: ignore[arg-type]
 
-    def _choose_folder(self, title: str, take: Callable[[str], None]) -> None:
-        dialog = QFileDialog(self, title, str(Path.home()))
-        dialog.setFileMode(QFileDialog.FileMode.Directory)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.fileSelected.connect(take)
-        dialog.open()
-
     def _copy_command(self) -> None:
         option = self._drafting.option(self._drafting.settings.mode)
         if option is not None:
             QGuiApplication.clipboard().setText(option.command)
             self.copy.setText("Copied")
-            self._copied.start()
+            QTimer.singleShot(_COPIED_MS, self.copy, lambda: self.copy.setText(_COPY))
 
 
 def _facts(option: ModeOption | None) -> str:
-    """Return the kind of the head that drafts, and how sure it is that it was made for the model."""
+    """Return the kind of the drafter head, and whether it was made for the model."""
     if option is None or option.kind is None:
         return ""
     match = option.match

@@ -1,16 +1,17 @@
-"""Fields of the draft controls: they leave the wheel to the panel that scrolls, and fit its width."""
+"""Fields of the draft controls: the wheel scrolls the panel past them, and they fit its width."""
 
 from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, QSize, Qt, Signal
-from PySide6.QtGui import QAction, QHelpEvent, QResizeEvent, QWheelEvent
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QAction, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QSizePolicy, QSpinBox
 
 from rdchat.inference.api.model_card import ModelCard
+from rdchat.ui.look.file_dialogs import FileMode, ask_to_open
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.open_menu import refill
-from rdchat.ui.look.plain_text import button_text, set_tip, show_tip
+from rdchat.ui.look.plain_text import button_text, set_tip
 
 _MOST_REASONS = 20  # in a tip
 _MENU_ROOM = 36  # pixels of a button's frame and its menu arrow
@@ -48,26 +49,27 @@ class CalmSpinBox(QSpinBox):
 
 
 class FolderPicker(QPushButton):
-    """Shows a chosen folder by its name; its menu has no folder, recent ones, and a way to choose another.
+    """Shows the name of a chosen folder; its menu offers none, recent folders, installed drafters, and a dialog.
 
     Args:
         none: What choosing no folder is called.
-        recent: Returns the folders or hub ids to offer, when the menu opens.
-        installed: Returns what was found on this machine; what cannot be used has a problem.
+        title: Of the dialog that asks for a folder.
+        recent: Returns the folders or hub ids to offer.
+        installed: Returns the drafters on this machine; those that cannot be used have a problem.
     """
 
     picked = Signal(object)  # a folder or hub id, or None
-    folder_wanted = Signal()
     opened = Signal()
 
     def __init__(
         self,
         none: str,
+        title: str,
         recent: Callable[[], Iterable[str]],
-        installed: Callable[[], Sequence[ModelCard]] = tuple,
+        installed: Callable[[], Sequence[ModelCard]],
     ) -> None:
         super().__init__()
-        self._none, self._recent, self._installed = none, recent, installed
+        self._none, self._title, self._recent, self._installed = none, title, recent, installed
         self._chosen: str | None = None
         self._explanation = ""
         self._shown: tuple[object, ...] = ()  # in the menu
@@ -79,26 +81,21 @@ class FolderPicker(QPushButton):
         self.show_chosen(None)
 
     def sizeHint(self) -> QSize:
-        return QSize(80, super().sizeHint().height())  # it takes what is left, however long a name is
+        return QSize(80, super().sizeHint().height())  # however long a name is
 
     def minimumSizeHint(self) -> QSize:
         return self.sizeHint()
 
     def explain(self, words: str) -> None:
-        """Say in the tooltip what is chosen here, below the name of what is chosen."""
+        """Show an explanation in the tooltip, below the chosen folder."""
         self._explanation = words
-        set_tip(self, words)
+        self.show_chosen(self._chosen)
 
     def show_chosen(self, name: str | None) -> None:
         self._chosen = name
         self.setAccessibleDescription(name or self._none)
+        set_tip(self, f"{name}\n\n{self._explanation}" if name else self._explanation)
         self._elide()
-
-    def event(self, event: QEvent) -> bool:
-        if isinstance(event, QHelpEvent) and event.type() is QEvent.Type.ToolTip and self._chosen is not None:
-            show_tip(event.globalPos(), f"{self._chosen}\n\n{self._explanation}".strip(), self)
-            return True
-        return super().event(event)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -110,7 +107,7 @@ class FolderPicker(QPushButton):
         self.setText(button_text(self.fontMetrics().elidedText(words, Qt.TextElideMode.ElideMiddle, room)))
 
     def refresh(self) -> None:
-        """Show in an open menu what has been found since."""
+        """Show drafters that were found since the menu was opened."""
         if self._menu.isVisible() and self._entries() != self._shown:
             refill(self._menu, self._fill)
 
@@ -131,10 +128,13 @@ class FolderPicker(QPushButton):
                 self._add(Path(name).name, name)
         self._add_installed(set(recent))
         self._menu.addSeparator()
-        self._menu.addAction("Choose folder…", self.folder_wanted.emit)
+        self._menu.addAction("Choose folder…", self._choose_folder)
+
+    def _choose_folder(self) -> None:
+        ask_to_open(self, self._title, FileMode.Directory, lambda names: self.picked.emit(names[0]))
 
     def _add_installed(self, listed: Set[str]) -> None:
-        """List what was found by place, and in one line what does not fit, whose tip has the reasons."""
+        """List the installed drafters by place; those that do not fit share a line, whose tooltip has the reasons."""
         found = self._installed()
         for place in dict.fromkeys(each.place for each in found):
             here = [each for each in found if each.place == place and each.model not in listed]

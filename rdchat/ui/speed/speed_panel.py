@@ -1,74 +1,40 @@
-"""The right side: how fast the model writes, how it drafts, and where the time goes, each figure with its definition.
+"""The speed panel at the right: speed, drafting and times of the reply, each figure with its definition.
 
-Speed, drafting and time are seen without scrolling in a window of 1180 x 780; what is below them begins folded.
+Speed, drafting and times fit into a window of 1180 x 780 without scrolling; the sections below them begin folded.
 """
 
 from dataclasses import replace
-from typing import Protocol
 
-from PySide6.QtCore import QSize, Qt, Signal, SignalInstance
-from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.chat.message_path import MessagePath
-from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role
-from rdchat.services.chat.draft_control import DraftControl
-from rdchat.services.chat.settings_control import SettingsControl
-from rdchat.services.context.chat_context import ChatContext, Doing
+from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.context.chat_context import Doing
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look.labels import Ground, Separator
-from rdchat.ui.look.theme import LARGE, MEDIUM, PANEL_WIDTH, SMALL, TIGHT, Theme
+from rdchat.ui.look.layouts import column
+from rdchat.ui.look.theme import LARGE, MEDIUM, PANEL_WIDTH, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.speed.draft_controls import DraftControls
-from rdchat.ui.speed.draft_figures import DraftFigures
-from rdchat.ui.speed.model_section import ModelSection, StatusLine
-from rdchat.ui.speed.reply_sections import MemorySection, ReplySection
-from rdchat.ui.speed.section import Section
+from rdchat.ui.speed.figure_sections import DraftFigures, MemorySection, ModelSection, ReplySection, StatusLine
+from rdchat.ui.speed.sections import Section
 from rdchat.ui.speed.speed_section import SpeedSection
 from rdchat.ui.speed.time_section import TimeSection
 
 _BUSY = (EngineState.PREFILL, EngineState.WRITING)
 
 
-class Replies(Protocol):
-    """What the panel follows: the engine's state, and the replies of the open chat with their figures."""
-
-    @property
-    def state(self) -> EngineState: ...
-    @property
-    def model(self) -> ModelInfo | None: ...
-    @property
-    def messages(self) -> MessagePath: ...
-    @property
-    def state_changed(self) -> SignalInstance: ...
-    @property
-    def load_progressed(self) -> SignalInstance: ...
-    @property
-    def prefill_progressed(self) -> SignalInstance: ...
-    @property
-    def statistics_changed(self) -> SignalInstance: ...
-    @property
-    def message_changed(self) -> SignalInstance: ...
-
-
 class SpeedPanel(QScrollArea):
-    """Follows the replies, at most ten times a second; between them it keeps the last one's figures."""
+    """Follows the reply that is being written, at most ten times a second, and then keeps its figures."""
 
     ledger_requested = Signal()
 
-    def __init__(
-        self,
-        replies: Replies,
-        *,
-        context: ChatContext,
-        drafting: DraftControl,
-        preferences: SettingsControl,
-        theme: Theme,
-    ) -> None:
+    def __init__(self, replies: ChatController, theme: Theme) -> None:
         super().__init__()
-        self._replies, self._context, self._preferences, self._theme = replies, context, preferences, theme
+        self._replies, self._context, self._preferences = replies, replies.context, replies.preferences
         self._pending = Statistics()
         self._state = replies.state
         self.throttle = Throttle(self)
@@ -80,40 +46,31 @@ class SpeedPanel(QScrollArea):
         self.setMinimumWidth(220)
         self.status = StatusLine(theme)
         self.speed = SpeedSection(theme)
-        self.drafting = DraftControls(drafting, theme)
+        self.drafting = DraftControls(replies.drafting, theme)
         self.time = TimeSection(theme)
         self.drafts = DraftFigures(theme)
         self.reply = ReplySection(theme)
         self.memory = MemorySection(theme)
         self.model = ModelSection(theme)
         self.sections: tuple[Section, ...] = (
-            self.drafting,
-            self.time,
-            self.drafts,
-            self.reply,
-            self.memory,
-            self.model,
+            *(self.drafting, self.time, self.drafts),
+            *(self.reply, self.memory, self.model),
         )
-        self.setWidget(self._build_column())
+        self.setWidget(self._build_column(theme))
         self._connect()
         self._show_state()
         self.show_last_reply()
 
-    def _build_column(self) -> QWidget:
-        ground = Ground(self._theme, "window")
-        column = QVBoxLayout(ground)
-        column.setContentsMargins(LARGE - 4, MEDIUM + TIGHT, LARGE - 4, MEDIUM)
-        column.setSpacing(SMALL)
-        column.addWidget(self.status)
-        column.addWidget(self.speed)
+    def _build_column(self, theme: Theme) -> QWidget:
+        ground = Ground(theme, "window")
+        margins = (LARGE - 4, MEDIUM + TIGHT, LARGE - 4, MEDIUM)
+        parts = [part for section in self.sections for part in (Separator(theme), section)]
+        column(self.status, self.speed, *parts, None, within=ground, margins=margins)
         collapsed = self._preferences.settings.panel_collapsed
         for section in self.sections:
-            column.addWidget(Separator(self._theme))
-            column.addWidget(section)
             section.fold(section.name in collapsed)
             section.folded.connect(self._remember_fold)
         self.time.ledger_requested.connect(self.ledger_requested)
-        column.addStretch(1)
         return ground
 
     def show_drafting(self) -> None:
@@ -183,7 +140,7 @@ class SpeedPanel(QScrollArea):
         self.drafting.show_choice(statistics.choice)
         self.time.show_statistics(statistics)
         self.drafts.show_statistics(statistics)
-        self.reply.show_statistics(statistics)
+        self.reply.show_values(statistics)
         self.memory.show_statistics(statistics)
 
     def _remember_fold(self, name: str, folded: bool) -> None:

@@ -1,18 +1,19 @@
-"""What the panel is for, in large figures: how fast the reply is written, and how well its drafts fare."""
+"""The panel's large figures: how fast the reply is written, and how many drafted tokens are accepted."""
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
-from rdchat.ui.speed.section import FigureRow
-from rdchat.ui.speed.sparkline import Sparkline
+from rdchat.ui.speed.charts import Sparkline
+from rdchat.ui.speed.sections import FigureRow
 
-_ROUNDING = 1e-9  # of a ratio that is just as far from 1 as its error
-_ALIKE = 0.02  # a ratio this near to 1 is neither a gain nor a loss, however well the baseline is known
+_ROUNDING = 1e-9  # for ratios exactly as far from 1 as their error
+_ALIKE = 0.02  # a ratio this close to 1 is neither a gain nor a loss, even with an exact baseline
 
 
 class SpeedSection(QWidget):
@@ -27,36 +28,16 @@ class SpeedSection(QWidget):
         self.acceptance = Tile(theme, "Acceptance rate", definitions.ACCEPTANCE)
         self.per_call = Tile(theme, "Tokens per call", definitions.TOKENS_PER_CALL)
         self.sparkline = Sparkline(theme)
-        set_tip(self.sparkline, "Decode speed during this reply, from zero up; each point is a quarter of a second.")
-        tiles = QHBoxLayout()
-        tiles.setSpacing(SMALL)
-        tiles.addWidget(self.acceptance, 1)
-        tiles.addWidget(self.per_call, 1)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(TIGHT)
-        column.addWidget(self._build_head())
-        column.addWidget(self.plain)
-        column.addSpacing(TIGHT)
-        column.addLayout(tiles)
-        column.addWidget(self.sparkline)
-        column.addSpacing(SMALL)
-
-    def _build_head(self) -> QWidget:
-        head = QWidget()
-        row = QHBoxLayout(head)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(TIGHT + 2)
-        unit = ElidedLabel(self._theme, "tokens/s", "muted")
-        bottom = Qt.AlignmentFlag.AlignBottom
-        row.addWidget(self.decode, 0, bottom)
-        row.addWidget(unit, 1, bottom)
-        row.addWidget(self.ratio, 0, bottom)
+        unit = ElidedLabel(theme, "tokens/s", "muted")
         unit.setContentsMargins(0, 0, 0, 4)
         self.ratio.setContentsMargins(0, 0, 0, 2)
+        head = row(self.decode, (unit, 1), self.ratio, spacing=TIGHT + 2)
+        for part in (self.decode, unit, self.ratio):
+            head.setAlignment(part, Qt.AlignmentFlag.AlignBottom)
         set_tip(self.decode, definitions.SPEED)
         set_tip(unit, definitions.SPEED)
-        return head
+        tiles = row((self.acceptance, 1), (self.per_call, 1))
+        column(head, self.plain, TIGHT, tiles, self.sparkline, SMALL, within=self, spacing=TIGHT)
 
     def show_statistics(self, statistics: Statistics) -> None:
         decode = formatting.rate(statistics.decode_tps)
@@ -74,8 +55,8 @@ class SpeedSection(QWidget):
         if ratio is None:
             return
         self.ratio.setText(formatting.ratio(ratio))
-        told = " Its colour tells a gain or a loss that is larger than that." if error else ""
-        within = f" It may be {formatting.percent(error)} off, since its baseline is older.{told}" if error else ""
+        off = f" It may be {formatting.percent(error)} off, since its baseline is older."
+        within = f"{off} A colour marks a gain or loss that is larger than that." if error else ""
         set_tip(self.ratio, f"{definitions.RATIO}{within}")
         self.ratio.setAccessibleName(f"{ratio:.2f} times as fast as plain decoding")
         sure = 1 + max(error, _ALIKE)
@@ -89,11 +70,7 @@ class Tile(QWidget):
         super().__init__()
         self._name = name
         self.value = ThemedLabel(theme, points_more=6, bold=True, tabular=True)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.addWidget(self.value)
-        column.addWidget(ElidedLabel(theme, name, "muted", -1))
+        column(self.value, ElidedLabel(theme, name, "muted", -1), within=self, spacing=0)
         set_tip(self, definition)
         self.show_value(formatting.NONE)
 

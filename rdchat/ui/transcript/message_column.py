@@ -1,147 +1,157 @@
-"""The widgets of the messages shown, one below the other in a scroll area."""
+"""Owns what the transcript shows: the messages, which of them have widgets, where those are, and the reader's place."""
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from dataclasses import replace
 
 from PySide6.QtCore import QPoint, QRect, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QPalette, QResizeEvent
-from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
+from PySide6.QtGui import QPalette, QResizeEvent
+from PySide6.QtWidgets import QFrame, QWidget
 
+from rdchat.chat.context_cuts import cut_of
 from rdchat.chat.conversation import Message
+from rdchat.chat.message_path import MessagePath
 from rdchat.chat.reading_places import ReadingPlace
+from rdchat.chat.search_words import WordMatcher
+from rdchat.errors import StorageError
+from rdchat.inference.api.requests import Role
 from rdchat.services.text.unsent_memory import UnsentMemory
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, Theme
-from rdchat.ui.transcript.cut_mark import CutMark
+from rdchat.ui.look.theme import LARGE, SMALL, TEXT_WIDTH, Theme
 from rdchat.ui.transcript.markdown.text_body import TextBody
+from rdchat.ui.transcript.message_area import MessageArea
+from rdchat.ui.transcript.message_range import AROUND, MOST, STEP, MessageRange
 from rdchat.ui.transcript.message_widget import MessageWidget
+from rdchat.ui.transcript.person_message import PersonMessage
+from rdchat.ui.transcript.reply_message import ReplyMessage
 
 _NEAR_END = 12  # pixels from the end that still count as being there
 
 
-class MessageColumn(QScrollArea):
-    """Lays messages out and keeps the reader's place: the end while they are there, else the first message in view."""
+class MessageColumn(MessageArea):
+    """Lays messages out, one below the other, and keeps the reader's place: the end, or else the first in view.
 
-    scrolled = Signal()
-    resized = Signal()
-    start_requested = Signal()
-    end_requested = Signal()
+    Attributes:
+        messages: The conversation.
+        range: Which of them have widgets.
+        widgets: Those, by message id, in the order of the messages.
+        follows: Whether the reader is at the end, so that the view goes along with new text.
+        matcher: Finds the words of a search, which are marked in all messages.
+    """
 
-    def __init__(
-        self, make: Callable[[Message, QWidget], MessageWidget], unsent: UnsentMemory, theme: Theme, parent: QWidget
-    ) -> None:
-        super().__init__(parent)
-        self._make = make
+    scrolled = Signal()  # or laid out anew
+    reading_failed = Signal(StorageError)  # of messages that were to be shown
+
+    def __init__(self, theme: Theme, unsent: UnsentMemory, parent: QWidget | None = None) -> None:
+        super().__init__(theme, parent)
+        self.messages = MessagePath()
+        self.range = MessageRange()
+        self.widgets: dict[int, MessageWidget] = {}
+        self.follows = True
+        self.matcher = WordMatcher("")
         self._unsent = unsent
-        self._theme = theme
-        self._follows = True
-        self._placing = False
-        self._column = QWidget(self)
-        self._widgets: dict[int, MessageWidget] = {}  # in the order of the messages
-        self._mark: CutMark | None = None
-        self._marked: int | None = None  # the message above it
-        self.setWidget(self._column)
+        self._shown = replace(self.range)
+        self._placing = self._slides = False
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setAccessibleName(self.tr("Conversation"))
-        self.verticalScrollBar().valueChanged.connect(self._on_scrolled)
+        self.verticalScrollBar().valueChanged.connect(self._on_value_changed)
         self.verticalScrollBar().setSingleStep(24)
-        self.restyle()
+        self.edited.connect(lambda message, text: unsent.keep(message.conversation_id, message.id, text))
+        self.height_changed.connect(self._place_around)
+        self.caret_moved.connect(self._show_caret)
+        self._recolor()
 
     def restyle(self) -> None:
+        """Follow the theme."""
+        self._recolor()
+        for widget in self.widgets.values():
+            widget.restyle()
+
+    def _recolor(self) -> None:
         palette = QPalette(self.palette())
-        palette.setColor(QPalette.ColorRole.Window, self._theme.colors.surface)
-        self.setPalette(palette)
-        self.viewport().setPalette(palette)
-        self._column.setPalette(palette)
-        if self._mark is not None:
-            self._mark.restyle()
+        palette.setColor(QPalette.ColorRole.Window, self.theme.colors.surface)
+        for widget in (self, self.viewport(), self.column):
+            widget.setPalette(palette)
 
     # --- which messages are shown
 
-    def show_messages(self, messages: Sequence[Message]) -> bool:
-        """Show these messages; widgets of those shown before stay. Whether there were any such."""
-        old = self._widgets
-        kept = [message.id for message in messages if message.id in old]
-        self._widgets = {}
+    def show_range(self) -> bool:
+        """Give the messages of the range widgets, and lay them out; if they cannot be read, nothing changes."""
+        try:
+            messages = self.messages.read(self.range.start, self.range.end)
+            cut = cut_of(self.messages)
+        except StorageError as error:
+            self.range = replace(self._shown, total=self.range.total)
+            self.reading_failed.emit(error)
+            return False
+        self._shown = replace(self.range)
+        old, self.widgets = self.widgets, {}
         for message in messages:
-            self._widgets[message.id] = old.pop(message.id) if message.id in old else self._add(message)
+            known = message.id in old
+            self.widgets[message.id] = old.pop(message.id) if known else self._make_widget(message)
+        self._placing, value = True, self.verticalScrollBar().value()
         for widget in old.values():
             widget.hide()
             widget.deleteLater()
+        self.verticalScrollBar().setValue(value)  # the focus may have left a message, and Qt scrolled after it
+        above: QWidget | None = None
         for message in messages:
-            if self._widgets[message.id].message is not message:
-                self._widgets[message.id].show_message(message)
-        order: QWidget | None = None
-        for place, widget in enumerate(self._widgets.values()):
-            widget.set_last(place == len(self._widgets) - 1)
-            if order:
-                QWidget.setTabOrder(order, widget)
-            order = widget
-            if self._mark is not None and widget.message.id == self._marked:
-                QWidget.setTabOrder(order, self._mark.button)
-                order = self._mark.button
-        return bool(kept)
+            widget = self.widgets[message.id]
+            if widget.message is not message:
+                widget.show_message(message)
+            widget.show_cut(message.context_cut if cut and cut.id == message.id else None, self.messages.cut_place + 1)
+            widget.set_last(message is messages[-1])
+            if above:
+                QWidget.setTabOrder(above, widget)
+            above = widget
+        self.place()
+        return True
 
-    def _add(self, message: Message) -> MessageWidget:
-        widget = self._make(message, self._column)
-        widget.caret_moved.connect(lambda rect: self._show_caret(widget, rect))
+    def show_around(self, place: int, most: int = AROUND) -> bool:
+        """Show a message, by its place in the conversation, and those around it; return False if it cannot be read."""
+        before, self.follows = self.follows, False
+        self.range.show_around(place, most)
+        self._slides = True  # it is not known yet where the reader will be
+        shown = self.show_range()
+        self._slides = False
+        self.follows = before and not shown
+        return shown
+
+    def _make_widget(self, message: Message) -> MessageWidget:
+        widget = (PersonMessage if message.role is Role.USER else ReplyMessage)(message, self)
         if edited := self._unsent.text(message.conversation_id, message.id):
             widget.resume_edit(edited)
-        widget.edited.connect(partial(self._unsent.keep, message.conversation_id, message.id))
+        widget.mark(self.matcher)
+        self.work_added.emit()
         return widget
 
-    def set_mark(self, message_id: int | None, mark: CutMark | None) -> None:
-        """Show a mark below a message in the place of an earlier one; None for none."""
-        if self._mark is not None:
-            self._mark.hide()
-            self._mark.deleteLater()
-        self._mark, self._marked = mark, message_id
-        if mark is not None:
-            mark.setParent(self._column)
-
-    @property
-    def mark(self) -> CutMark | None:
-        """The mark below a message, in the window or not."""
-        return self._mark
-
-    def mark_below(self, message_id: int) -> CutMark | None:
-        """Return the mark below a message; None where there is none."""
-        return self._mark if message_id == self._marked else None
-
-    def widget_of(self, message_id: int) -> MessageWidget | None:
-        return self._widgets.get(message_id)
+    def _slide(self) -> None:
+        """Show other messages where the reader is near the first or last of those shown."""
+        bar, near = self.verticalScrollBar(), self.viewport().height() // 2
+        for _ in range(MOST // STEP):
+            if bar.value() < near and not self.follows:
+                slid = self.range.slide_up()
+            else:
+                slid = bar.maximum() - bar.value() < near and self.range.slide_down()
+            if not slid or not self.show_range():
+                break
 
     @property
     def selected_body(self) -> TextBody | None:
         """The text in which something is selected: the one with the keyboard, else the last one; None without any."""
-        bodies = [body for widget in self.widgets() for body in widget.bodies]
+        bodies = [body for widget in self.widgets.values() for body in widget.bodies]
         selected = [body for body in bodies if body.textCursor().hasSelection()]
         return next((body for body in selected if body.hasFocus()), selected[-1] if selected else None)
 
-    def focus_last(self) -> None:
-        """Give the last message the keyboard."""
-        if widgets := list(self.widgets()):
-            widgets[-1].body.setFocus()
-
-    def widgets(self) -> Iterator[MessageWidget]:
-        yield from self._widgets.values()
-
     def in_order_of_need(self) -> list[MessageWidget]:
         """Return the widgets in view first, then the others by their distance from it."""
-        top, bottom = self._view()
-
-        def distance(widget: MessageWidget) -> int:
-            return max(0, top - widget.geometry().bottom(), widget.y() - bottom)
-
-        return sorted(self._widgets.values(), key=distance)
+        return sorted(self.widgets.values(), key=self._distance)
 
     def is_in_view(self, widget: MessageWidget) -> bool:
-        top, bottom = self._view()
-        return widget.geometry().bottom() >= top and widget.y() <= bottom
+        return self._distance(widget) == 0
 
-    def _view(self) -> tuple[int, int]:
+    def _distance(self, widget: MessageWidget) -> int:
+        """Return how many pixels a widget is away from the view."""
         top = self.verticalScrollBar().value()
-        return top, top + self.viewport().height()
+        return max(0, top - widget.geometry().bottom(), widget.y() - top - self.viewport().height())
 
     # --- places
 
@@ -150,120 +160,96 @@ class MessageColumn(QScrollArea):
         """Whether the messages leave a part of the view empty."""
         return self.verticalScrollBar().maximum() == 0
 
-    def place_around(self) -> None:
-        """Place every message after the person opened or closed something, and keep that where it is."""
-        self._follows = False
+    def _place_around(self) -> None:
+        """Lay out after the person opened or closed something, and keep that where it is."""
+        self.follows = False
         self.place()
-        self._on_scrolled()
+        self._on_value_changed()
 
     def place(self) -> None:
         """Place every message, and keep the reader's place."""
         self._placing = True
-        anchor = self._anchor()
-        offset = anchor.y() - self.verticalScrollBar().value() if anchor else 0
-        column = max(120, min(TEXT_WIDTH, self.width() - 2 * LARGE))
-        left = (self.width() - column) // 2  # the scroll bar stands in the margin: nothing moves when it comes
+        bar, anchor = self.verticalScrollBar(), self._anchor()
+        offset = anchor.y() - bar.value() if anchor else 0
+        width = max(120, min(TEXT_WIDTH, self.width() - 2 * LARGE))
+        left = (self.width() - width) // 2  # the scroll bar stands in the margin: nothing moves when it comes
         y = LARGE
-        for message_id, widget in self._widgets.items():
-            height = widget.layout_for(column)
-            rect = QRect(left, y, column, height)
+        for widget in self.widgets.values():
+            rect = QRect(left, y, width, widget.layout_for(width))
             if widget.geometry() != rect:
                 widget.setGeometry(rect)
             if widget.isHidden():
                 widget.show()  # only now: shown where it is made, it would take the mouse for its own
-            y += height + SMALL
-            if self._mark is not None and message_id == self._marked:
-                y = self._place_mark(self._mark, left, y, column)
-        if self._mark is not None:
-            self._mark.setVisible(self._marked in self._widgets)
-        self._column.resize(self.viewport().width(), max(y + SMALL, self.viewport().height()))
-        bar = self.verticalScrollBar()
-        if self._follows:
+            y += rect.height() + SMALL
+        self.column.resize(self.viewport().width(), max(y + SMALL, self.viewport().height()))
+        if self.follows:
             bar.setValue(bar.maximum())
         elif anchor:
             bar.setValue(anchor.y() - offset)
         self._placing = False
-        self.scrolled.emit()
-
-    def _place_mark(self, mark: CutMark, left: int, y: int, width: int) -> int:
-        height = mark.layout_for(width)
-        mark.setGeometry(left, y, width, height)
-        return y + height + MEDIUM
+        self._report_scroll()
 
     def _anchor(self) -> MessageWidget | None:
         top = self.verticalScrollBar().value()
         # a widget that is still hidden was made just now, and has no place yet
-        placed = (widget for widget in self._widgets.values() if not widget.isHidden())
+        placed = (widget for widget in self.widgets.values() if not widget.isHidden())
         return next((widget for widget in placed if widget.geometry().bottom() > top), None)
-
-    # --- scrolling
-
-    @property
-    def follows(self) -> bool:
-        """Whether the reader is at the end, so that the view goes along with new text."""
-        return self._follows
-
-    def follow(self) -> None:
-        """Go to the end and stay there."""
-        self._follows = True
-        self.verticalScrollBar().setValue(self.verticalScrollBar().maximum())
 
     @property
     def reading_place(self) -> ReadingPlace | None:
         """Where the reader is; None at the end."""
-        anchor = None if self._follows else self._anchor()
+        anchor = None if self.follows else self._anchor()
         return ReadingPlace(anchor.message.id, self.verticalScrollBar().value() - anchor.y()) if anchor else None
+
+    # --- scrolling
+
+    def follow(self) -> None:
+        """Go to the end and stay there."""
+        self.follows = True
+        self.verticalScrollBar().setValue(self.verticalScrollBar().maximum())
 
     def return_to(self, place: ReadingPlace) -> None:
         """Show a place; its message has a widget."""
-        self._follows = False
-        bar = self.verticalScrollBar()
-        widget = self._widgets[place.message_id]
-        bar.setValue(widget.y() + min(place.above, widget.height()))
-        self._follows = False  # what is below is not laid out yet: this is not the end
-        self.scrolled.emit()
-
-    def unfollow(self) -> None:
-        self._follows = False
-
-    def _on_scrolled(self) -> None:
-        if not self._placing:
-            bar = self.verticalScrollBar()
-            self._follows = bar.value() >= bar.maximum() - _NEAR_END
-            self.scrolled.emit()
+        widget = self.widgets[place.message_id]
+        self.verticalScrollBar().setValue(widget.y() + min(place.above, widget.height()))
+        self.follows = False  # what is below is not laid out yet: this is not the end
+        self._report_scroll()
 
     def bring_into_view(self, widget: QWidget, rect: QRect) -> None:
-        """Scroll to a place in a message or a mark, a third down the page, unless it is well in view."""
-        self._follows = False
+        """Scroll to a place in a message, a third down the page, unless it is well in view."""
+        self.follows = False
         bar, page = self.verticalScrollBar(), self.viewport().height()
         top = widget.y() + rect.top()
         if not bar.value() + LARGE <= top <= bar.value() + page - LARGE - rect.height():
             bar.setValue(top - page // 3)
-        self._on_scrolled()
+        self._on_value_changed()
 
-    def _show_caret(self, widget: MessageWidget, rect: QRect) -> None:
-        point = rect.center() + widget.pos()
-        self.ensureVisible(point.x(), point.y(), 0, rect.height() + SMALL)
+    def _on_value_changed(self) -> None:
+        if not self._placing:
+            bar = self.verticalScrollBar()
+            self.follows = self.range.at_end and bar.value() >= bar.maximum() - _NEAR_END
+            self._report_scroll()
+
+    def _report_scroll(self) -> None:
+        if not self._slides:  # showing other messages scrolls as well
+            self._slides = True
+            self._slide()
+            self._slides = False
+        self.scrolled.emit()
+
+    def _show_caret(self, rect: QRect) -> None:
+        self.ensureVisible(rect.center().x(), rect.center().y(), 0, rect.height() + SMALL)
 
     def focusNextPrevChild(self, forward: bool) -> bool:
-        """Move the focus, and bring what has it into view (messages place themselves outside of layouts)."""
+        """Move the focus, and bring what has it into view: messages place themselves outside of layouts."""
         moved = super().focusNextPrevChild(forward)
         focused = self.focusWidget()
-        if moved and focused and self._column.isAncestorOf(focused) and focused.height() < self.viewport().height():
-            place = focused.mapTo(self._column, QPoint(0, 0))
+        if moved and focused and self.column.isAncestorOf(focused) and focused.height() < self.viewport().height():
+            place = focused.mapTo(self.column, QPoint(0, 0))
             self.ensureVisible(place.x(), place.y() + focused.height() // 2, 0, focused.height())
         return moved
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._placing = True  # the scroll bar moves when its range shrinks; the reader did not move it
         super().resizeEvent(event)
-        self._placing = False
-        self.resized.emit()
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Home:
-            self.start_requested.emit()
-        elif event.key() == Qt.Key.Key_End:
-            self.end_requested.emit()
-        else:
-            super().keyPressEvent(event)
+        self.place()

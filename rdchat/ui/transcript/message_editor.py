@@ -1,8 +1,8 @@
-"""A message of the person's being edited in its place."""
+"""The editor of a message, in its place."""
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QInputMethodEvent, QKeyEvent, QKeySequence, QPainter, QPaintEvent, QTextCursor
-from PySide6.QtWidgets import QDialogButtonBox, QFrame, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialogButtonBox, QFrame, QPlainTextEdit, QVBoxLayout, QWidget
 
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import RADIUS, SMALL, Theme
@@ -11,7 +11,7 @@ _LEAST_LINES, _MOST_LINES = 3, 16
 
 
 class MessageEditor(QWidget):
-    """Of a prompt, Return saves and sends, and Shift-Return breaks the line; of a reply, Return breaks it.
+    """Edits a prompt, where Return saves and sends and Shift-Return breaks the line, or a reply, where Return does.
 
     In both, Ctrl-Return (on a Mac, Command-Return) saves, and Esc cancels.
 
@@ -40,17 +40,16 @@ class MessageEditor(QWidget):
         self._edit.document().setDocumentMargin(SMALL)
         if not of_reply:
             self._edit.moveCursor(QTextCursor.MoveOperation.End)
-        self._save = QPushButton(self.tr("Save") if of_reply else self.tr("Save and send"), self)
+        buttons = QDialogButtonBox(self)
+        buttons.addButton(self.tr("Cancel"), QDialogButtonBox.ButtonRole.RejectRole)
+        words = self.tr("Save") if of_reply else self.tr("Save and send")
+        self._save = buttons.addButton(words, QDialogButtonBox.ButtonRole.AcceptRole)
         self._save.setDefault(True)
+        tip = self.tr("Keeps this version beside the old one and asks for a new reply")
         if of_reply:
             keys = QKeySequence("Ctrl+Return").toString(QKeySequence.SequenceFormat.NativeText)
-            set_tip(self._save, self.tr("Keeps your version beside the model's own (%s)") % keys)
-        else:
-            set_tip(self._save, self.tr("Keeps this version beside the old one and asks for a new reply"))
-        cancel = QPushButton(self.tr("Cancel"), self)
-        buttons = QDialogButtonBox(self)
-        buttons.addButton(cancel, QDialogButtonBox.ButtonRole.RejectRole)
-        buttons.addButton(self._save, QDialogButtonBox.ButtonRole.AcceptRole)
+            tip = self.tr("Keeps your version beside the model's own (%s)") % keys
+        set_tip(self._save, tip)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(SMALL)
@@ -59,10 +58,10 @@ class MessageEditor(QWidget):
         self._edit.submitted.connect(self._submit)
         self._edit.cancelled.connect(self.cancelled)
         self._edit.textChanged.connect(self._text_changed)
-        self._save.clicked.connect(self._submit)
-        cancel.clicked.connect(self.cancelled)
+        buttons.accepted.connect(self._submit)
+        buttons.rejected.connect(self.cancelled)
         self.setFocusProxy(self._edit)
-        self._edit.document().documentLayout().documentSizeChanged.connect(self._grow)
+        self._edit.document().documentLayout().documentSizeChanged.connect(self._fit)
         self._fit()
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -77,27 +76,22 @@ class MessageEditor(QWidget):
         return self._edit.toPlainText()
 
     def _text_changed(self) -> None:
-        self._save.setEnabled(bool(self._edit.toPlainText().strip()))
-        self._grow()
+        self._save.setEnabled(bool(self.text.strip()))
+        self._fit()
         self.changed.emit(self.text)
 
-    def _grow(self) -> None:
-        if self._fit():
-            self.height_changed.emit()
-
-    def _fit(self) -> bool:
-        """Let the field grow with its lines; whether it did."""
+    def _fit(self) -> None:
+        """Let the field grow with its lines."""
         wrapped = round(self._edit.document().size().height())  # a plain document counts in lines
         lines = min(max(wrapped, self._edit.document().blockCount(), _LEAST_LINES), _MOST_LINES)
         height = lines * self._edit.fontMetrics().lineSpacing() + 3 * SMALL
-        changed = height != self._edit.height()
-        self._edit.setFixedHeight(height)
-        return changed
+        if height != self._edit.height():
+            self._edit.setFixedHeight(height)
+            self.height_changed.emit()
 
     def _submit(self) -> None:
-        text = self._edit.toPlainText()
-        if text.strip():
-            self.submitted.emit(text)
+        if self.text.strip():
+            self.submitted.emit(self.text)
 
 
 class _Edit(QPlainTextEdit):

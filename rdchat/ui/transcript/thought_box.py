@@ -1,4 +1,4 @@
-"""What a model thought before it answered, folded away, also while it is being written."""
+"""The thoughts before a reply, folded away by default."""
 
 from PySide6.QtCore import QCoreApplication, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QPalette
@@ -8,19 +8,19 @@ from rdchat.ui.look import formatting
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme, control_font
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
-from rdchat.ui.transcript.markdown.text_body import TextBody, Work
+from rdchat.ui.transcript.markdown.text_body import TextBody
 
 
 class ThoughtBox(QWidget):
-    """A disclosure over a muted text."""
+    """A button over a muted text that it folds and unfolds."""
 
     height_changed = Signal()
 
     def __init__(self, theme: Theme, library: LexerLibrary, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._theme = theme
-        self._unfolded = False
-        self._chosen = False  # the person opened or closed it: it does neither by itself any more
+        self.unfolded = False
+        self._chosen = False  # the person folded or unfolded it: from then on it stays as it is
         self._toggle = QToolButton(self)
         self._toggle.setAutoRaise(True)
         self._toggle.setFont(control_font())
@@ -28,7 +28,7 @@ class ThoughtBox(QWidget):
         self.body = TextBody(MarkdownParser(), theme, library, muted=True, parent=self)
         self.body.setAccessibleName(self.tr("The model's thoughts"))
         self.body.height_changed.connect(self.height_changed)
-        self._toggle.clicked.connect(self._choose)
+        self._toggle.clicked.connect(self._toggle_fold)
         self.restyle()
 
     def show_thought(self, text: str, ms: float = 0.0, *, thinking: bool, cut_off: bool = False) -> None:
@@ -36,26 +36,21 @@ class ThoughtBox(QWidget):
 
         Args:
             text: The thought.
-            ms: How long it took; 0 where that is not known.
-            thinking: It is being written.
-            cut_off: It never came to an answer: it stays open.
+            ms: How long it took; 0 if that is not known.
+            thinking: Whether it is being written.
+            cut_off: Whether the reply ended before an answer: then the thought is unfolded.
         """
         self.body.set_text(text, not thinking)
         if not self._chosen:
-            self._unfolded = cut_off
+            self.unfolded = cut_off
         self._toggle.setText(_title(ms, thinking=thinking, cut_off=cut_off))
         self._fold()
-
-    @property
-    def work(self) -> Work:
-        """What is left to draw; nothing while it is folded."""
-        return self.body.work if self._unfolded else Work.NONE
 
     def layout_for(self, width: int) -> int:
         """Place the parts at a width and return the height they need."""
         size = self._toggle.sizeHint()
         self._toggle.setGeometry(-SMALL + 2, 0, min(size.width(), width), size.height())
-        if not self._unfolded:
+        if not self.unfolded:
             return size.height()
         inner = width - 2 * MEDIUM
         height = self.body.height_for(inner)
@@ -66,27 +61,26 @@ class ThoughtBox(QWidget):
         palette = QPalette()
         palette.setColor(QPalette.ColorRole.ButtonText, self._theme.colors.muted)
         self._toggle.setPalette(palette)
-        self.body.restyle()
         self._fold()
 
     def unfold(self) -> None:
-        """Show the thought, as the person asks for."""
-        if not self._unfolded:
-            self._choose()
+        """Show the thought, as if the person had asked for it."""
+        if not self.unfolded:
+            self._toggle_fold()
 
-    def _choose(self) -> None:
-        self._chosen, self._unfolded = True, not self._unfolded
+    def _toggle_fold(self) -> None:
+        self._chosen, self.unfolded = True, not self.unfolded
         self._fold()
         self.height_changed.emit()
 
     def _fold(self) -> None:
-        self._toggle.setArrowType(Qt.ArrowType.DownArrow if self._unfolded else Qt.ArrowType.RightArrow)
-        name = self.tr("Hide the model's thoughts") if self._unfolded else self.tr("Show the model's thoughts")
+        self._toggle.setArrowType(Qt.ArrowType.DownArrow if self.unfolded else Qt.ArrowType.RightArrow)
+        name = self.tr("Hide the model's thoughts") if self.unfolded else self.tr("Show the model's thoughts")
         self._toggle.setAccessibleName(name)
-        self.body.setVisible(self._unfolded)
+        self.body.setVisible(self.unfolded)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        if self._unfolded:
+        if self.unfolded:
             painter = QPainter(self)
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
             painter.setPen(Qt.PenStyle.NoPen)

@@ -1,4 +1,4 @@
-"""The About box: what this is, its versions and its licence."""
+"""The About box: versions and licences."""
 
 import platform
 from html import escape
@@ -20,7 +20,7 @@ _WORDS = (
 
 
 def about_box(parent: QWidget) -> QMessageBox:
-    """Return the box; it deletes itself when closed. Versions are read from metadata: MLX is not imported for it."""
+    """Return the box, which deletes itself when closed. Versions come from metadata: MLX is not imported."""
     box = message_box(QMessageBox.Icon.NoIcon, "", title="About rdchat", parent=parent)
     box.setTextFormat(Qt.TextFormat.RichText)  # our own markup
     box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)

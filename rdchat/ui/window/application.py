@@ -1,4 +1,4 @@
-"""What the system tells the app: a file to open, and that its window is on the screen."""
+"""Handles events of the system: a file to open, and the first painting of the window on a screen."""
 
 import logging
 
@@ -19,7 +19,7 @@ class Application(QApplication):
     file_opened = Signal(str)
 
     def event(self, event: QEvent) -> bool:
-        """Tell of files that are opened."""
+        """Emit the files that the system asks to open."""
         if isinstance(event, QFileOpenEvent) and event.file():
             self.file_opened.emit(event.file())
             return True
@@ -27,7 +27,7 @@ class Application(QApplication):
 
 
 class ExposureLog(QObject):
-    """Logs when a window is first drawn on a screen, which `scripts/smoke.py` waits for where it sees no screen."""
+    """Logs when a window first appears on a screen; `scripts/smoke.py` waits for it where it cannot see the screen."""
 
     def __init__(self, window: QWindow) -> None:
         super().__init__(window)
@@ -35,7 +35,7 @@ class ExposureLog(QObject):
         self._look(window)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Look at no more events once it is exposed."""
+        """Look for the first exposure."""
         if event.type() is QEvent.Type.Expose and isinstance(watched, QWindow):
             self._look(watched)
         return False

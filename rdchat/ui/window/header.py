@@ -1,10 +1,11 @@
-"""The toolbar: which model answers and how to choose another, this chat's options, and what is shown at the sides."""
+"""The toolbar: the model with its menu, and buttons of the window's actions."""
 
 from collections.abc import Sequence, Set
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QAction, QActionGroup
+from PySide6.QtGui import QActionGroup
 from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QToolBar, QWidget
 
 from rdchat.inference.api.events import LoadProgress
@@ -15,17 +16,17 @@ from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look import formatting
 from rdchat.ui.look.icons import line_icon
-from rdchat.ui.look.open_menu import refill
+from rdchat.ui.look.open_menu import OpenMenu, add_action
 from rdchat.ui.look.plain_text import button_text, set_tip
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings.chat_options import ChatOptions
-from rdchat.ui.window.menus import WindowActions
+from rdchat.ui.window.actions import WindowActions
 
 _MOST_REASONS = 20  # in a tip
 
 
 class ModelButton(QPushButton):
-    """The model's name and precision; its menu loads another."""
+    """Shows the model's name and precision; its menu loads another model or precision."""
 
     folder_requested = Signal()
     models_requested = Signal()
@@ -35,10 +36,10 @@ class ModelButton(QPushButton):
         super().__init__(parent)
         self._slot, self._preferences = slot, preferences
         self._installed: InstalledModels | None = None
-        self._menu = QMenu(self)
+        self._menu = OpenMenu(self._fill_menu, self)
         self._menu.setToolTipsVisible(True)
         self._precisions = self._build_precisions()
-        self._menu.aboutToShow.connect(self._open_menu)
+        self._menu.aboutToShow.connect(self.look)
         self.setMenu(self._menu)
         self.setFlat(True)
         self.setAccessibleName("Model")
@@ -48,18 +49,18 @@ class ModelButton(QPushButton):
         self.refresh()
 
     def offer(self, installed: InstalledModels) -> None:
-        """List the models on this machine too."""
+        """Also list the models on this machine."""
         self._installed = installed
-        installed.changed.connect(self._fill_open_menu)
+        installed.changed.connect(self._menu.refresh)
         installed.changed.connect(self.choices_changed)
 
     def look(self) -> None:
-        """Look for models on this machine; `choices_changed` follows where others are found."""
+        """Look for models on this machine; `choices_changed` follows if there are other ones."""
         if self._installed is not None:
             self._installed.look()
 
     def choices(self) -> list[tuple[str, str | None]]:
-        """Return names, and what `ModelSlot.load` takes, of the models known here but for the chosen one."""
+        """Return the names of the known models but the chosen one, each with the argument for `ModelSlot.load`."""
         found: dict[str | None, str] = {None: formatting.DEFAULT_MODEL}
         found |= {model: Path(model).name for model in self._preferences.settings.recent_models}
         for each in self._installed.models if self._installed is not None else ():
@@ -86,26 +87,17 @@ class ModelButton(QPushButton):
     def _show_load(self, progress: LoadProgress) -> None:
         self._show(formatting.load_words(progress), "The model is being loaded. Click to choose another.")
 
-    def _open_menu(self) -> None:
-        if self._installed is not None:
-            self._installed.look()
-        refill(self._menu, self._fill_menu)
-
-    def _fill_open_menu(self) -> None:
-        if self._menu.isVisible():
-            refill(self._menu, self._fill_menu)
-
     def _fill_menu(self) -> None:
         recent, chosen = self._preferences.settings.recent_models, self._slot.chosen
         if chosen is not None and chosen not in recent:  # it did not load, and the precision below is for it
             recent = (chosen, *recent)
         for action in self._precisions.actions():
             action.setChecked(action.data() == self._slot.dtype)
-        self._menu.addAction(self._model_action(formatting.DEFAULT_MODEL, None))
+        self._add_model(formatting.DEFAULT_MODEL, None)
         if recent:
             self._menu.addSection("Recent")
             for model in recent:
-                self._menu.addAction(self._model_action(Path(model).name, model))
+                self._add_model(Path(model).name, model)
         if self._installed is not None:
             self._add_installed(self._installed.models, {None, *recent})
         self._menu.addSeparator()
@@ -115,7 +107,7 @@ class ModelButton(QPushButton):
         self._menu.addAction("Open folder…", self.folder_requested.emit)
 
     def _add_installed(self, models: Sequence[ModelCard], listed: Set[str | None]) -> None:
-        """List what is not in the menu yet, by place; what cannot be loaded in one line, whose tip has the reasons."""
+        """List models that are not in the menu yet, by place; count those that cannot be loaded in one line."""
         for place in dict.fromkeys(model.place for model in models):
             here = [model for model in models if model.place == place and model.model not in listed]
             fit = [model for model in here if not model.problem]
@@ -123,34 +115,33 @@ class ModelButton(QPushButton):
             if here:
                 self._menu.addSection(f"From {button_text(place)}" if place != "rdchat" else "Converted")
             for model in fit:
-                self._menu.addAction(self._model_action(model.name, model.model))
+                self._add_model(model.name, model.model)
             if unfit:
-                left_out = self._menu.addAction(f"{formatting.counted(len(unfit), 'model')} that cannot be loaded")
-                set_tip(left_out, "\n".join(unfit[:_MOST_REASONS]))
-                left_out.setEnabled(False)
+                words = f"{formatting.counted(len(unfit), 'model')} that cannot be loaded"
+                tip = "\n".join(unfit[:_MOST_REASONS])
+                add_action(self._menu, words, lambda: None, tip=tip).setEnabled(False)
 
-    def _model_action(self, name: str, model: str | None) -> QAction:
-        action = QAction(button_text(name), self._menu, checkable=True, checked=self._slot.chosen == model)
-        set_tip(action, model or "")
-        action.triggered.connect(lambda: self._slot.load(model))
-        return action
+    def _add_model(self, name: str, model: str | None) -> None:
+        add_action(self._menu, name, partial(self._slot.load, model), self._slot.chosen == model, model or "")
 
     def _build_precisions(self) -> QMenu:
         menu = QMenu("Precision", self._menu)
         group = QActionGroup(menu)
         for dtype in Dtype:
-            action = QAction(formatting.DTYPE_WORDS[dtype], group, checkable=True)
-            action.setData(dtype)
-            menu.addAction(action)
-        group.triggered.connect(self._load_precision)
+            load = partial(self._slot.load_precision, dtype)
+            group.addAction(add_action(menu, formatting.DTYPE_WORDS[dtype], load, chosen=False)).setData(dtype)
         return menu
-
-    def _load_precision(self, action: QAction) -> None:
-        self._slot.load_precision(Dtype(action.data()))
 
 
 class Header(QToolBar):
-    """Buttons of the window's actions around the model button, and the one that opens the chat's options."""
+    """The toolbar.
+
+    Args:
+        model: The button of the model.
+        popover: The chat's options.
+        theme: The appearance to follow.
+        actions: The window's.
+    """
 
     def __init__(
         self,
@@ -161,7 +152,12 @@ class Header(QToolBar):
     ) -> None:
         super().__init__("Toolbar")
         self._theme = theme
-        self._icons = {actions.sidebar: "sidebar", actions.new_chat: "new", actions.panel: "panel"}
+        self._icons = {
+            actions.sidebar: "sidebar",
+            actions.new_chat: "new",
+            actions.options: "options",
+            actions.panel: "panel",
+        }
         self.setObjectName("header")
         self.setMovable(False)
         self.setFloatable(False)
@@ -170,22 +166,20 @@ class Header(QToolBar):
         self.setIconSize(QSize(18, 18))
         self.model, self.popover = model, popover
         popover.setParent(self, popover.windowFlags())
-        self.options = QAction("Chat options", self)
-        set_tip(self.options, "System prompt and sampling of this chat")
-        self.options.triggered.connect(self._open_options)
-        self._icons[self.options] = "options"
+        self._options = actions.options
         self.addActions([actions.sidebar, actions.new_chat])
         self.addWidget(_spring())
         self.addWidget(self.model)
         self.addWidget(_spring())
-        self.addActions([self.options, actions.panel])
+        self.addActions([actions.options, actions.panel])
         for action in self._icons:
-            self.widgetForAction(action).setAccessibleName(action.text())
+            self.widgetForAction(action).setAccessibleName(action.text().rstrip("…"))
         theme.changed.connect(self._draw_icons)
         self._draw_icons()
 
-    def _open_options(self) -> None:
-        self.popover.open_below(self.widgetForAction(self.options))
+    def open_options(self) -> None:
+        """Open the chat's options below their button."""
+        self.popover.open_below(self.widgetForAction(self._options))
 
     def _draw_icons(self) -> None:
         color = self._theme.colors.text

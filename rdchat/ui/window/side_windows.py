@@ -1,4 +1,4 @@
-"""The windows beside the main one: each is imported and built when it is first asked for, then kept."""
+"""The windows beside the main one. Each is imported and built when it is first opened, and then kept."""
 
 import threading
 from collections.abc import Callable
@@ -12,32 +12,33 @@ from rdchat.inference.api.requests import DraftSettings, Role
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.models.installed.dropped_model import DroppedModel
 from rdchat.services.models.sources import DeviceMemory, ModelSources
+from rdchat.ui.drops.file_drops import FileDrops
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.window.model_drops import ModelDrops
 
 if TYPE_CHECKING:
     from rdchat.services.models.models_desk import ModelsDesk
-    from rdchat.ui.benchmark import BenchmarkWindow
     from rdchat.ui.benchmark.obstacles import Obstacles
-    from rdchat.ui.drafts import DraftsWindow
-    from rdchat.ui.ledger import LedgerWindow
+    from rdchat.ui.benchmark.race_window import RaceWindow
+    from rdchat.ui.benchmark.window import BenchmarkWindow
+    from rdchat.ui.drafts.window import DraftsWindow
     from rdchat.ui.models import ModelsWindow
-    from rdchat.ui.race import RaceWindow
+    from rdchat.ui.speed.ledger_window import LedgerWindow
 
 
-class Windows:
-    """What the Draft and View menus open.
+class SideWindows:
+    """Builds and opens them.
 
     Args:
-        controller: What the windows follow.
+        controller: The conversations.
         theme: The appearance to follow.
-        parent: The main window, which they stay above and close with.
+        parent: The main window; the windows stay above it and close with it.
         sources: Read the models on this machine.
 
     Attributes:
         drops: Takes models and files that are dropped on the main window.
-        memory: The machine's.
+        memory: The memory of this machine.
+        on_models_desk: Called with the models desk when it is built.
     """
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget, sources: ModelSources) -> None:
@@ -45,29 +46,33 @@ class Windows:
         self._chat_of_tokens: int | None = None
         self.on_models_desk: Callable[[ModelsDesk], object] = lambda _desk: None
         self.memory = DeviceMemory(sources.memory, parent)
-        self.drops = ModelDrops(DroppedModel(sources, controller.model_slot, parent), parent, theme, takes_files=True)
+        self.drops = FileDrops(DroppedModel(sources, controller.model_slot, parent), parent, theme, takes_files=True)
 
     @cached_property
     def ledger(self) -> "LedgerWindow":
         """The time ledger."""
-        from rdchat.ui.ledger import LedgerWindow  # noqa: PLC0415
+        from rdchat.ui.speed.ledger_window import LedgerWindow  # noqa: PLC0415
 
         return LedgerWindow(self._controller.time_ledger, self._controller.drafting, self._theme, self._parent)
 
     @cached_property
     def drafts(self) -> "DraftsWindow":
         """A reply's tokens and draft trees."""
-        from rdchat.ui.drafts import DraftsWindow  # noqa: PLC0415
+        from rdchat.ui.drafts.window import DraftsWindow  # noqa: PLC0415
 
         window = DraftsWindow(self._controller.traces, self._theme, self._parent)
         self._controller.desk.conversation_removed.connect(self._close_tokens_of)
         return window
 
     def show_tokens(self, message_id: int) -> None:
-        """Show how a reply of the open chat came about."""
+        """Show the tokens of a reply of the open chat."""
         chat = self._controller.desk.conversation
         self._chat_of_tokens = chat.id if chat else None
         self.drafts.show_reply(message_id)
+
+    def _close_tokens_of(self, conversation_id: int) -> None:
+        if conversation_id == self._chat_of_tokens:
+            self.drafts.close()
 
     def compare(self, message_id: int) -> None:
         """Show two alternatives of a message of the open chat beside each other."""
@@ -79,71 +84,42 @@ class Windows:
         if message is not None:
             AlternativesWindow(self._controller, message, self._theme, self._parent).open_in_front()
 
-    def _close_tokens_of(self, conversation_id: int) -> None:
-        """Take the tokens of a chat away with the chat."""
-        if conversation_id == self._chat_of_tokens:
-            self.drafts.close()
-
     @cached_property
     def _obstacles(self) -> "Obstacles":
-        """What stands in the way of a race or a benchmark, beside what they tell of themselves."""
+        """What prevents a race or a benchmark."""
         from rdchat.ui.benchmark.obstacles import Obstacles  # noqa: PLC0415
 
-        controller = self._controller
-        race, benchmark = controller.race, controller.benchmark
-        obstacles = Obstacles(lambda: controller.state, race, benchmark, self._parent)
-        for happened in (race.started, race.finished, race.stopped, race.failed):
-            happened.connect(obstacles.changed)
-        for happened in (controller.state_changed, benchmark.started, benchmark.ended, benchmark.failed):
-            happened.connect(obstacles.changed)
-        return obstacles
+        return Obstacles(self._controller, self._parent)
 
     @cached_property
     def race(self) -> "RaceWindow":
         """Drafting against plain decoding."""
-        from rdchat.ui.race import RaceWindow  # noqa: PLC0415
+        from rdchat.ui.benchmark.race_window import RaceWindow  # noqa: PLC0415
 
-        controller = self._controller
-        return RaceWindow(
-            controller.race,
-            drafting=controller.drafting,
-            obstacles=self._obstacles,
-            desk=controller.desk,
-            preferences=controller.preferences,
-            theme=self._theme,
-            parent=self._parent,
-        )
+        return RaceWindow(self._controller, self._obstacles, self._theme, self._parent)
 
     def try_in_race(self, draft: DraftSettings) -> None:
-        """Show the race with a drafter that the chat need not use."""
-        self.race.try_draft(draft, self._last_asked())
+        """Open the race with draft settings that the chat does not have to use."""
+        self.race.try_draft(draft, self._last_prompt())
 
     def open_race(self, typed: str) -> None:
-        """Show the race with a prompt: what is being typed, else the last one of the chat, else what it had."""
-        self.race.open_with(typed.strip() or self._last_asked())
+        """Open the race with the typed text, or the chat's last prompt, or the race's own last prompt."""
+        self.race.open_with(typed.strip() or self._last_prompt())
 
-    def _last_asked(self) -> str:
-        asked = (message.text for message in reversed(self._controller.messages) if message.role is Role.USER)
-        return next(asked, "")
+    def _last_prompt(self) -> str:
+        prompts = (message.text for message in reversed(self._controller.messages) if message.role is Role.USER)
+        return next(prompts, "")
 
     @cached_property
     def benchmark(self) -> "BenchmarkWindow":
         """Ways of drafting on many prompts."""
-        from rdchat.ui.benchmark import BenchmarkWindow  # noqa: PLC0415
+        from rdchat.ui.benchmark.window import BenchmarkWindow  # noqa: PLC0415
 
-        controller = self._controller
-        return BenchmarkWindow(
-            controller.benchmark,
-            drafting=controller.drafting,
-            obstacles=self._obstacles,
-            model=controller.model_slot,
-            theme=self._theme,
-            parent=self._parent,
-        )
+        return BenchmarkWindow(self._controller, self._obstacles, self._theme, self._parent)
 
     @cached_property
     def models_desk(self) -> "ModelsDesk":
-        """What the models window works with; there before the window where downloads are to go on."""
+        """The state behind the models window; also built without the window, to resume downloads."""
         from rdchat.services.models.models_desk import ModelsDesk  # noqa: PLC0415
 
         controller = self._controller
@@ -170,17 +146,21 @@ class Windows:
         return window
 
     def open_discover(self, repository: str) -> None:
-        """Show the models window at a model of the hub, which is then asked for it."""
+        """Open the models window at a model of the hub, and load its card."""
         self.models.show_page(self.models.discover)
         self.models.discover.open_model(repository)
 
     @property
-    def has_models(self) -> bool:
-        """Whether the models window was asked for."""
-        return "models" in self.__dict__
+    def shows_downloads(self) -> bool:
+        """Whether the person sees the page of downloads."""
+        return "models" in self.__dict__ and self.models.shows_downloads
+
+    def show_downloads(self) -> None:
+        """Open the models window at the page of downloads."""
+        self.models.show_page(self.models.downloads)
 
     def ask_for_token(self, parent: QWidget) -> None:
-        """Show the hub's token that is in use, in front of a window."""
+        """Open the dialog of the hub's token in front of a window."""
         from rdchat.ui.models.token_dialog import TokenDialog  # noqa: PLC0415
 
         dialog = TokenDialog(self.models_desk.account, self._theme, parent)
@@ -188,18 +168,18 @@ class Windows:
         dialog.open()
 
     def prepare(self) -> None:
-        """Import what the models window needs, off the main thread: a third of its first opening remains."""
+        """Import the models window's modules on a thread: two thirds of its first opening are imports."""
         threading.Thread(target=_import_models, name="models window", daemon=True).start()
 
     def close(self) -> None:
-        """End what the windows do behind the app's back."""
+        """End the work in the background."""
         self.drops.close()
         self.memory.close()
         if "models_desk" in self.__dict__:
             self.models_desk.close()
 
     def may_quit(self) -> bool:
-        """Tell whether nothing is lost by quitting; else ask, in the window whose work it is."""
+        """Tell whether no benchmark runs; if one does, ask whether to stop it."""
         if not self._controller.benchmark.running:
             return True
         show_in_front(self.benchmark)

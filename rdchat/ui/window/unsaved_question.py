@@ -1,52 +1,53 @@
-"""Asks what is to become of replies that the store does not take, before the window closes on them."""
+"""Asks what to do with replies that the store has not saved, before the window closes."""
 
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Qt, QTimer
-from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
+from PySide6.QtCore import QObject, Qt, QTimer, Slot
+from PySide6.QtWidgets import QDialog, QMessageBox, QWidget
 
 from rdchat.chat.conversation import Notice
 from rdchat.errors import StorageError
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, UnsavedReply
+from rdchat.ui.look.file_dialogs import ask_to_save
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.plain_text import message_box
 
-_LOOK_MS = 500  # a reply may still be written, and the store may take it meanwhile
+_LOOK_MS = 500  # how often to look whether the store has taken the replies
 _MOST_NAMED = 5
 _LONGEST_TITLE = 40
 
 
 class UnsavedQuestion(QObject):
-    """Stands before the closing of a window. Where it has to ask, it closes the window itself after the answer.
+    """Asks before a window closes, and closes the window after the answer.
 
     Args:
         unsaved: The replies.
-        window: What is to be closed.
+        window: The window to close.
     """
 
     def __init__(self, unsaved: UnsavedReplies, window: QWidget) -> None:
         super().__init__(window)
         self._unsaved, self._window = unsaved, window
         self._settled = False
-        self._box: QMessageBox | None = None
-        self._dialog: QFileDialog | None = None
+        self._trouble: Notice | None = None
+        self._open: QDialog | None = None  # the question, or the dialog for a file
         self._look = QTimer(self, interval=_LOOK_MS)
         self._look.timeout.connect(self._refresh)
         self._limit = QTimer(self, singleShot=True)
         self._limit.timeout.connect(self._settle)
 
     def may_close(self) -> bool:
-        """Tell whether nothing is lost by closing, or the person has said so; else ask."""
+        """Tell whether everything is saved or the person has decided; else ask."""
         if self._settled or self._unsaved.save():
             self._limit.stop()
             return True
-        if self._box is None and self._dialog is None:
+        if self._open is None:
             self._ask(self._unsaved.trouble)
         return False
 
     def answer_within(self, limit_ms: int) -> None:
-        """Wait no longer than this for an answer: what is unsaved then goes into a file beside the chats."""
-        if self._limit.isActive():  # asked to quit once more
+        """Wait no longer than this for an answer; then unsaved replies go into a file beside the chats."""
+        if self._limit.isActive():  # the second request to quit
             self._settle()
         else:
             self._limit.start(limit_ms)
@@ -55,46 +56,40 @@ class UnsavedQuestion(QObject):
         box = message_box(QMessageBox.Icon.Question, "", parent=self._window)
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         box.setObjectName("unsaved")
-        again = box.addButton("Try again", QMessageBox.ButtonRole.AcceptRole)
-        elsewhere = box.addButton("Save text…", QMessageBox.ButtonRole.ActionRole)
-        anyway = box.addButton("Quit anyway", QMessageBox.ButtonRole.DestructiveRole)
-        cancel = box.addButton("Cancel", QMessageBox.ButtonRole.RejectRole)
+        role = QMessageBox.ButtonRole
+        again = box.addButton("Try again", role.AcceptRole)
+        cancel = box.addButton("Cancel", role.RejectRole)
+        again.clicked.connect(self._window.close)
+        cancel.clicked.connect(self._limit.stop)
+        box.addButton("Save text…", role.ActionRole).clicked.connect(self._choose_file)
+        box.addButton("Quit anyway", role.DestructiveRole).clicked.connect(self._give_up)
         box.setDefaultButton(again)
         box.setEscapeButton(cancel)
-        box.finished.connect(self._forget_box)
-        again.clicked.connect(self._window.close)
-        elsewhere.clicked.connect(self._choose_file)
-        anyway.clicked.connect(self._give_up)
-        cancel.clicked.connect(self._stay)
-        self._box, self._trouble = box, trouble
+        box.finished.connect(self._forget)
+        self._open, self._trouble = box, trouble
         self._refresh()
         box.open()
         self._look.start()
 
     def _refresh(self) -> None:
-        """Say what is lacking now; where nothing is, go on."""
+        """Show what is unsaved now; close the window if nothing is."""
         replies = self._unsaved.replies()
         if not replies:
             self._settle()
-        elif self._box is not None:
-            self._box.setText(question_words(replies))
-            self._box.setInformativeText(detail_words(replies, self._trouble))
+        elif isinstance(self._open, QMessageBox):
+            self._open.setText(question_words(replies))
+            self._open.setInformativeText(detail_words(replies, self._trouble))
 
     def _choose_file(self) -> None:
-        dialog = QFileDialog(self._window, "Save the text", str(Path.home() / "Unsaved replies.md"))
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setNameFilters(["Markdown (*.md)", "Plain text (*.txt)"])
-        dialog.setDefaultSuffix("md")
-        dialog.fileSelected.connect(self._save_elsewhere)
+        filters = ["Markdown (*.md)", "Plain text (*.txt)"]
+        dialog = ask_to_save(self._window, "Save the text", "Unsaved replies.md", filters, self._save_elsewhere)
         dialog.rejected.connect(self._ask_again)
-        dialog.finished.connect(self._forget_dialog)
-        self._dialog = dialog
-        dialog.open()
+        dialog.finished.connect(self._forget)
+        self._open = dialog
 
-    def _save_elsewhere(self, name: str) -> None:
+    def _save_elsewhere(self, path: str) -> None:
         try:
-            self._unsaved.save_elsewhere(Path(name))
+            self._unsaved.save_elsewhere(Path(path))
         except StorageError as error:
             self._ask(Notice(error.message, error.hint))
         else:
@@ -108,25 +103,20 @@ class UnsavedQuestion(QObject):
         self._unsaved.give_up()
         self._settle()
 
-    def _stay(self) -> None:
-        self._limit.stop()
-
     def _settle(self) -> None:
-        """Close the window: everything is stored, or the person or the time has decided."""
+        """Close the window: everything is saved, or the person or the time limit has decided."""
         self._settled = True
         self._look.stop()
         self._limit.stop()
-        for asking in (self._box, self._dialog):
-            if asking is not None:
-                asking.close()
+        if self._open is not None:
+            self._open.close()
         self._window.close()
 
-    def _forget_box(self) -> None:
-        self._box = None
-        self._look.stop()
-
-    def _forget_dialog(self) -> None:
-        self._dialog = None
+    @Slot()
+    def _forget(self) -> None:
+        if self.sender() is self._open:  # a connection that holds its own sender crashes PySide
+            self._open = None
+            self._look.stop()
 
 
 def question_words(replies: list[UnsavedReply]) -> str:
@@ -138,13 +128,13 @@ def question_words(replies: list[UnsavedReply]) -> str:
 
 
 def detail_words(replies: list[UnsavedReply], trouble: Notice | None) -> str:
-    """Return why they are not stored, and which replies they are."""
+    """Return why the replies are not saved, and which they are."""
     lines = [
         f"“{_short(reply.title)}”: {reply.missing:,} of {counted(len(reply.text), 'character')}"
         for reply in replies[:_MOST_NAMED]
     ]
-    if more := len(replies) - _MOST_NAMED:
-        lines += [f"and {counted(more, 'more reply', 'more replies')}"] if more > 0 else []
+    if (more := len(replies) - _MOST_NAMED) > 0:
+        lines.append(f"and {counted(more, 'more reply', 'more replies')}")
     why = f"{trouble.title} {trouble.detail}".strip() if trouble else ""
     return "\n\n".join(part for part in (why, "\n".join(lines)) if part)
 

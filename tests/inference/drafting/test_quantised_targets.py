@@ -18,7 +18,7 @@ from rdchat.inference.drafting.head_drafter import HeadSettings
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.head.trainer import Recipe
+from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from tests.grids import share

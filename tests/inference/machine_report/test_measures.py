@@ -11,7 +11,7 @@ import pytest
 
 from rdchat.commands.report_page import report_page
 from rdchat.inference.api.requests import Dtype, Mode
-from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
+from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS
 from rdchat.inference.machine_report import model_report
 from rdchat.inference.machine_report.divergences import count_divergences
 from rdchat.inference.machine_report.graph_size import graph_sizes, primitives

@@ -2,20 +2,21 @@
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 from rdchat.inference.api.trained_kind import TrainedKind
-from rdchat.inference.api.training import TrainingTask
+from rdchat.inference.api.training import TrainingOrder
 from rdchat.inference.training import child
 from rdchat.inference.training.run import comparison, train_phase, training_run
+from rdchat.inference.training.run.clocks import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings
-from rdchat.inference.training.training_progress import Pace
 
 COMMAND = [sys.executable, "-m", "tests.inference.training.short_child"]
 _plain_settings = child.settings_of
 
 
-def _short(task: TrainingTask) -> TrainingSettings:
-    settings = _plain_settings(task)
+def _short(order: TrainingOrder, folder: Path, asked: tuple[str, ...]) -> TrainingSettings:
+    settings = _plain_settings(order, folder, asked)
     recipe = replace(settings.recipe, epochs=4 if settings.kind is TrainedKind.RECURRENT else 1)
     return replace(settings, sequences=8, vocabulary=64, recipe=recipe)
 

@@ -16,15 +16,14 @@ import mlx.optimizers as optim
 from mlx_lm.models import qwen2
 
 from rdchat.inference.api.trained_kind import TrainedKind
+from rdchat.inference.api.training import Phase
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data import data_maker
-from rdchat.inference.training.head.trainer import Recipe
+from rdchat.inference.training.heads.recipes import Recipe, SequenceRecipe, default_recipe
 from rdchat.inference.training.run import train_phase
-from rdchat.inference.training.run.recipes import default_recipe
+from rdchat.inference.training.run.clocks import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
-from rdchat.inference.training.sequence_heads.recipe import SequenceRecipe
-from rdchat.inference.training.training_progress import Pace, Phase
 from tests.inference.fakes import ALPHABET, END, LenientTokenizer, lenient, loaded
 
 _ADJECTIVES = ("red", "small", "old", "quick", "happy")
@@ -109,7 +108,7 @@ def main() -> None:
     train_phase._SAVE_EVERY = data_maker._SAVE_EVERY = 0.1
     Pace.EVERY = 0.0
     for progress in training(fitted_model(Path(sys.argv[2])), Path(sys.argv[1]), True, TrainedKind(sys.argv[4])).run():
-        sys.stdout.write(f"{progress.phase.value} {progress.fraction}\n")
+        sys.stdout.write(f"{progress.phase} {progress.fraction}\n")
         sys.stdout.flush()
         if progress.phase is Phase.WRITE and sys.argv[3] == Phase.WRITE:
             signal.pause()

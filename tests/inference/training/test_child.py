@@ -1,14 +1,15 @@
 """The training process: it ends where its input does, whoever killed the app."""
 
-import json
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from rdchat.children import CHILDREN
-from rdchat.inference.api.training import News, TrainingNews, TrainingOrder, TrainingTask
+from rdchat.inference.api.training import Phase, TrainingOrder
 from rdchat.inference.training.child import window_hint
+from rdchat.work.frames import packed, read_message
 from tests.inference.training.short_child import COMMAND
 
 ROOT = Path(__file__).parents[3]
@@ -16,26 +17,29 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.slow
 def test_it_ends_by_itself_when_the_app_has_gone_and_keeps_what_it_made(small_model: Path, tmp_path: Path) -> None:
-    task = TrainingTask(TrainingOrder(str(small_model), "small", tokens=100_000), str(tmp_path / "task"))
+    order = asdict(TrainingOrder(str(small_model), "small", tokens=100_000))
+    arguments = {"order": order, "folder": str(tmp_path / "task"), "asked": []}
     with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(task.to_json().encode() + b"\n")
+        process.stdin.write(packed({"id": 1, "do": "train", "arguments": arguments}))
         process.stdin.flush()
-        for line in process.stdout:
-            if TrainingNews.from_dict(json.loads(line)).kind is News.PROGRESS:
+        while (message := read_message(process.stdout)) is not None:
+            if message.get("progress", {}).get("phase") == Phase.DATA:
                 break
         process.stdin.close()
-        last = [TrainingNews.from_dict(json.loads(line)) for line in process.stdout][-1]
+        while (following := read_message(process.stdout)) is not None:
+            message = following
         assert process.wait(60) == 0
-    assert last.kind is News.PAUSED
+    assert message == {"id": 1, "cancelled": True}
     assert list(tmp_path.glob("cache/training/*/*/wave.safetensors"))
 
 
 @pytest.mark.slow
 def test_without_a_task_it_does_nothing() -> None:
     found = subprocess.run(COMMAND, stdin=subprocess.DEVNULL, capture_output=True, cwd=ROOT, timeout=240, check=False)
-    assert (found.returncode, found.stdout) == (0, b"")
+    assert found.returncode == 0
+    assert found.stdout in {b"", packed({"ready": True})}
 
 
 def test_the_apps_own_entry_point_knows_it() -> None:

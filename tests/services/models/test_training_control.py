@@ -16,7 +16,6 @@ from rdchat.chat.store import ConversationStore
 from rdchat.files.atomic_file import write_json
 from rdchat.inference.api.requests import Role
 from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison
-from rdchat.services.models.training.estimator import Estimator
 from rdchat.services.models.training.job_folder import CurvePoint, JobFolder, TrainingRecord, add_point
 from rdchat.services.models.training.training_control import STOPPED_WITH_THE_APP, TrainingControl, TrainingState
 from tests.disks import small_disk
@@ -45,7 +44,7 @@ def make(qtbot: QtBot) -> Iterator[Made]:
 
 def until_phase(qtbot: QtBot, training: TrainingControl, phase: str) -> None:
     wait_for(qtbot, training, TrainingState.TRAINING, TrainingState.FINISHED)
-    qtbot.waitUntil(lambda: training.news is not None and training.news.phase == phase, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: training.progress is not None and training.progress.phase == phase, timeout=WAIT_MS)
 
 
 @pytest.mark.slow
@@ -76,7 +75,7 @@ def test_a_training_that_is_paused_killed_and_left_by_the_app_goes_on_to_its_end
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     wait_for(qtbot, again, TrainingState.FAILED)
-    assert "ended unexpectedly (signal 9)" in again.problem
+    assert "The training process was killed" in again.problem
     assert "Resume it" in again.hint
 
     again.resume()
@@ -126,22 +125,6 @@ def test_discarding_ends_the_process_and_removes_all_that_it_made(
     assert training.problem == ""
     assert not JobFolder().path.exists()
     assert not list(paths.cache_dir().glob("training/*/*"))
-
-
-@pytest.mark.slow
-def test_an_estimate_measures_and_leaves_nothing_behind(qtbot: QtBot, short_trainings: None, small_model: Path) -> None:
-    estimator = Estimator()
-    estimator.measure(order_for(small_model, tokens=5000))
-    qtbot.waitUntil(lambda: estimator.measuring is None, timeout=WAIT_MS)
-    assert estimator.problem == ""
-    assert estimator.estimated is not None
-    order, estimate = estimator.estimated
-    assert order == order_for(small_model, tokens=5000)
-    assert estimate.tokens == 5000
-    assert estimate.seconds > 0
-    assert min(estimate.disk_bytes, estimate.memory_bytes, estimate.model_bytes) > 0
-    assert not list(paths.cache_dir().glob("training/**/*"))
-    estimator.close()
 
 
 @pytest.mark.slow
@@ -261,7 +244,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 
 
 def test_a_process_that_cannot_even_begin_is_told_of(qtbot: QtBot, make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs(monkeypatch, "print('no news'); raise SystemExit(3)")
+    runs(monkeypatch, "import sys; sys.stderr.write('no news'); raise SystemExit(3)")
     training = make()
     training.start(order_for(MODEL))
     wait_for(qtbot, training, TrainingState.FAILED)
@@ -269,22 +252,7 @@ def test_a_process_that_cannot_even_begin_is_told_of(qtbot: QtBot, make: Made, m
     monkeypatch.setattr(host, "child_command", lambda _: ["/nowhere/program"])
     training.resume()
     wait_for(qtbot, training, TrainingState.FAILED)
-    qtbot.waitUntil(lambda: "cannot be started: No such file" in training.problem)
-
-
-def test_an_estimate_that_is_cancelled_ends_its_process(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs(monkeypatch, "import time; time.sleep(600)")
-    estimator = Estimator()
-    estimator.measure(order_for(MODEL))
-    assert estimator.measuring == order_for(MODEL)
-    estimator.cancel()
-    assert estimator.measuring is None
-    assert estimator.problem == ""
-    runs(monkeypatch, "raise SystemExit(3)")
-    estimator.measure(order_for(MODEL))
-    qtbot.waitUntil(lambda: estimator.measuring is None)
-    assert estimator.problem == "The measuring process ended unexpectedly (status 3)."
-    estimator.close()
+    qtbot.waitUntil(lambda: "could not be started (No such file" in training.problem)
 
 
 def test_a_second_drafter_of_a_name_takes_another(tmp_path: Path) -> None:

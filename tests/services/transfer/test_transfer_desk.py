@@ -275,7 +275,7 @@ def test_a_process_that_tells_garbage_is_ended_and_said(
     desk: TransferDesk, window: Window, tmp_path: Path, kind: str, said: str, monkeypatch: pytest.MonkeyPatch
 ):
     """It went on unseen, while the window said that nothing of it was kept."""
-    put_in_place(monkeypatch, *(("garbage", said) if said else KINDS[kind]), frames=True)
+    put_in_place(monkeypatch, *(("garbage", said) if said else KINDS[kind]))
     monkeypatch.setattr(frames, "MOST_BYTES", 2**20)
     with window.qtbot.waitSignal(desk.failed, timeout=60_000) as failed:
         desk.import_files([rivers(tmp_path)])

@@ -44,7 +44,7 @@ def press(qtbot: QtBot, button: QPushButton) -> None:
 
 
 def mark(window: MainWindow) -> CutMark | None:
-    marks = [each for each in window.conversation.transcript.findChildren(CutMark) if not each.isHidden()]
+    marks = [each for each in window.conversation.transcript.findChildren(CutMark) if each.isVisibleTo(window)]
     return marks[0] if marks else None
 
 

@@ -42,6 +42,11 @@ def _widget(window: MainWindow, text: str) -> MessageWidget:
     return next(each for each in found if each.isVisible())
 
 
+def _cut_mark(window: MainWindow) -> CutMark:
+    (mark,) = [each for each in window.conversation.transcript.findChildren(CutMark) if each.isVisible()]
+    return mark
+
+
 def _current(widget: MessageWidget) -> list[int]:
     return [number for number, (body, own) in enumerate(widget.hits) if body.marks.current == own]
 
@@ -158,24 +163,26 @@ def test_the_words_of_a_summary_are_marked_in_its_card_and_gone_through(
     chat.controller.desk.open_conversation(chat_id)
     _type(qtbot, window, "rye")
     assert bar.count.text() == "1 of 1"
-    (mark,) = [each for each in window.conversation.transcript.findChildren(CutMark) if each.isVisible()]
+    mark = _cut_mark(window)
     assert mark.summary is not None
     assert [each.cursor.selectedText() for each in mark.summary.extraSelections()] == ["rye", "rye"]  # type: ignore[attr-defined]
     view = window.conversation.transcript
     assert view.rect().contains(mark.summary.mapTo(view, mark.summary.rect().center()))
-    assert mark.current == 0
+    assert mark.summary.marks.current == 0
     bar.next.click()
-    assert mark.current == 1
+    assert mark.summary.marks.current == 1
     bar.previous.click()
-    assert mark.current == 0
+    assert mark.summary.marks.current == 0
     _type(qtbot, window, "step")
     qtbot.waitUntil(lambda: bar.count.text().endswith(" of 78"))
     view.show_hit(cut.id, last=True)  # from the word of the summary to that of the message above it
-    assert mark.current == 1
+    mark = _cut_mark(window)
+    assert mark.summary is not None
+    assert mark.summary.marks.current == 1
     assert view.step_hit(-1)
-    assert mark.current == 0
+    assert mark.summary.marks.current == 0
     assert view.step_hit(-1)
-    assert mark.current == -1
+    assert mark.summary.marks.current == -1
     assert _current(_widget(window, "step 5")) == [0]
     bar.close_bar()
     assert not mark.summary.extraSelections()

@@ -44,12 +44,12 @@ def test_opening_a_long_chat_reads_what_is_shown(
     chat.controller.desk.open_conversation(long_chat)
     chat.qtbot.wait(600)  # the context is counted, and what is above is drawn
     transcript = window.conversation.transcript
-    assert [widget.message.text for widget in transcript._column.widgets()][-2:] == [f"m{COUNT - 1}", f"m{COUNT}"]
+    assert [widget.message.text for widget in transcript.widgets.values()][-2:] == [f"m{COUNT - 1}", f"m{COUNT}"]
     assert len(read) == len(set(read)) < 100
-    chat.qtbot.keyClick(transcript._column, Qt.Key.Key_Home)
-    assert next(iter(transcript._column.widgets())).message.text == "m1"
+    chat.qtbot.keyClick(transcript, Qt.Key.Key_Home)
+    assert next(iter(transcript.widgets.values())).message.text == "m1"
     transcript.show_hit(601)
-    assert transcript._column.widget_of(601) is not None
+    assert 601 in transcript.widgets
     assert len(read) == len(set(read)) < 300
 
 
@@ -67,7 +67,7 @@ def test_messages_that_cannot_be_read_are_told_and_what_is_shown_stays(
 ) -> None:
     chat.controller.desk.open_conversation(long_chat)
     transcript = window.conversation.transcript
-    shown = [widget.message.id for widget in transcript._column.widgets()]
+    shown = [widget.message.id for widget in transcript.widgets.values()]
     whole = MessageReader.read
 
     def fail(_reader: MessageReader, _ids: Sequence[int]) -> list[Message]:
@@ -76,11 +76,11 @@ def test_messages_that_cannot_be_read_are_told_and_what_is_shown_stays(
     monkeypatch.setattr(MessageReader, "read", fail)
     transcript.scroll_to_start()
     transcript.show_hit(601)
-    assert [widget.message.id for widget in transcript._column.widgets()] == shown
+    assert [widget.message.id for widget in transcript.widgets.values()] == shown
     assert window.conversation.banners.banner("storage") is not None
     monkeypatch.setattr(MessageReader, "read", whole)
     transcript.scroll_to_start()
-    assert next(iter(transcript._column.widgets())).message.text == "m1"
+    assert next(iter(transcript.widgets.values())).message.text == "m1"
 
 
 class SlowDisk:

@@ -16,7 +16,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.trace_recorder import TraceRecorder
-from rdchat.ui.drafts import DraftsWindow
+from rdchat.ui.drafts.window import DraftsWindow
 from rdchat.ui.look.theme import DARK_DRAFTS, LIGHT_DRAFTS, Theme
 from tests.chat.traces import drafted_events, events_of_round, round_tree
 
@@ -259,12 +259,19 @@ def test_a_tree_that_is_looked_at_stays_where_it_was_scrolled_while_the_reply_gr
     assert bar.value() == bar.maximum()
 
 
-def test_only_another_width_lays_the_tokens_anew(finished: DraftsWindow) -> None:
-    lines = finished.tokens._lines
-    finished.resize(finished.width(), finished.height() - 60)
-    assert finished.tokens._lines is lines
-    finished.resize(finished.width() - 60, finished.height())
-    assert finished.tokens._lines is not lines
+def test_every_token_can_be_pointed_at(qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder) -> None:
+    """A token that was a carriage return alone once had no place to be looked for."""
+    seen = ("a", "\r", "", "\r\n", " b", "\t", "\N{GRINNING FACE}", "\u2029", "\ufdd0\ufdd1", "\u05d0\u05d1", " ", " c")
+    texts = (*seen, "\u200b", "\u0301", "\u2028", "\ufffc", "end")
+    traces.add(REPLY, [TokenEvent(1, at, at, text, "lookup", 1) for at, text in enumerate(texts)])
+    with qtbot.waitExposed(window):
+        window.show_reply(REPLY)
+    for token in range(len(seen)):
+        point_at(window, token)
+    press(window, Qt.Key.Key_Home)
+    for token in range(len(texts)):
+        assert window.tokens.current == token
+        press(window, Qt.Key.Key_Right)
 
 
 @pytest.mark.parametrize("part", ["tokens", "tree", "details"])

@@ -22,13 +22,13 @@ from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.alternatives import AlternativesWindow
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
-from rdchat.ui.drafts import DraftsWindow
+from rdchat.ui.drafts.window import DraftsWindow
+from rdchat.ui.import_export.pages import ExportPage, MessagePage, ReportPage
+from rdchat.ui.import_export.sheet import Sheet
 from rdchat.ui.look.labels import ElidedLabel
 from rdchat.ui.look.plain_text import OfflineBrowser, button_text, message_box, tip_text
 from rdchat.ui.look.questions import ask
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.transfer.pages import ExportPage, MessagePage, ReportPage
-from rdchat.ui.transfer.sheet import Sheet
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.traces import drafted_events
 from tests.services.fakes import Reply

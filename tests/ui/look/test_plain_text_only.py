@@ -21,8 +21,8 @@ _WIDGETS = {
 }  # fmt: skip
 _ALLOWED = {
     ("ui/window/about.py", "setTextFormat"),  # markup of our own around versions, which are escaped
-    ("ui/transfer/pages.py", "setHtml"),  # markup of our own around titles, which are escaped
-    ("ui/transcript/copying/clipboard.py", "setHtml"),  # of the clipboard's data: for other programs
+    ("ui/import_export/pages.py", "setHtml"),  # markup of our own around titles, which are escaped
+    ("ui/transcript/markdown/clipboard.py", "setHtml"),  # of the clipboard's data: for other programs
 }
 _PROPERTIES = {"toolTip", "statusTip", "whatsThis", "textFormat", "html", "markdown"}  # which PySide takes as arguments
 _ROLES = {"ToolTipRole", "StatusTipRole", "WhatsThisRole"}

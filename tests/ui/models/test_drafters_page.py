@@ -25,7 +25,7 @@ from rdchat.services.models.training.job_folder import JobFolder, TrainingRecord
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.drafters.page import DraftersPage
-from rdchat.ui.models.training.words import about, tokens_about
+from rdchat.ui.models.training.words import about
 from tests.hub.downloading import download
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
@@ -289,16 +289,23 @@ def test_a_web_page_is_opened_by_a_click(
     assert [url.toString() for url in opened] == [f"{hub.url}/a/tiny-eagle3"]
 
 
-def test_a_training_begins_only_after_its_estimate(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage
-) -> None:
+def test_a_training_is_chosen_in_a_form(qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage) -> None:
     have(chat, desk, qtbot)
     click(qtbot, page.train)
     order = page.training.order
-    assert order.form.kinds[next(iter(order.form.kinds))].text() == "Recurrent (recommended)"
-    assert not order.form.chats.isChecked()
-    assert order.estimate.isEnabled()
-    assert not order.start.isEnabled()
+    assert order.kinds[next(iter(order.kinds))].text() == "Recurrent (recommended)"
+    assert not order.chats.isChecked()
+    assert order.start.isEnabled()
+    chosen = order.order()
+    assert chosen is not None
+    assert (chosen.hours, chosen.tokens) == (2.0, None)
+    assert not order.little.isVisible()
+    order.by_tokens.setChecked(True)
+    order.tokens.setValue(5000)
+    chosen = order.order()
+    assert chosen is not None
+    assert (chosen.hours, chosen.tokens) == (None, 5000)
+    assert order.little.isVisible()
     qtbot.keyClick(page.training.back, Qt.Key.Key_Space)
     assert page.train.isVisible()
 
@@ -327,23 +334,22 @@ def test_everything_is_reached_by_tab_and_has_a_name(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # four processes that import MLX
-def test_a_training_by_clicks_from_the_estimate_to_its_use(
+def test_a_training_by_clicks_from_the_form_to_its_use(
     qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, short_trainings: None, small_model: Path
 ) -> None:
     have(chat, desk, qtbot)
     chat.controller.model_slot.load(str(small_model))
     qtbot.waitUntil(lambda: desk.shelf.loaded is not None and desk.shelf.loaded.path == small_model)
     click(qtbot, page.train)
-    view, form = page.training.order, page.training.order.form
-    form.by_tokens.setChecked(True)
-    form.tokens.setValue(1000)
-    click(qtbot, view.estimate)
-    qtbot.waitUntil(view.start.isEnabled, timeout=WAIT_MS)
+    view = page.training.order
+    view.by_tokens.setChecked(True)
+    view.tokens.setValue(1000)
     assert view.little.isVisible()
     click(qtbot, view.start)
     training, progress = desk.training, page.training.progress
     wait_for(qtbot, training, TrainingState.TRAINING)
     qtbot.waitUntil(lambda: progress.title.text() == "Writing answers to learn from", timeout=WAIT_MS)
+    assert progress.takes.text().startswith("It takes up to "), "disk and memory"
     click(qtbot, progress.pause)
     qtbot.waitUntil(lambda: progress.title.text() == "Paused", timeout=WAIT_MS)
     click(qtbot, progress.pause)
@@ -422,8 +428,3 @@ def test_discarding_asks_first(
 )  # fmt: skip
 def test_times_are_no_more_exact_than_they_are_known(seconds: float, words: str) -> None:
     assert about(seconds) == words
-
-
-def test_tokens_are_rounded() -> None:
-    assert tokens_about(412_345) == "about 410,000 tokens"
-    assert tokens_about(7) == "about 7 tokens"

@@ -24,7 +24,7 @@ def options(qtbot: QtBot, theme: Theme, chat: Chat) -> ChatOptions:
 def test_changes_apply_at_once_and_reach_the_engine(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
     assert options.source.text() == "As in the preferences"
     qtbot.keyClicks(options.prompt, "Be brief.")
-    options.form.temperature.setValue(0)
+    options.form.fields["temperature"].setValue(0)
     assert chat.controller.desk.chat_system_prompt == "Be brief."
     assert options.source.text() == "Changed for this chat"
     chat.say("Hello")
@@ -34,34 +34,34 @@ def test_changes_apply_at_once_and_reach_the_engine(qtbot: QtBot, chat: Chat, op
 
 
 def test_use_defaults_forgets_the_chats_own(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
-    options.form.top_k.setValue(40)
+    options.form.fields["top_k"].setValue(40)
     qtbot.mouseClick(options.defaults, Qt.MouseButton.LeftButton)
     assert chat.controller.desk.chat_sampling is None
-    assert options.form.top_k.value() == 0
+    assert options.form.fields["top_k"].value() == 0
     assert not options.defaults.isEnabled()
 
 
 def test_a_value_set_back_to_the_default_is_not_the_chats_own(chat: Chat, options: ChatOptions) -> None:
-    options.form.top_k.setValue(40)
-    options.form.top_k.setValue(0)
+    options.form.fields["top_k"].setValue(40)
+    options.form.fields["top_k"].setValue(0)
     assert chat.controller.desk.chat_sampling is None
 
 
 def test_a_wrong_value_changes_nothing(chat: Chat, options: ChatOptions) -> None:
-    options.form.top_p.setValue(7)
+    options.form.fields["top_p"].setValue(7)
     assert "must be above 0 and at most 1" in options.form.problem.text()
     assert chat.controller.desk.chat_sampling is None
 
 
 def test_another_chat_shows_its_own_values(chat: Chat, options: ChatOptions) -> None:
-    options.form.temperature.setValue(0.1)
+    options.form.fields["temperature"].setValue(0.1)
     chat.say("first")
     chat.controller.desk.new_chat()
     options.refresh()
-    assert options.form.temperature.value() == SamplingParams().temperature
+    assert options.form.fields["temperature"].value() == SamplingParams().temperature
     chat.controller.desk.open_conversation(chat.controller.desk.conversations()[0].id)
     options.refresh()
-    assert options.form.temperature.value() == 0.1
+    assert options.form.fields["temperature"].value() == 0.1
 
 
 def test_a_model_without_a_switch_for_thinking_offers_none(options: ChatOptions) -> None:

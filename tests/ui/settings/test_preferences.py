@@ -38,7 +38,7 @@ def test_what_is_in_force_is_shown(preferences: Preferences) -> None:
 def test_changes_apply_at_once_and_are_kept(chat: Chat, preferences: Preferences, tmp_path: Path) -> None:
     preferences.appearance.setCurrentIndex(2)
     preferences.text_size.setValue(17)
-    preferences.form.temperature.setValue(0.3)
+    preferences.form.fields["temperature"].setValue(0.3)
     settings = chat.controller.preferences.settings
     assert (settings.appearance, settings.text_size) == (Appearance.DARK, 17)
     assert settings.sampling == SamplingParams(temperature=0.3)
@@ -72,10 +72,10 @@ def test_a_wrong_seed_is_explained_and_not_kept(qtbot: QtBot, chat: Chat, prefer
 
 def test_the_page_grows_with_a_problem(qtbot: QtBot, preferences: Preferences) -> None:
     preferences.tabs.setCurrentIndex(1)
-    before, gap = preferences.tabs.height(), preferences.form.top_k.y() - preferences.form.top_p.y()
-    preferences.form.temperature.setValue(99)
+    before, gap = preferences.tabs.height(), preferences.form.fields["top_k"].y() - preferences.form.fields["top_p"].y()
+    preferences.form.fields["temperature"].setValue(99)
     qtbot.waitUntil(lambda: preferences.tabs.height() > before)
-    assert preferences.form.top_k.y() - preferences.form.top_p.y() == gap
+    assert preferences.form.fields["top_k"].y() - preferences.form.fields["top_p"].y() == gap
 
 
 def test_the_close_key_closes_the_preferences(qtbot: QtBot, preferences: Preferences) -> None:
@@ -86,10 +86,10 @@ def test_the_close_key_closes_the_preferences(qtbot: QtBot, preferences: Prefere
 
 
 def test_sampling_can_be_restored(chat: Chat, preferences: Preferences) -> None:
-    preferences.form.temperature.setValue(3)
+    preferences.form.fields["temperature"].setValue(3)
     preferences._restore_sampling()
     assert chat.controller.preferences.settings.sampling == SamplingParams()
-    assert preferences.form.temperature.value() == SamplingParams().temperature
+    assert preferences.form.fields["temperature"].value() == SamplingParams().temperature
 
 
 def test_a_precision_loads_at_once(qtbot: QtBot, chat: Chat, preferences: Preferences) -> None:

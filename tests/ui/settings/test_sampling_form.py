@@ -26,7 +26,7 @@ def test_setting_values_is_no_edit_but_typing_is(qtbot: QtBot, form: SamplingFor
     with qtbot.assertNotEmitted(form.edited):
         form.set_sampling(SamplingParams(temperature=0.2, stop=("x",)))
     with qtbot.waitSignal(form.edited) as edited:
-        form.top_k.setValue(40)
+        form.fields["top_k"].setValue(40)
     assert edited.args == [SamplingParams(temperature=0.2, top_k=40, stop=("x",))]
 
 
@@ -42,7 +42,7 @@ def test_setting_values_is_no_edit_but_typing_is(qtbot: QtBot, form: SamplingFor
 def test_a_wrong_value_is_explained_and_not_passed_on(
     qtbot: QtBot, form: SamplingForm, field: str, value: float, words: str
 ) -> None:
-    number: SpinBox = getattr(form, field)
+    number: SpinBox = form.fields[field]
     good = number.value()
     with qtbot.assertNotEmitted(form.edited):
         number.setValue(value)
@@ -55,18 +55,18 @@ def test_a_wrong_value_is_explained_and_not_passed_on(
 
 def test_half_a_number_is_not_a_value(qtbot: QtBot, form: SamplingForm) -> None:
     with qtbot.assertNotEmitted(form.edited):
-        form.temperature.selectAll()
-        qtbot.keyClicks(form.temperature, "2.5")
+        form.fields["temperature"].selectAll()
+        qtbot.keyClicks(form.fields["temperature"], "2.5")
     with qtbot.waitSignal(form.edited) as edited:
         form.hide()  # as when the popover closes
     assert edited.args == [SamplingParams(temperature=2.5)]
 
 
 def test_arrows_stay_in_range(qtbot: QtBot, form: SamplingForm) -> None:
-    form.top_p.setValue(0.98)
-    qtbot.keyClick(form.top_p, Qt.Key.Key_Up)
-    qtbot.keyClick(form.top_p, Qt.Key.Key_Up)
-    assert form.top_p.value() == 1
+    form.fields["top_p"].setValue(0.98)
+    qtbot.keyClick(form.fields["top_p"], Qt.Key.Key_Up)
+    qtbot.keyClick(form.fields["top_p"], Qt.Key.Key_Up)
+    assert form.fields["top_p"].value() == 1
 
 
 def test_stop_strings_are_one_on_each_line() -> None:

@@ -54,7 +54,7 @@ def _row(sidebar: Sidebar, words: str) -> Row:
 
 
 def _trigger(sidebar: Sidebar, row: str, *words: str) -> None:
-    menu = sidebar.menus.menu_for(_row(sidebar, row))
+    menu = sidebar.row_actions.menu_for(_row(sidebar, row))
     for word in words[:-1]:
         menu = next(action for action in menu.actions() if action.text() == word).menu()
     next(action for action in menu.actions() if action.text().strip() == words[-1]).trigger()

@@ -41,7 +41,9 @@ def _index(sidebar: Sidebar, title: str) -> QModelIndex:
 
 
 def _conversation(sidebar: Sidebar, title: str) -> Conversation:
-    return sidebar.list.conversation_at(_index(sidebar, title))
+    row = sidebar.list.rows.row_at(_index(sidebar, title))
+    assert isinstance(row, ChatRow)
+    return row.conversation
 
 
 def _trigger(menu: QMenu, words: str) -> None:
@@ -98,11 +100,11 @@ def test_f2_renames_in_place(qtbot: QtBot, sidebar: Sidebar) -> None:
 
 
 @pytest.mark.parametrize("title", ["", "   ", "Python"])
-def test_a_blank_or_equal_title_changes_nothing(qtbot: QtBot, sidebar: Sidebar, title: str) -> None:
+def test_a_blank_or_equal_title_changes_nothing(qtbot: QtBot, chat: Chat, sidebar: Sidebar, title: str) -> None:
     sidebar.list.edit(sidebar.list.currentIndex())
     editor = _editor(sidebar)
     editor.setText(title)
-    with qtbot.assertNotEmitted(sidebar.list.rows.rename_submitted):
+    with qtbot.assertNotEmitted(chat.controller.desk.conversations_changed):
         qtbot.keyClick(editor, Qt.Key.Key_Return)
     assert _current(sidebar) == "Python"
 
@@ -138,7 +140,7 @@ def test_delete_deletes_and_opens_the_next(qtbot: QtBot, chat: Chat, sidebar: Si
 
 
 def test_the_context_menu_deletes_and_renames(qtbot: QtBot, sidebar: Sidebar) -> None:
-    menu = sidebar.menus.menu_for(ChatRow(_conversation(sidebar, "Lisbon")))
+    menu = sidebar.row_actions.menu_for(ChatRow(_conversation(sidebar, "Lisbon")))
     _trigger(menu, "Rename")
     assert sidebar.list.editing
     qtbot.keyClick(_editor(sidebar), Qt.Key.Key_Escape)

@@ -183,7 +183,7 @@ def test_a_draft_model_is_picked_from_recent_ones_or_a_folder(
     menu.actions()[-1].trigger()
     dialog = controls.findChild(QFileDialog)
     assert dialog is not None
-    dialog.fileSelected.emit(str(tmp_path / "mine"))
+    dialog.filesSelected.emit([str(tmp_path / "mine")])
     dialog.close()
     assert chat.controller.drafting.settings.draft_model == str(tmp_path / "mine")
     assert controls.draft_model.accessibleDescription() == str(tmp_path / "mine")
@@ -215,7 +215,7 @@ def _turn_wheel(field: QWidget) -> None:
 
 def test_the_menu_chooses_modes_and_shows_why_one_cannot_run(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     _offer(chat, ModeOption(Mode.LOOKUP, True), ModeOption(Mode.DRAFTER, False, "There is no drafter."))
-    modes = window.actions_.draft_modes
+    modes = {mode: getattr(window.actions_, f"draft_{mode.value}") for mode in Mode}
     assert not modes[Mode.LOOKUP].isEnabled()
     chat.start()
     qtbot.waitUntil(lambda: chat.controller.drafting.option(Mode.LOOKUP) is not None)

@@ -4,7 +4,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.speed.sparkline import Sparkline, SpeedSamples
+from rdchat.ui.speed.charts import Sparkline, SpeedSamples
 
 
 def test_samples_are_speeds_of_the_moment_not_means() -> None:

@@ -12,7 +12,7 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look import formatting
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.speed.section import FigureRow
+from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
@@ -33,13 +33,7 @@ _STATISTICS = Statistics(
 def _panel(chat: Chat, theme: Theme) -> SpeedPanel:
     """A panel as the window builds it."""
     controller = chat.controller
-    panel = SpeedPanel(
-        controller,
-        context=controller.context,
-        drafting=controller.drafting,
-        preferences=controller.preferences,
-        theme=theme,
-    )
+    panel = SpeedPanel(controller, theme)
     controller.desk.conversation_opened.connect(panel.show_last_reply)
     return panel
 
@@ -63,8 +57,8 @@ def test_loading_shows_its_progress_and_then_the_model(chat: Chat, panel: SpeedP
     assert panel.status.state.text() == "Idle"
     assert not panel.status.progress.isVisible()
     assert panel.model.model_name.text() == "tiny"
-    assert panel.model.dtype.value.text() == "float32"
-    assert panel.model.device.value.text() == "CPU"
+    assert panel.model.rows["Precision"].value.text() == "float32"
+    assert panel.model.rows["Runs on"].value.text() == "CPU"
 
 
 def test_prefill_shows_its_progress(chat: Chat, panel: SpeedPanel) -> None:
@@ -78,12 +72,12 @@ def test_figures_of_a_reply(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
     chat.controller.statistics_changed.emit(_STATISTICS)
     chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
-    assert panel.reply.prefill.value.text() == "200 tokens/s"
-    assert panel.reply.ttft.value.text() == "520 ms"
-    assert panel.reply.tokens.value.text() == "101"
-    assert panel.reply.prompt.value.text() == "300"
-    assert panel.reply.cached.value.text() == "200"
-    assert panel.memory.peak.value.text() == "812 MB"
+    assert panel.reply.rows["Prefill"].value.text() == "200 tokens/s"
+    assert panel.reply.rows["Time to first token"].value.text() == "520 ms"
+    assert panel.reply.rows["Tokens written"].value.text() == "101"
+    assert panel.reply.rows["Prompt tokens"].value.text() == "300"
+    assert panel.reply.rows["Kept from before"].value.text() == "200"
+    assert panel.memory.rows["Peak memory"].value.text() == "812 MB"
     assert panel.memory.context.value.text() == "512 of 2,048"
     assert panel.memory.context_bar.value() == 250
 
@@ -93,8 +87,8 @@ def test_figures_change_at_most_ten_times_a_second(chat: Chat, panel: SpeedPanel
     chat.qtbot.waitUntil(lambda: panel.throttle.resting)
     for tokens in range(1, 200):
         chat.controller.statistics_changed.emit(Statistics(generated_tokens=tokens))
-    assert panel.reply.tokens.value.text() == "1"
-    chat.qtbot.waitUntil(lambda: panel.reply.tokens.value.text() == "199")
+    assert panel.reply.rows["Tokens written"].value.text() == "1"
+    chat.qtbot.waitUntil(lambda: panel.reply.rows["Tokens written"].value.text() == "199")
 
 
 @pytest.mark.parametrize("reason", [FinishReason.EOS, FinishReason.LENGTH, FinishReason.STOP_STRING])
@@ -109,7 +103,7 @@ def test_the_finish_reason_is_told_and_stays_with_the_chat(chat: Chat, panel: Sp
     assert panel.reply.finish.value.text() == formatting.NONE
     chat.controller.desk.open_conversation(chat.controller.desk.conversations()[0].id)
     assert panel.reply.finish.value.text() == words
-    assert panel.reply.tokens.value.text() == "4"
+    assert panel.reply.rows["Tokens written"].value.text() == "4"
 
 
 def test_a_stopped_reply_says_so(chat: Chat, panel: SpeedPanel) -> None:
@@ -157,7 +151,7 @@ def test_prefill_of_a_token_or_two_has_no_rate(chat: Chat, panel: SpeedPanel) ->
     chat.start()
     chat.controller.statistics_changed.emit(replace(_STATISTICS, cached_prompt_tokens=299))
     chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
-    assert panel.reply.prefill.value.text() == formatting.NONE
+    assert panel.reply.rows["Prefill"].value.text() == formatting.NONE
 
 
 def test_drafting_figures_stand_beside_the_plain_baseline(chat: Chat, panel: SpeedPanel) -> None:
@@ -178,12 +172,12 @@ def test_drafting_figures_stand_beside_the_plain_baseline(chat: Chat, panel: Spe
     chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
     assert panel.speed.plain.value.text() == "20.0 tokens/s"
     assert panel.speed.ratio.text() == "1.25x"
-    assert panel.reply.decode_time.value.text() == "4.00 s"
+    assert panel.reply.rows["Decode time"].value.text() == "4.00 s"
     assert panel.speed.acceptance.value.text() == "50\N{NARROW NO-BREAK SPACE}%"
     assert panel.speed.per_call.value.text() == "2.50"
-    assert panel.drafts.rounds.value.text() == "40"
-    assert panel.drafts.nodes.value.text() == "12.0"
-    assert panel.drafts.syncs.value.text() == "1.00"
+    assert panel.drafts.rows["Rounds"].value.text() == "40"
+    assert panel.drafts.rows["Verified nodes per round"].value.text() == "12.0"
+    assert panel.drafts.rows["Host syncs per round"].value.text() == "1.00"
     assert [(bar.label, bar.value, bar.share) for bar in panel.drafts.lengths.bars] == [
         (str(length), "10", 1.0) for length in range(4)
     ]
@@ -198,7 +192,7 @@ def test_plain_decoding_shows_no_draft_figures(chat: Chat, panel: SpeedPanel) ->
     chat.controller.statistics_changed.emit(replace(_STATISTICS, target_calls=100, host_syncs=100))
     chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
     assert panel.speed.per_call.value.text() == "1.00"
-    for figure in (panel.speed.acceptance, panel.drafts.rounds, panel.drafts.nodes, panel.drafts.syncs):
+    for figure in (panel.speed.acceptance, *panel.drafts.rows.values()):
         assert figure.value.text() == formatting.NONE
     assert panel.drafts.lengths.bars == ()
     assert not panel.speed.ratio.isVisible()
@@ -281,7 +275,7 @@ def test_a_reply_that_is_written_anew_begins_without_figures(chat: Chat, panel: 
     chat.engine.gate.shut()
     chat.controller.regenerate(chat.controller.messages[-1].id)
     assert panel.reply.finish.value.text() == formatting.NONE
-    assert panel.reply.tokens.value.text() == formatting.NONE
+    assert panel.reply.rows["Tokens written"].value.text() == formatting.NONE
 
 
 def test_one_of_a_thing_is_not_several(chat: Chat, panel: SpeedPanel) -> None:
@@ -360,12 +354,12 @@ _LEDGER = (
 
 def test_where_the_time_of_the_reply_went(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
-    assert panel.time.whole.time.text() == formatting.NONE
+    assert panel.time.whole.value.text() == formatting.NONE
     chat.controller.statistics_changed.emit(replace(_DRAFTED, ledger=_LEDGER))
-    chat.qtbot.waitUntil(lambda: panel.time.whole.time.text() == "4.50 s")
+    chat.qtbot.waitUntil(lambda: panel.time.whole.value.text() == "4.50 s")
     space = "\N{NARROW NO-BREAK SPACE}"
     rows = panel.time.rows
-    assert {spent.value: (row.time.text(), row.share.text()) for spent, row in rows.items() if row.isVisible()} == {
+    assert {spent.value: (row.value.text(), row.share.text()) for spent, row in rows.items() if row.isVisible()} == {
         "Prompt": ("500 ms", f"11{space}%"),
         "Draft": ("200 ms", f"4.4{space}%"),
         "Draft and target call": ("3.20 s", f"71{space}%"),

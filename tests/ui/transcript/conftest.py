@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import pytest
-from PySide6.QtWidgets import QAbstractButton, QScrollArea, QScrollBar, QWidget
+from PySide6.QtWidgets import QAbstractButton, QScrollBar, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus
@@ -106,4 +106,4 @@ def button(parent: QWidget, name: str) -> QAbstractButton:
 
 
 def scroll_bar(view: TranscriptView) -> QScrollBar:
-    return view.findChild(QScrollArea).verticalScrollBar()
+    return view.verticalScrollBar()

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rdchat.ui.transcript.markdown import paragraph_parts
-from rdchat.ui.transcript.markdown.block_stream import LONGEST_OPEN, BlockStream
+from rdchat.ui.transcript.markdown import block_stream
+from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import LINE_LIMIT, Block, Kind, Run
 from rdchat.ui.transcript.markdown.inline_runs import merged
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parsed, Parser, PlainParser
@@ -118,7 +118,7 @@ class CountingParser(MarkdownParser):
     ids=lambda text: repr(text[:6]),
 )
 def test_hostile_text_is_taken_in_short_steps(text: str) -> None:
-    characters, lines = LONGEST_OPEN
+    characters, lines = 8192, 240
     assert len(text) > characters
     parser = CountingParser()
     stream = BlockStream(parser)
@@ -192,13 +192,12 @@ def test_a_long_paragraph_ends_as_the_whole_one_is_however_it_came(seed: int) ->
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_paragraph_in_parts_says_what_it_says_in_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paragraph_parts, "LEAST", 20)
     text = long_paragraph(random.Random(seed), 600, 0.1).strip()
-    parts = [block.runs for block in MarkdownParser().parse(text, 0, {}, None).blocks]
-    monkeypatch.setattr(paragraph_parts, "LEAST", 10_000)
     whole_one, *more = MarkdownParser().parse(text, 0, {}, None).blocks
     if more:
         pytest.skip("a sign at the beginning of a line made it more than a paragraph")
+    monkeypatch.setattr(block_stream, "_STEP", 500)
+    parts = [block.runs for block in whole(MarkdownParser(), text)[0]]
     lines = [run for place, part in enumerate(parts) for run in ([Run("\n")] if place else []) + list(part)]
     assert merged(lines) == whole_one.runs
     assert len(parts) > 1

@@ -62,7 +62,7 @@ def test_much_code_is_coloured_in_short_steps(qtbot: QtBot, library: LexerLibrar
     document = QTextDocument("\n".join(["x = [1, 'two', None]  # three"] * 1000))
     highlighter = CodeHighlighter(document, library)
     highlighter.add("python", document.begin(), document.toPlainText().split("\n"))
-    qtbot.waitUntil(lambda: library.is_ready("python"))
+    qtbot.waitUntil(lambda: library.find("python").ended)
     steps = 0
     while highlighter.pending:
         highlighter.advance(LIGHT_SYNTAX, time.perf_counter() + 0.004)

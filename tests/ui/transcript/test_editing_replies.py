@@ -11,7 +11,7 @@ from rdchat.chat.conversation import Drafting, Message, MessageStatus
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.transcript.reply_facts import facts, summary
+from rdchat.ui.transcript.reply_details import facts, summary
 from tests.ui.transcript.conftest import button, dialogue, edited_text, person, reply, scroll_bar, widget_of
 
 Show = Callable[[Sequence[Message]], TranscriptView]
@@ -69,7 +69,8 @@ def test_an_unchanged_or_cancelled_edit_is_none(qtbot: QtBot, show: Show) -> Non
 def test_a_reply_that_is_being_written_is_not_edited(qtbot: QtBot, show: Show) -> None:
     view = show([person(1, "Hi"), reply(2, "So", MessageStatus.STREAMING, None)])
     menu = QMenu(view)
-    actions = {action.text(): action for action in widget_of(view, 2).message_actions(menu)}
+    widget_of(view, 2).fill_menu(menu)
+    actions = {action.text(): action for action in menu.actions()}
     assert not actions["Edit reply"].isEnabled()
 
 

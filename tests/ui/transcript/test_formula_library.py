@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.formulas.formula import Formula
 from rdchat.chat.formulas.formula_drawer import FormulaDrawer
-from rdchat.ui.transcript.markdown.maths.formulas import FormulaLibrary
+from rdchat.ui.transcript.markdown.formulas import FormulaLibrary
 
 
 class Drawer(FormulaDrawer):
@@ -47,7 +47,8 @@ def test_those_in_view_come_first(qtbot: QtBot, drawer: Drawer, library: Formula
     qtbot.waitUntil(lambda: drawer.begun == ["a"])
     for tex in "bcdeb":
         library.find(tex, True)
-    library.hurry([("d", True), ("e", True), ("unknown", True)])
+    for tex in ("unknown", "e", "d"):
+        library.hurry(tex, True)
     drawer.may_draw.release(5)
     qtbot.waitUntil(lambda: library.is_known("c", True))
     assert drawer.begun == list("adebc")

@@ -1,7 +1,8 @@
 import pytest
 
+from rdchat.ui.look.opening import is_openable
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
-from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, is_openable, safe_text
+from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, safe_text
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 
 

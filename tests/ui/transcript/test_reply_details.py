@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, Message, MessageStatus
 from rdchat.inference.api.requests import Mode
-from rdchat.ui.speed.section import FigureRow
+from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.reply_details import FactsLine, ReplyDetails
 from tests.ui.transcript.conftest import button, person, reply, widget_of

@@ -6,7 +6,7 @@ from rdchat.inference.api.events import PrefillProgress
 from rdchat.inference.api.requests import Mode, SamplingParams
 from rdchat.ui.look import definitions
 from rdchat.ui.look.formatting import prefill_words
-from rdchat.ui.transcript.reply_facts import Fact, facts, summary
+from rdchat.ui.transcript.reply_details import Fact, facts, summary
 from tests.ui.transcript.conftest import reply
 from tests.ui.transcript.samples import DRAFTED
 

@@ -9,7 +9,7 @@ from rdchat.chat.reading_places import ReadingPlace
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.markdown.code_header import CodeHeader
-from rdchat.ui.transcript.message_window import MOST, OPENED
+from rdchat.ui.transcript.message_range import MOST, OPENED
 from tests.ui.transcript.conftest import (
     button,
     dialogue,
@@ -53,8 +53,8 @@ def test_short_messages_fill_a_high_window_at_once(qtbot: QtBot, theme: Theme) -
     view.resize(800, 1400)
     view.show()
     view.set_messages([person(number, "ok") for number in range(1, 200)])
-    assert view._column.verticalScrollBar().maximum() > 0
-    assert len(list(view._column.widgets())) < OPENED
+    assert view.verticalScrollBar().maximum() > 0
+    assert len(list(view.widgets)) < OPENED
 
 
 def test_older_messages_load_on_scrolling_up_and_the_place_is_kept(qtbot: QtBot, show: Show) -> None:
@@ -254,7 +254,7 @@ def test_what_was_asked_for_anew_comes_into_view(qtbot: QtBot, show: Show, name:
     getattr(view, name).connect(lambda *_: view.set_messages([*messages[:34], person(99, "Another way")]))
     scroll_bar(view).setValue(widget_of(view, 35).y())
     if name == "edit_submitted":
-        widget_of(view, 35).edit_submitted.emit(35, "Another way")
+        view.edit_submitted.emit(35, "Another way")
     else:
         button(widget_of(view, 36), "Regenerate reply").click()
     wait_until_drawn(qtbot, view)

@@ -13,8 +13,8 @@ from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.code_saving import file_name
+from rdchat.ui.transcript.markdown.horizontal_scrolling import ScrollBar
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
-from rdchat.ui.transcript.markdown.sideways.bar import SidewaysBar
 from rdchat.ui.transcript.markdown.text_body import TextBody
 from tests.ui.transcript.conftest import button, draw
 
@@ -42,8 +42,8 @@ def body(qtbot: QtBot, theme: Theme, library: LexerLibrary) -> Show:
     return show
 
 
-def bars(body: TextBody) -> list[SidewaysBar]:
-    return sorted((bar for bar in body.findChildren(SidewaysBar) if not bar.isHidden()), key=lambda bar: bar.y())
+def bars(body: TextBody) -> list[ScrollBar]:
+    return sorted((bar for bar in body.findChildren(ScrollBar) if not bar.isHidden()), key=lambda bar: bar.y())
 
 
 def test_long_code_scrolls_alone_and_the_text_keeps_its_width(body: Show) -> None:
@@ -106,7 +106,7 @@ def test_a_word_that_is_searched_for_is_scrolled_into_view(body: Show) -> None:
     shown = body(f"```\n{LINE}\n```")
     (bar,) = bars(shown)
     shown.marks.set_matcher(WordMatcher("number_38"))
-    rect = shown.sideways.bring_into_view(shown.marks.go_to(0))
+    rect = shown.scrolling.bring_into_view(shown.marks.go_to(0))
     assert bar.value() > 0
     assert 0 < rect.left() < rect.right() < 600
 

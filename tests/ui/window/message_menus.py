@@ -17,7 +17,7 @@ def texts(chat: Chat) -> list[str]:
 
 def shown(window: MainWindow, place: int) -> MessageWidget:
     """Return the widget of a message, counted from the first one; -1 is the last."""
-    message = window.conversation.transcript._messages[place]
+    message = window.conversation.transcript.messages[place]
     return widget_of(window.conversation.transcript, message.id)
 
 

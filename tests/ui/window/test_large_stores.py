@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rdchat.chat.conversation import Message
+from rdchat.chat.listing import ChatRow
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.search_reader import SearchQuery
 from rdchat.inference.api.requests import Role
@@ -104,7 +105,9 @@ def test_a_command_does_not_depend_on_how_many_chats_there_are(chat: Chat, windo
     controller, desk, order = chat.controller, chat.controller.desk, chat.controller.desk.order
     do("start", controller.start)
     do("open", lambda: desk.open_conversation(5000))
-    assert window.sidebar.list.current_id == 5000
+    row = window.sidebar.list.current_row
+    assert isinstance(row, ChatRow)
+    assert row.conversation.id == 5000
     chat.start()
     do("send", lambda: controller.send("Hello"))
     chat.qtbot.waitUntil(lambda: not chat.writing)

@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QAbstractButton, QFileDialog
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Notice
+from rdchat.chat.listing import ChatRow
 from rdchat.chat.settings import Appearance
 from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api.requests import Role
@@ -40,7 +41,9 @@ def test_a_question_is_asked_and_answered(qtbot: QtBot, chat: Chat, window: Main
     qtbot.waitUntil(lambda: not chat.writing and chat.controller.state is EngineState.IDLE)
     assert [message.text for message in chat.controller.messages] == ["Hello there", "Hello, you!"]
     assert window.windowTitle() == "Hello there"
-    assert window.sidebar.list.current_id == chat.controller.messages[0].conversation_id
+    row = window.sidebar.list.current_row
+    assert isinstance(row, ChatRow)
+    assert row.conversation.id == chat.controller.messages[0].conversation_id
     assert view.composer.text == ""
 
 
@@ -307,7 +310,7 @@ def _choose_model(window: MainWindow, folder: Path) -> None:
     window.actions_.open_folder.trigger()
     dialog = window.findChild(QFileDialog)
     assert dialog is not None
-    dialog.fileSelected.emit(str(folder))
+    dialog.filesSelected.emit([str(folder)])
     dialog.close()
 
 

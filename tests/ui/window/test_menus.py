@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QComboBox, QLin
 from pytestqt.qtbot import QtBot
 
 import rdchat
+from rdchat.chat.listing import ChatRow
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
@@ -52,6 +53,22 @@ def test_rename_from_the_menu_edits_in_place(qtbot: QtBot, chat: Chat, window: M
     assert window.focusWidget() is window.sidebar.list
 
 
+def test_the_chat_menu_and_the_context_menu_of_a_chat_have_the_same_actions(chat: Chat, window: MainWindow) -> None:
+    stored = chat.store.create_conversation("Bread")
+    chat.start()
+    for archived in (False, True):
+        chat.controller.desk.order.set_archived(stored, archived=archived)
+        chat.controller.desk.open_conversation(stored.id)
+        row = ChatRow(chat.store.conversation(stored.id))
+        offered = [action.text() for action in window.sidebar.row_actions.menu_for(row).actions() if action.text()]
+        names = ("rename", "pin", "move", "duplicate", "archive", "delete")
+        actions = [getattr(window.actions_, name) for name in names]
+        assert [action.text().replace(" chat", "") for action in actions] == offered
+        assert all(action.isEnabled() for action in actions)
+    chat.controller.desk.new_chat()
+    assert not any(action.isEnabled() for action in actions)
+
+
 def test_menu_roles_and_keys(window: MainWindow) -> None:
     actions = window.actions_
     assert actions.about.menuRole() is QAction.MenuRole.AboutRole
@@ -68,12 +85,11 @@ def test_edit_actions_act_on_the_focus(qtbot: QtBot, window: MainWindow) -> None
     field.setFocus()
     qtbot.waitUntil(field.hasFocus)
     window.conversation.composer.set_text("some words")
-    named = {action.text(): action for action in window.actions_.edit if action}
-    named["Select all"].trigger()
+    window.actions_.select_all.trigger()
     assert field.textCursor().selectedText() == "some words"
-    named["Cut"].trigger()
+    window.actions_.cut.trigger()
     assert field.toPlainText() == ""
-    named["Paste"].trigger()
+    window.actions_.paste.trigger()
     assert field.toPlainText() == "some words"
 
 
@@ -152,7 +168,7 @@ def test_no_key_is_set_where_this_test_does_not_look() -> None:
             if not isinstance(node, ast.Call):
                 continue
             name, arguments = ast.unparse(node.func).split(".")[-1], [ast.unparse(item) for item in node.args]
-            if name in {QShortcut.__name__, "setShortcut", "setShortcuts", "setKey"} and path.name != "menus.py":
+            if name in {QShortcut.__name__, "setShortcut", "setShortcuts", "setKey"} and path.name != "actions.py":
                 elsewhere.append((path.name, arguments[:1]))
     assert {argument.rpartition(".")[0] for _, arguments in elsewhere for argument in arguments} == {
         "QKeySequence.StandardKey"

@@ -1,5 +1,3 @@
-from PySide6.QtWidgets import QScrollArea
-
 from rdchat.inference.api.requests import Role
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
@@ -19,7 +17,7 @@ def test_each_chat_opens_where_it_was_left(window: MainWindow, chat: Chat) -> No
     desk.open_conversation(first.id)
     wait_until_drawn(chat.qtbot, view)
     view.scroll_to_start()
-    bar = view.findChild(QScrollArea).verticalScrollBar()
+    bar = view.verticalScrollBar()
     bar.setValue(bar.value() + 300)
     wait_until_drawn(chat.qtbot, view)
     before = bar.value()

@@ -14,8 +14,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.rounding import most, row_errors, typical
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batched_decoding import BatchedDecoder
-from rdchat.inference.training.data.grouped_attention import batch_attention
+from rdchat.inference.training.data.batched_decoding import BatchedDecoder, batch_attention
 
 _PREFIX, _PROMPTS = (1, 2), ((3,), (4, 5, 6, 7, 8), (9, 3, 7), (6, 4))
 _STEPS = ((9, 10, 5, 13), (11, 12, 14, 3))
@@ -32,7 +31,7 @@ def check_batched_decoding(model: LoadedModel) -> None:
         raise _refusal(model, "it keeps more than keys and values between tokens")
     try:
         error, limit = _compare(model)
-    except Exception as failure:  # unmodified models do what they like with caches and masks
+    except Exception as failure:  # models may use caches and masks in any way
         raise _refusal(model, " ".join(str(failure).split())[:120]) from failure
     if not error <= limit:  # also where it is NaN
         raise _refusal(model, f"its logits came out different, off by {error:.2g} deviations")

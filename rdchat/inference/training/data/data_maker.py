@@ -11,20 +11,19 @@ from time import monotonic
 from rdchat.errors import ModelError
 from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batch import ConversationBatch
-from rdchat.inference.training.data.batched_decoding import BatchedDecoder
-from rdchat.inference.training.data.grouped_attention import batch_attention
-from rdchat.inference.training.data.seed_prompts import SeedPrompt
-from rdchat.inference.training.data.sequences import (
+from rdchat.inference.training.data.batch import (
     MOST_ANSWER_TOKENS,
     MOST_SEQUENCE_TOKENS,
+    ConversationBatch,
     Template,
     TokenSequence,
 )
+from rdchat.inference.training.data.batched_decoding import BatchedDecoder, batch_attention
+from rdchat.inference.training.data.seed_prompts import SeedPrompt
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 
 _ANSWER_TEMPERATURES = (0.0, 0.7)  # conversations take turns
-_LONG_BATCHES = 4  # every fourth batch asks about long texts: its longest sequence decides what a step costs
+_LONG_BATCHES = 4  # every fourth batch asks about long texts: its longest sequence decides the cost of a step
 _PASSAGE_TOKENS = (40, 110)  # answers of this length serve as passages later, cut at the upper end
 _PASSAGES = 600  # how many of the latest ones are drawn from
 _SAVE_EVERY = 45.0  # seconds of a batch that an interruption may cost
@@ -64,14 +63,14 @@ def encode(model: LoadedModel, text: str) -> list[int]:
 class DataMaker:
     """Makes conversations, batch by batch; a batch is one shard.
 
-    What a batch makes is a function of the seed, its number and the shards before it, so an interrupted and resumed run
-    makes what an uninterrupted one makes. A batch that takes long is saved every 45 seconds.
+    A batch depends on the seed, its number and the shards before it alone, so an interrupted and resumed run makes the
+    same data as an uninterrupted one. A batch that takes long is saved every 45 seconds.
 
     Args:
-        model: The target; `check_batched_decoding` found nothing against it.
+        model: The target; `check_batched_decoding` accepts it.
         template: Tokens around a question.
-        seed_prompt: `SeedPromptSource.seed_prompt`, or what has its signature.
-        shards: Where the conversations are kept; what is there is continued.
+        seed_prompt: `SeedPromptSource.seed_prompt`, or another function of its signature.
+        shards: The folder of the conversations; new ones are added.
         saved: The file that an unfinished batch is saved in.
         seed: Of the training; from 0 to 2**31 - 1.
         sequences: Conversations in a batch.
@@ -104,7 +103,7 @@ class DataMaker:
         self._passages: list[str] = []
 
     def resume(self) -> int:
-        """Continue behind the last shard; return the number of answer tokens that the shards hold."""
+        """Continue after the last shard; return the number of answer tokens that the shards hold."""
         tokens = 0
         for number in range(len(self._shards)):
             made = self._shards.read(number)

@@ -14,12 +14,14 @@ from rdchat.inference.training.data.shards import TrainingConversation
 _CALL_TOKENS = 4096  # tokens in one call, padding included
 
 
-def answer_states(model: LoadedModel, conversations: Sequence[TrainingConversation]) -> npt.NDArray[np.float16]:
+def answer_states(
+    model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads
+) -> npt.NDArray[np.float16]:
     """Return (answer tokens, width) the states that the answers' tokens were chosen from, answer by answer.
 
     They agree with those kept while the data was made up to rounding: the same sums, in another order.
     """
-    states = _read_all(model, conversations)
+    states = _read_all(model, conversations, reads)
     pairs = zip(states, conversations, strict=True)
     return np.concatenate([row[item.answer_start - 1 : -1] for row, item in pairs])
 
@@ -28,12 +30,14 @@ def conversation_states(
     model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads
 ) -> npt.NDArray[np.float16]:
     """Return (tokens, width) the states at all tokens of conversations, one conversation after another."""
-    model.hooks.read(reads)
-    return np.concatenate(_read_all(model, conversations))
+    return np.concatenate(_read_all(model, conversations, reads))
 
 
-def _read_all(model: LoadedModel, conversations: Sequence[TrainingConversation]) -> list[npt.NDArray[np.float16]]:
+def _read_all(
+    model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads
+) -> list[npt.NDArray[np.float16]]:
     """Return the states at each conversation's tokens, read in groups of about the same length."""
+    model.hooks.read(reads)
     order = sorted(range(len(conversations)), key=lambda place: len(conversations[place].tokens))
     found: dict[int, npt.NDArray[np.float16]] = {}
     while order:

@@ -1,17 +1,22 @@
-"""Seed prompts: what the target is asked when it makes its own training data. Many it finishes itself.
+"""Seed prompts: the questions for which the target writes training data. It finishes many of them itself.
 
 A seed prompt is a whole question, or the beginning of one: then it is left in the user's turn, so that the target
-writes the rest. Passages to summarise, rewrite or ask about are answers that the target gave before, or were written
-for this (`written_texts`).
+writes the rest. Passages to summarise, rewrite or ask about are answers that the target gave before, or texts that were
+written for this: a small target writes neither long texts nor other languages well.
+
+The texts are `assets/training/*.json`, which the package has under `training_texts`. A gap such as `{topic}` is filled
+in. Their order matters: a change of a file changes the prompts of every seed.
 """
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-from rdchat.inference.training.data.foreign_texts import foreign_text, languages
-from rdchat.inference.training.data.seed_patterns import SeedPatterns, seed_patterns
-from rdchat.inference.training.data.written_texts import written_texts
+import rdchat
 
 _SHARES = {
     "question": 15,
@@ -29,17 +34,17 @@ _SHARES = {
     "role": 2,
 }
 _LONG_SHARES = {"article task": 50, "search": 38, "passage task": 6, "passage question": 6}
-_WRITTEN = {"request", "search", "article task", "written translation"}
-_MORE_TOKENS = {  # kind: how many tokens the target may add to a beginning
-    "question": 40,
-    "maths": 70,
-    "fact": 16,
-    "code": 60,
-    "passage question": 30,
-    "own": 60,
-    "role": 50,
-    "reasoning": 70,
+_STARTS = {  # kind: its table of beginnings, and how many tokens the target may add to one
+    "question": ("question_starts", 40),
+    "maths": ("maths_starts", 70),
+    "fact": ("fact_starts", 16),
+    "code": ("code_starts", 60),
+    "passage question": ("passage_questions", 30),
+    "role": ("role_starts", 50),
+    "reasoning": ("reasoning_starts", 70),
 }
+_OWN_TOKENS = 60  # of a question that the target writes from nothing
+_FEWEST_PARAGRAPHS = 3  # of an article
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,18 @@ class SeedPrompt:
     kind: str
     text: str
     more_tokens: int = 0
+
+
+@cache
+def texts(name: str) -> dict[str, Any]:
+    """Return a file of texts, which is read once: `seed_prompts`, `foreign_texts` or `written_texts`.
+
+    Raises:
+        OSError: If the file is missing, as in a damaged installation.
+    """
+    path = Path(rdchat.__file__).parent / "training_texts" / f"{name}.json"
+    loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return loaded
 
 
 class SeedPromptSource:
@@ -84,67 +101,93 @@ class SeedPromptSource:
         kind = draw.choices(list(shares), list(shares.values()))[0]
         if kind.startswith("passage") and len(passages) < 2:
             kind = "topic"
-        words = _choices(draw, passages, draw.randint(2, 3) if long else 1)
-        tables = seed_patterns()
-        if kind in _WRITTEN:
-            return _written(draw, kind, words)
-        if kind == "topic":
-            return SeedPrompt(kind, draw.choice(tables.texts).format_map(words))
-        if kind == "translate":
-            patterns = tables.from_english if passages and draw.random() < 0.25 else tables.into_english
-            return SeedPrompt(kind, draw.choice(patterns).format_map(words))
-        if kind == "passage task":
-            name, pattern = draw.choice(tables.passage_tasks)
-            return SeedPrompt(name, pattern.format_map(words))
-        return SeedPrompt(kind, draw.choice(_starts(tables)[kind]).format_map(words), _MORE_TOKENS[kind])
+        words = _words(draw, passages, draw.randint(2, 3) if long else 1)
+        return _prompt(draw, kind, words, has_passages=bool(passages))
 
 
-def _written(draw: random.Random, kind: str, words: dict[str, str]) -> SeedPrompt:
-    """Return a prompt about, or out of, the texts that were written for training."""
-    tables, written = seed_patterns(), written_texts()
-    if kind == "request":
-        return SeedPrompt(kind, draw.choice(written.requests))
-    if kind == "search":
-        return SeedPrompt(kind, written.search(draw))
-    if kind == "article task":
-        task, pattern = draw.choice(tables.passage_tasks)
-        return SeedPrompt(f"article {task}", pattern.format_map(words | {"passage": written.article(draw)}))
-    language, text = written.foreign_text(draw)
-    pattern = draw.choice(tables.into_english)
-    return SeedPrompt(kind, pattern.format_map(words | {"language": language, "foreign": text}))
+def _prompt(draw: random.Random, kind: str, words: dict[str, str], *, has_passages: bool) -> SeedPrompt:
+    """Draw a prompt of a kind, whose gaps are filled in with the words."""
+    tables, written = texts("seed_prompts"), texts("written_texts")
+    name, pattern, tokens = kind, "", 0
+    match kind:
+        case "request":
+            return SeedPrompt(kind, draw.choice(written["requests"]))
+        case "search":
+            return SeedPrompt(kind, _search(draw))
+        case "own":
+            tokens = _OWN_TOKENS
+        case "topic":
+            pattern = draw.choice(tables["texts"])
+        case "translate":
+            into = not (has_passages and draw.random() < 0.25)
+            pattern = draw.choice(tables["into_english" if into else "from_english"])
+        case "passage task":
+            name, pattern = draw.choice(tables["passage_tasks"])
+        case "article task":
+            task, pattern = draw.choice(tables["passage_tasks"])
+            name, words = f"article {task}", words | {"passage": _article(draw)}
+        case "written translation":
+            languages = list(written["foreign"])
+            counts = [len(written["foreign"][language]) for language in languages]
+            language = draw.choices(languages, counts)[0]
+            words = words | {"language": language, "foreign": draw.choice(written["foreign"][language])}
+            pattern = draw.choice(tables["into_english"])
+        case _:
+            table, tokens = _STARTS[kind]
+            pattern = draw.choice(tables[table])
+    return SeedPrompt(name, pattern.format_map(words), tokens)
 
 
-def _starts(tables: SeedPatterns) -> dict[str, tuple[str, ...]]:
-    """Return the beginnings of each kind that the target finishes."""
-    return {
-        "question": tables.question_starts,
-        "maths": tables.maths_starts,
-        "fact": tables.fact_starts,
-        "code": tables.code_starts,
-        "passage question": tables.passage_questions,
-        "own": ("",),
-        "role": tables.role_starts,
-        "reasoning": tables.reasoning_starts,
-    }
-
-
-def _choices(draw: random.Random, passages: Sequence[str], joined: int) -> dict[str, str]:
+def _words(draw: random.Random, passages: Sequence[str], joined: int) -> dict[str, str]:
     """Draw a word for every gap that a pattern may have; a passage is `joined` of those there are."""
-    tables = seed_patterns()
-    name, other = draw.sample(tables.names, 2)
+    tables = texts("seed_prompts")
+    name, other = draw.sample(tables["names"], 2)
     drawn = draw.sample(passages, min(joined + 1, len(passages)))
     passage = " ".join(drawn[:joined])
-    language = draw.choice(languages())
+    language = draw.choice(list(texts("foreign_texts")))
     return {
-        "topic": draw.choice(tables.topics),
+        "topic": draw.choice(tables["topics"]),
         "language": language,
         "foreign": foreign_text(draw, language),
         "name": name,
         "other": other,
-        "things": draw.choice(tables.things),
+        "things": draw.choice(tables["things"]),
         "a": str(draw.randint(2, 12)),
         "b": str(draw.randint(5, 60)),
         "passage": passage,
         "second": drawn[-1] if drawn else "",
         "sentence": passage.split(". ")[0],
     }
+
+
+def foreign_text(draw: random.Random, language: str, most_sentences: int = 2) -> str:
+    """Return one or more sentences in a language: "when has who done what", with a clause after some of them."""
+    grammar, sentences = texts("foreign_texts")[language], []
+    for _ in range(draw.randint(1, most_sentences)):
+        clause = draw.choice(grammar["clauses"]) if draw.random() < 0.6 else ""
+        parts = {"when": draw.choice(grammar["times"]), "who": draw.choice(grammar["subjects"])}
+        sentences.append(grammar["pattern"].format(**parts, what=draw.choice(grammar["deeds"])) + clause + ".")
+    return " ".join(sentences)
+
+
+def _article(draw: random.Random) -> str:
+    """Return an article, or some paragraphs of one that follow each other."""
+    paragraphs = draw.choice(texts("written_texts")["articles"]).split("\n\n")
+    count = draw.randint(min(_FEWEST_PARAGRAPHS, len(paragraphs)), len(paragraphs))
+    first = draw.randint(0, len(paragraphs) - count) if draw.random() < 0.4 else 0
+    return "\n\n".join(paragraphs[first : first + count])
+
+
+def _search(draw: random.Random) -> str:
+    """Return a prompt of several passages, perhaps one from elsewhere among them, with a question."""
+    written = texts("written_texts")
+    search, other = draw.sample(written["searches"], 2)
+    passages = list(search["passages"])
+    if draw.random() < 0.5:
+        passages.append(draw.choice(other["passages"]))
+    draw.shuffle(passages)
+    label = draw.choice(written["passage_labels"])
+    listed = [label.format(number=number, text=text) for number, text in enumerate(passages, start=1)]
+    pattern, question = draw.choice(written["search_patterns"]), draw.choice(search["questions"])
+    prompt: str = pattern.format(passages="\n\n".join(listed), question=question)
+    return prompt

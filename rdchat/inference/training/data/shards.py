@@ -1,5 +1,12 @@
-"""Conversations on disk: shards of token ids, 2 bytes each, that appear whole or not at all."""
+"""Conversations on disk: shards of a training, that appear whole or not at all, and the answers that ship with rdchat.
 
+Shipped answers save hours of decoding. A file of `assets/training/answers/` holds the shards of a target without hidden
+states, which are computed anew: an `npz` of the same columns, compressed as a whole by LZMA, named by the target's
+hash.
+"""
+
+import io
+import lzma
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,8 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import rdchat
 from rdchat.errors import StorageError
 from rdchat.files.atomic_file import atomic_file, make_folder
+
+_HASH_DIGITS = 16
+_TEMPERATURE_STEPS = 100  # temperatures of shipped answers are hundredths
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +81,10 @@ class ShardFolder:
         with _readable(path), path.open("rb") as file, np.load(file) as stored:
             tokens, facts, temperatures = (stored[name] for name in ("tokens", "facts", "temperatures"))
             self._check(tokens, facts, temperatures)
-        conversations, start = [], 0
-        for (index, length, answer_start), temperature in zip(facts.tolist(), temperatures.tolist(), strict=True):
-            ids = tokens[start : start + length].tolist()
-            conversations.append(TrainingConversation(index, ids, answer_start, temperature))
-            start += length
-        return conversations
+        return _conversations(tokens.tolist(), facts.tolist(), temperatures.tolist())
 
     def _check(self, tokens: npt.NDArray[Any], facts: npt.NDArray[Any], temperatures: npt.NDArray[Any]) -> None:
-        """Refuse what `append` does not write: MLX looks up tokens without asking whether they are there."""
+        """Refuse columns that `append` does not write: MLX looks up tokens without a check of bounds."""
         if tokens.ndim != 1 or tokens.dtype.kind != "u" or (tokens >= self._vocabulary_size).any():
             raise ValueError("it has tokens that the model does not have")
         lengths, starts = facts[:, 1], facts[:, 2]
@@ -88,25 +94,21 @@ class ShardFolder:
             raise ValueError("its conversations have no temperatures")
 
     def append(self, made: Sequence[TrainingConversation], states: npt.NDArray[np.float16] | None = None) -> None:
-        """Write a shard behind the others: a crash leaves either all of it or nothing.
+        """Add a shard: a crash leaves either all of it or nothing.
 
         Args:
             made: At least one conversation.
             states: (answer tokens, width): the target's hidden states that their answers' tokens were chosen from.
         """
-        facts = [[item.number, len(item.tokens), item.answer_start] for item in made]
         number = len(self)
         if states is None:
             self._states_path(number).unlink(missing_ok=True)  # of a run that kept them and was killed just here
         else:
             self.keep_states(number, states)
-        arrays: dict[str, Any] = {
-            "tokens": np.concatenate([np.array(item.tokens, self._dtype) for item in made]),
-            "facts": np.array(facts, np.int32),
-            "temperatures": np.array([item.temperature for item in made], np.float64),
-        }
+        tokens, facts = _columns(made, self._dtype)
+        temperatures = np.array([item.temperature for item in made], np.float64)
         with atomic_file(self._path(number)) as temporary, temporary.open("wb") as file:
-            np.savez(file, **arrays)
+            np.savez(file, tokens=tokens, facts=facts, temperatures=temperatures)
 
     def keep_states(self, number: int, states: npt.NDArray[np.float16]) -> None:
         """Write the hidden states of shard `number`'s answers: see `append`."""
@@ -134,3 +136,63 @@ def _readable(path: Path) -> Iterator[None]:
         raise StorageError(
             f"{path} is damaged: {error}.", "Delete it and the files of that folder behind it, and resume the training."
         ) from error
+
+
+def _columns(
+    made: Sequence[TrainingConversation], dtype: npt.DTypeLike
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
+    """Return the tokens of conversations, end to end, and their (number, length, answer start)."""
+    facts = [[item.number, len(item.tokens), item.answer_start] for item in made]
+    return np.concatenate([np.array(item.tokens, dtype) for item in made]), np.array(facts, np.int32)
+
+
+def _conversations(
+    tokens: list[int], facts: list[list[int]], temperatures: Sequence[float]
+) -> list[TrainingConversation]:
+    conversations, start = [], 0
+    for (number, length, answer_start), temperature in zip(facts, temperatures, strict=True):
+        conversations.append(TrainingConversation(number, tokens[start : start + length], answer_start, temperature))
+        start += length
+    return conversations
+
+
+def shipped_path(target_hash: str, folder: Path | None = None) -> Path:
+    """Return where the answers of a target are, if there are any.
+
+    Args:
+        target_hash: See `models.fingerprint`.
+        folder: Where they are looked for; None is the installed package.
+    """
+    folder = folder or Path(rdchat.__file__).parent / "training_texts" / "answers"
+    return folder / f"{target_hash[:_HASH_DIGITS]}.xz"
+
+
+def write_answers(path: Path, conversations: Sequence[TrainingConversation]) -> None:
+    """Write conversations of a vocabulary of at most 65,536 tokens; see `atomic_file`.
+
+    Args:
+        path: Of `shipped_path`.
+        conversations: At least one; temperatures in whole hundredths.
+    """
+    packed = io.BytesIO()
+    temperatures = np.array([round(item.temperature * _TEMPERATURE_STEPS) for item in conversations], np.uint8)
+    tokens, facts = _columns(conversations, np.uint16)
+    np.savez(packed, tokens=tokens, facts=facts, temperatures=temperatures)
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(lzma.compress(packed.getvalue(), preset=9 | lzma.PRESET_EXTREME))
+
+
+def read_answers(path: Path) -> list[TrainingConversation]:
+    """Return the conversations in a file of `write_answers`; none where there is no file.
+
+    Raises:
+        StorageError: If it is damaged.
+    """
+    if not path.exists():
+        return []
+    try:
+        with np.load(io.BytesIO(lzma.decompress(path.read_bytes()))) as stored:
+            tokens, facts, temperatures = (stored[name].tolist() for name in ("tokens", "facts", "temperatures"))
+    except (OSError, lzma.LZMAError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise StorageError(f"{path} is damaged: {error}.", "Install rdchat again.") from error
+    return _conversations(tokens, facts, [hundredths / _TEMPERATURE_STEPS for hundredths in temperatures])

@@ -1,1 +1,1 @@
-"""A training from beginning to end: its plan, its phases, its limits, and what it writes."""
+"""A training from beginning to end: its plan, limits, phases and results."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.drafting.checkpoints.drafter_files import BINDING
-from rdchat.inference.training.run.recipes import default_recipe
+from rdchat.inference.training.heads.recipes import default_recipe
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
 
 
@@ -18,7 +18,7 @@ def card(plan: TrainingPlan, head: Mapping[str, Any], facts: dict[str, Any], row
         plan: Settings and target of the training.
         head: The configuration that the head is stored with.
         facts: Of the run: answer tokens, conversations, steps, device, dtype, version, licence.
-        rows: What `draft_counts.report` gave for questions that were not trained on.
+        rows: Of `draft_counts.report`, for questions that were not trained on.
     """
     settings, binding = plan.settings, plan.binding
     return f"""# {settings.kind.words} drafter for {binding.name}
@@ -88,7 +88,7 @@ def _figures(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _shape(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a configuration says of the network: ours apart from the rest, published ones among the rest."""
+    """Return the settings of the network: a part of our configurations, all but the binding of published ones."""
     found: Mapping[str, Any] = config.get("architecture") or {k: v for k, v in config.items() if k != BINDING}
     return found
 

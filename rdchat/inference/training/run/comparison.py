@@ -1,4 +1,4 @@
-"""A drafter that was trained beside the one that was used before, on everyday questions that neither was trained on."""
+"""Compares a trained drafter with the one that was used before, on everyday questions that neither was trained on."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -10,7 +10,7 @@ from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
 from rdchat.inference.api.training import ComparedGroup, Comparison
 from rdchat.inference.benchmark.draft_counts import CountsFile, Result, draft_name, report
 from rdchat.inference.benchmark.evaluation import Evaluation
-from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
+from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter, search_drafters
 from rdchat.inference.models.fingerprint import TargetBinding
@@ -25,17 +25,17 @@ _TOKENS = 64  # of a reply
 def compare_drafters(
     model: LoadedModel, new: Path, old: str | None, kept: Path, tell: Callable[[float], None]
 ) -> Comparison:
-    """Decode the questions with both; what was measured before is not measured again.
+    """Decode the questions with both; kept results are not measured again.
 
     Args:
         model: The target.
         new: The trained drafter's folder.
         old: The one that is used now, a folder or hub id; None for the one made for the model.
-        kept: Folder for what was measured so far.
-        tell: Called with the fraction done; what it raises ends the comparison.
+        kept: Folder for the results so far.
+        tell: Called with the fraction done; an exception of it ends the comparison.
 
     Raises:
-        RdchatError: If the new one cannot be loaded, or what was measured cannot be kept.
+        RdchatError: If the new one cannot be loaded, or results cannot be kept.
     """
     name, folder, problem = _old(model, old)
     folders = [new, *([folder] if folder else [])]

@@ -1,30 +1,26 @@
 """The data phase of a training: as many answers as were asked for, or as `--hours` leaves time for."""
 
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
 
-from rdchat.files.atomic_file import write_json
+from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
-from rdchat.inference.training.run.time_limit import Costs, TimeLimit
-from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
+from rdchat.inference.training.run.clocks import LearningCost, Pace, TimeLimit
+from rdchat.inference.training.run.run_record import RunRecord
 
 
 class DataPhase:
     """Makes the data of one training, and reads it back.
 
     Args:
-        shards: The folder that keeps it.
-        maker: Makes it.
+        shards: The folder of the data.
+        maker: Makes the data.
         tokens: Answer tokens that are wanted.
         limit: Of time.
-        measure: Measures on the first shard how long the phases after this one take.
-        shipped: Returns conversations that are taken before any is made.
-        batch: How many of those make a shard.
-        decided: The JSON file that keeps how many shards a training with `--hours` takes.
+        record: Takes how many shards a training with a limit of time uses, so that it is decided once.
+        measure: Measures on the first shard what preparing and learning cost.
         now: A clock, in seconds.
     """
 
@@ -34,33 +30,21 @@ class DataPhase:
         maker: DataMaker,
         tokens: int,
         limit: TimeLimit,
-        measure: Callable[[], Costs],
+        record: RunRecord,
         *,
-        shipped: Callable[[], Sequence[TrainingConversation]] = tuple,
-        batch: int = 128,
-        decided: Path,
+        measure: Callable[[], LearningCost],
         now: Callable[[], float],
     ) -> None:
-        self._shards = shards
-        self._maker = maker
-        self._tokens = tokens
-        self._limit = limit
-        self._measure = measure
-        self._shipped = shipped
-        self._batch = batch
-        self._decided = decided
-        self._now = now
+        self._shards, self._maker, self._tokens = shards, maker, tokens
+        self._limit, self._record, self._measure, self._now = limit, record, measure, now
+        self._cost: LearningCost | None = None
 
     def run(self) -> Iterator[TrainingProgress]:
         """Make the shards that are missing; yield progress."""
-        if self._decided_shards() is not None:  # the clock must not decide a second time
+        if self._decided is not None:
             return
-        self._take_shipped()
         before = self._maker.resume()
-        total, pace, left, costs = before, Pace(self._now), math.inf, None
-        if self._limit and total:
-            costs = self._measure()
-            left = max(self._limit.left_s - costs.after_data(total), 0)
+        total, pace, left = before, Pace(self._now), self._time_for_data(before)
         longest_s = 0.0  # of a batch: those about long texts take several times as long as others
         while total < self._tokens and left > 0:
             batch_began, made = self._now(), 0
@@ -68,37 +52,37 @@ class DataPhase:
                 for made in batch:
                     if pace.due():
                         yield self._progress(total + made, before, pace.spent_s, min(left, max(self._limit.left_s, 0)))
+            longest_s = max(longest_s, self._now() - batch_began)
             total += made
-            if self._limit:
-                costs = costs or self._measure()
-                # time for another batch, and for all that follows it
-                longest_s = max(longest_s, self._now() - batch_began)
-                left = max(self._limit.left_s - costs.after_data(total + made) - longest_s, 0)
+            left = self._time_for_data(total, made, longest_s)
             yield self._progress(total, before, pace.spent_s, left)
         if self._limit:
-            write_json(self._decided, {"hours": self._limit.hours, "shards": len(self._shards)})
+            self._record.hours, self._record.shards = self._limit.hours, len(self._shards)
 
-    def _take_shipped(self) -> None:
-        """Write as many of the conversations that ship with rdchat as are wanted, where no others were made yet."""
-        shipped = self._shipped()
-        if not shipped:
-            return  # and no shard is read for it
+    def take(self, shipped: Sequence[TrainingConversation], batch: int) -> None:
+        """Write conversations that ship with rdchat, as many as are wanted, where no others were made yet.
+
+        Args:
+            shipped: All of them.
+            batch: Conversations of a shard.
+        """
+        if not shipped or self._decided is not None:
+            return
         there = [item for number in range(len(self._shards)) for item in self._shards.read(number)]
-        left = self._tokens - answer_tokens(there)
         if there != list(shipped[: len(there)]):
             return
-        taken: list[TrainingConversation] = []
+        left, taken = self._tokens - answer_tokens(there), list[TrainingConversation]()
         for item in shipped[len(there) :]:
             if left <= 0:
                 break
             taken.append(item)
             left -= len(item.answer)
-        for start in range(0, len(taken), self._batch):
-            self._shards.append(taken[start : start + self._batch])
+        for start in range(0, len(taken), batch):
+            self._shards.append(taken[start : start + batch])
 
     def data(self) -> list[list[TrainingConversation]]:
         """Return the conversations of each shard that the training takes: perhaps fewer than there are."""
-        most, found, total = self._decided_shards(), [], 0
+        most, found, total = self._decided, [], 0
         for number in range(len(self._shards) if most is None else most):
             if most is None and total >= self._tokens:
                 break
@@ -106,13 +90,24 @@ class DataPhase:
             total += answer_tokens(found[-1])
         return found
 
-    def _decided_shards(self) -> int | None:
-        """Return how many shards an earlier run with the same hours decided on; None where none did."""
-        try:
-            noted = json.loads(self._decided.read_bytes())
-            return int(noted["shards"]) if self._limit and noted["hours"] == self._limit.hours else None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
+    @property
+    def _decided(self) -> int | None:
+        """The number of shards that an earlier run with the same hours decided on."""
+        return self._record.shards if self._limit and self._record.hours == self._limit.hours else None
+
+    def _time_for_data(self, tokens: int, following: int = 0, batch_s: float = 0.0) -> float:
+        """Return the seconds that are left for data.
+
+        Args:
+            tokens: Answer tokens that there are.
+            following: Answer tokens of another batch.
+            batch_s: Seconds that it takes.
+        """
+        if not self._limit or not tokens:
+            return math.inf
+        self._cost = self._cost or self._measure()
+        later_s = self._cost.seconds(tokens + following) + self._limit.reserved_s
+        return max(self._limit.left_s - later_s - batch_s, 0)
 
     def _progress(self, total: int, before: int, spent_s: float, left: float) -> TrainingProgress:
         speed = (total - before) / spent_s

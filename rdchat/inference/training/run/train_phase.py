@@ -1,95 +1,165 @@
-"""The training phase: steps, an evaluation on held-out answers every minute, and a checkpoint every 45 seconds."""
+"""The training phase: prepares the data and trains, with a look at held-out answers every minute and checkpoints."""
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
+from rdchat.inference.api.trained_kind import TrainedKind
+from rdchat.inference.api.training import Phase, TrainingProgress
+from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.models.safetensors_file import read_header
-from rdchat.inference.training.head_training import Learner
-from rdchat.inference.training.run.time_limit import TimeLimit
-from rdchat.inference.training.training_progress import Pace, Phase, StepReport, TrainingProgress
+from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.data.hidden_states import answer_states, conversation_states
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
+from rdchat.inference.training.heads.objective import Objective, Target, TrainingData
+from rdchat.inference.training.heads.recipes import Recipe
+from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
+from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, Halves
+from rdchat.inference.training.heads.sequence_objective import SequenceObjective
+from rdchat.inference.training.heads.trainer import Trainer
+from rdchat.inference.training.run.clocks import LearningCost, Pace, TimeLimit
+from rdchat.inference.training.run.training_plan import TrainingPlan
+
+Shards = Sequence[Sequence[TrainingConversation]]
 
 _SAVE_EVERY = 45.0  # seconds of training that an interruption may cost
+_MEASURED_STEPS = 10  # to measure the cost of a step
 _LOOK_EVERY = 60.0  # seconds between two looks at held-out answers
 _LOG = logging.getLogger(__name__)
 
 
 class TrainPhase:
-    """Trains a head to its last step, or as long as the time limit allows.
+    """Prepares the data and trains a head of the plan's kind.
 
     Args:
-        learner: Fresh; restored from the checkpoint where there is one.
-        checkpoint: The safetensors file that it is saved in.
+        model: The target.
+        plan: The plan of the training.
+        shards: The data, which may have hidden states beside it.
         limit: Of time.
-        reserve: Seconds of it that are to be left.
         now: A clock, in seconds.
     """
 
     def __init__(
-        self,
-        learner: Learner,
-        checkpoint: Path,
-        *,
-        limit: TimeLimit,
-        reserve: float,
-        now: Callable[[], float],
+        self, model: LoadedModel, plan: TrainingPlan, shards: ShardFolder, limit: TimeLimit, now: Callable[[], float]
     ) -> None:
-        self._learner = learner
-        self._checkpoint = checkpoint
-        self._limit = limit
-        self._reserve = reserve
-        self._now = now
+        self._model, self._plan, self._shards, self._limit, self._now = model, plan, shards, limit, now
 
-    def run(self) -> Iterator[TrainingProgress]:
-        """Train.
+    def run(self, data: Shards, place: Path) -> Generator[TrainingProgress, None, tuple[PublishedDrafter, list[int]]]:
+        """Train, and return the drafter, and how many steps are done and planned.
+
+        Args:
+            data: The conversations, the first shards of the folder.
+            place: Folder of the checkpoint and of the prepared data.
 
         Raises:
-            ModelError: If the loss is NaN or infinite.
+            ModelError: If there is nothing to learn, or the loss is NaN or infinite.
             StorageFullError: If the disk is full.
-            StorageError: If the checkpoint cannot be written.
+            StorageError: If a file cannot be written.
         """
-        learner = self._learner
-        if _continues(self._checkpoint, learner):
-            learner.restore(self._checkpoint)
-        first, pace = learner.step, Pace(self._now)
+        self._check_answers([item for shard in data for item in shard])
+        objective = self._objective(data)
+        yield from objective.prepare(place)
+        trainer = Trainer(objective, self._plan.settings.recipe)
+        yield from self._train(trainer, place / "training.safetensors")
+        return objective.drafter(self._plan.binding), [trainer.step, trainer.total]
+
+    def _train(self, trainer: Trainer, checkpoint: Path) -> Iterator[TrainingProgress]:
+        """Train to the last step, or as long as the time limit allows."""
+        if _continues(checkpoint, trainer):
+            trainer.restore(checkpoint)
+        first, pace = trainer.step, Pace(self._now)
         saved, looked = self._now(), -math.inf
         losses: list[float] = []
-        for step in learner.run(every=1):
-            losses.append(_checked(step.loss))
-            out_of_time = self._limit.left_s < self._reserve  # slower than it was measured to be
-            last = step.step == step.total or out_of_time
+        for loss in trainer.run():
+            losses.append(_checked(loss))
+            out_of_time = self._limit.left_s < self._limit.reserved_s  # slower than it was measured to be
+            last = trainer.step == trainer.total or out_of_time
             if last or self._now() - saved > _SAVE_EVERY:
-                learner.save(self._checkpoint)
+                trainer.save(checkpoint)
                 saved = self._now()
             if pace.due() or last:
                 accuracy: tuple[float, ...] = ()
                 if last or self._now() - looked > _LOOK_EVERY:
-                    accuracy, looked = learner.accuracy(), self._now()
-                progress = self._progress(step, (step.step - first) / pace.spent_s, losses, accuracy)
+                    accuracy, looked = trainer.objective.accuracy(), self._now()
+                steps_per_s = (trainer.step - first) / pace.spent_s
                 try:
-                    yield progress
+                    yield TrainingProgress(
+                        Phase.TRAIN,
+                        trainer.step / trainer.total,
+                        steps_per_s * trainer.objective.tokens_per_step,
+                        sum(losses) / len(losses),
+                        accuracy,
+                        (trainer.total - trainer.step) / steps_per_s,
+                    )
                 except GeneratorExit:  # a pause, which costs no step
-                    learner.save(self._checkpoint)
+                    trainer.save(checkpoint)
                     raise
                 losses = []
             if out_of_time:
                 return
 
-    def _progress(
-        self, step: StepReport, steps_per_s: float, losses: list[float], accuracy: tuple[float, ...]
-    ) -> TrainingProgress:
-        return TrainingProgress(
-            Phase.TRAIN,
-            step.step / step.total,
-            steps_per_s * self._learner.samples,
-            sum(losses) / len(losses),
-            accuracy,
-            (step.total - step.step) / steps_per_s,
+    def cost(self) -> LearningCost:
+        """Measure the cost of preparing and learning on the first shard."""
+        began, shard, settings = self._now(), self._shards.read(0), self._plan.settings
+        self._check_answers(shard)
+        objective = self._objective([shard])
+        for _ in objective.prepare():
+            pass
+        tokens = answer_tokens(shard)
+        reading_s = (self._now() - began) / tokens
+        learning_s = self._step_s(Trainer(objective, settings.recipe)) / objective.tokens_per_step
+        share = tokens / sum(map(objective.state_tokens, shard))
+        read_once = math.inf if self._plan.record.keep_states else self._plan.budget.window_tokens * share
+        return LearningCost(reading_s, learning_s, settings.recipe.epochs, read_once)
+
+    def _step_s(self, trainer: Trainer) -> float:
+        """Return the mean seconds of a training step, without the first."""
+        times = [self._now() for _ in islice(trainer.run(), _MEASURED_STEPS)]
+        return (times[-1] - times[0]) / max(len(times) - 1, 1) if times else 0.0
+
+    def _objective(self, shards: Shards) -> Objective:
+        """Return the objective of the plan's kind of head, to be prepared, on some shards."""
+        model, plan, settings = self._model, self._plan, self._plan.settings
+
+        def read_states(number: int) -> Halves:
+            if settings.kind is TrainedKind.RECURRENT:
+                return self._answer_states(number, shards[number])
+            return conversation_states(model, shards[number], plan.reads)
+
+        model.hooks.read(plan.reads)
+        target = Target.of(model)
+        data = TrainingData(shards, read_states, plan.budget.window_tokens, settings.vocabulary)
+        if isinstance(settings.recipe, Recipe):
+            return RecurrentObjective(target, data, settings.recipe, plan.head_config(model), plan.start)
+        return SequenceObjective(
+            target, data, settings.recipe, model=model, kind=settings.kind, layers=plan.target_layers
         )
+
+    def _answer_states(self, number: int, shard: Sequence[TrainingConversation]) -> Halves:
+        """Return the hidden states of a shard's answers: those that were kept, or computed again."""
+        kept = self._shards.states(number)
+        if kept is not None:
+            return kept
+        states = answer_states(self._model, shard, self._plan.reads)
+        if self._plan.record.keep_states:  # of answers that ship with rdchat
+            self._shards.keep_states(number, states)
+        return states
+
+    def _check_answers(self, conversations: list[TrainingConversation]) -> None:
+        answers = Answers.of(conversations)
+        there = ~answers.held_out
+        if len(np.unique(answers.tokens[there])) <= TEACHER_TOKENS or not (answers.left[there] > 0).any():
+            raise ModelError(
+                f"There is nothing to learn from the answers of {self._model.info.name}: they end at once, or have "
+                f"hardly more than {TEACHER_TOKENS} different tokens.",
+                "Pick another model.",
+            )
 
 
 def _checked(loss: float) -> float:
@@ -98,11 +168,12 @@ def _checked(loss: float) -> float:
     return loss
 
 
-def _continues(checkpoint: Path, learner: Learner) -> bool:
-    """Tell whether there is a whole checkpoint of a head with these weights' names and shapes."""
+def _continues(checkpoint: Path, trainer: Trainer) -> bool:
+    """Return whether there is a whole checkpoint of a head with these weights' names and shapes."""
     if not checkpoint.exists():
         return False
-    wanted = {f"head.{name}": array.shape for name, array in tree_flatten(learner.network.parameters())}
+    parameters = trainer.objective.network.parameters()
+    wanted = {f"head.{name}": array.shape for name, array in tree_flatten(parameters)}
     try:
         found = {name: stored.shape for name, stored in read_header(checkpoint).items() if name.startswith("head.")}
     except ModelError as error:

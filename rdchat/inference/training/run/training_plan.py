@@ -1,4 +1,4 @@
-"""The plan of a training: its settings, its budget, and all that can be refused before it begins."""
+"""The plan of a training: its settings, its budget, and all checks before it begins."""
 
 import hashlib
 import json
@@ -19,26 +19,23 @@ from rdchat.inference.drafters import cannot_verify
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter, target_named_in
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.head import HeadKind
-from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.data.batch import Template
 from rdchat.inference.training.data.batch_check import check_batched_decoding
 from rdchat.inference.training.data.data_maker import chat_template, encode
-from rdchat.inference.training.data.sequences import Template
-from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens
-from rdchat.inference.training.data.shipped_answers import read_answers, shipped_path
-from rdchat.inference.training.head.samples import TEACHER_TOKENS
-from rdchat.inference.training.head.trainer import Recipe
-from rdchat.inference.training.run.budget import MOST_QUESTION_TOKENS, Budget, Need, make_budget
-from rdchat.inference.training.run.manifest import RunManifest
-from rdchat.inference.training.run.time_limit import measured_batch_speed
-from rdchat.inference.training.sequence_heads.head_shapes import sequence_layers
-from rdchat.inference.training.sequence_heads.recipe import SequenceRecipe
+from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens, read_answers, shipped_path
+from rdchat.inference.training.heads.recipes import Recipe, SequenceRecipe
+from rdchat.inference.training.heads.samples import TEACHER_TOKENS
+from rdchat.inference.training.run.budget import Budget, Need
+from rdchat.inference.training.run.run_record import RunRecord
 
 _FEWEST_TOKENS, _MOST_TOKENS = 1000, 100_000_000
 _MOST_HOURS, _MOST_EPOCHS = 1000, 100
+MOST_QUESTION_TOKENS = 400  # a longer question of the person's own is left out: its whole batch would wait for it
 _ANOTHER = "Pick another model."
 _OTHER_START = "Name a folder that `rdchat train-drafter` made for this model, or leave out --start-from."
 
@@ -50,23 +47,22 @@ class TrainingSettings:
     Attributes:
         out: Folder of the drafter.
         tokens: Answer tokens to train on.
-        hours: Where given: how long everything may take, interruptions left out; as much data is made as that leaves
-            time for, up to `tokens`.
-        seed: Of everything drawn.
-        prompts: Questions of the person's own, mixed with the built-in ones.
+        hours: Limit of time, without interruptions; as much data is made as it leaves time for, up to `tokens`. None
+            is no limit.
+        seed: Of all random draws.
+        prompts: The person's own questions, mixed with the built-in ones.
         asked: More of them, from stored conversations; the card says that there were some. A training that goes on
             keeps those it began with.
-        sequences: Conversations decoded in one batch; fewer where the machine has not enough memory.
+        sequences: Conversations decoded in one batch; fewer where memory is short.
         vocabulary: Tokens that can be drafted, at most.
         size: Width of a recurrent head's layers; 0 is the target's.
-        cell: How a token changes a recurrent head's state.
         target_layers: Layers of the target that are read; a recurrent head reads the trunk's output before them. None
             leaves the choice to `spread_layers` or, for the other kinds, to `sequence_layers`.
-        recipe: How it is trained.
-        kind: Of the head; the recipe is one for that kind.
-        anyway: Whether it begins also where the memory seems too small for it.
-        start: Folder of a recurrent drafter of the same target that is trained further; its shape then counts, and not
-            `vocabulary`, `size`, `cell` and `target_layers`.
+        recipe: The hyperparameters, for `kind`.
+        kind: Of the head.
+        anyway: Whether to begin also where memory seems too small.
+        start: Folder of a recurrent drafter of the same target that is trained further. Its shape replaces
+            `vocabulary`, `size` and `target_layers`.
 
     Raises:
         InvalidSettingError: If a number is out of range.
@@ -81,7 +77,6 @@ class TrainingSettings:
     sequences: int = 128
     vocabulary: int = 12288
     size: int = 0
-    cell: Cell = Cell.RNN
     target_layers: tuple[int, ...] | None = None
     recipe: Recipe | SequenceRecipe = field(default_factory=Recipe)
     kind: TrainedKind = TrainedKind.RECURRENT
@@ -109,7 +104,7 @@ class TrainingPlan:
         settings: As asked for, with as many sequences as fit and without questions that are too long.
         binding: The target.
         folder: Where data and unfinished training are kept: a folder of its own for each target and kind of data.
-        template: Tokens around a question.
+        record: What earlier runs settled and reached, or this one settles.
         budget: Disk and memory that it takes.
         left_out: Questions of the person's own that are too long.
         resumed: Whether a training that was begun goes on.
@@ -119,21 +114,26 @@ class TrainingPlan:
     settings: TrainingSettings
     binding: TargetBinding
     folder: Path
-    template: Template
+    record: RunRecord
     budget: Budget
     left_out: int
     resumed: bool
     start: StoredDrafter | None
 
     @property
+    def template(self) -> Template:
+        """Tokens around a question."""
+        return self.record.template
+
+    @property
     def target_layers(self) -> tuple[int, ...]:
-        """The layers that are read behind the trunk's output."""
+        """The layers that are read after the trunk's output."""
         assert self.settings.target_layers is not None
         return self.settings.target_layers
 
     @property
     def reads(self) -> HiddenReads:
-        """The hidden states that are read: the trunk's output, whose products the teacher is, then the layers'."""
+        """The hidden states that are read: the trunk's output, for the teacher, then the layers'."""
         return _reads(self.settings.kind, self.target_layers)
 
     def shipped_answers(self) -> list[TrainingConversation]:
@@ -146,7 +146,7 @@ class TrainingPlan:
             return self.start.head.config
         width = TargetEmbeddings(model.network, model.info.vocabulary_size).width
         settings, size = self.settings, self.settings.size or width
-        return HeadConfig(width, settings.vocabulary, size, size, cell=settings.cell, target_layers=self.target_layers)
+        return HeadConfig(width, settings.vocabulary, size, size, target_layers=self.target_layers)
 
 
 def make_plan(
@@ -178,11 +178,11 @@ def make_plan(
     check_batched_decoding(model)
     binding = TargetBinding.of(model.info)
     _check_out(settings.out, binding)
-    need = Need.of(model, width)
+    need = Need(model, width)
     fitting = replace(settings, sequences=need.sequences(settings.sequences))
     folder = _folder(binding, fitting)
-    manifest = _manifest(folder, binding, model, resume)
-    asked = manifest.asked if manifest else settings.asked
+    record = _begun(folder, binding, model, resume)
+    asked = record.asked if record else settings.asked
     fitting = replace(fitting, prompts=_short(model, settings.prompts), asked=_short(model, asked))
     left_out = len(settings.prompts) - len(fitting.prompts) + len(asked) - len(fitting.asked)
     if left_out and not fitting.prompts and not fitting.asked:
@@ -191,15 +191,16 @@ def make_plan(
         )
     tokens = settings.tokens
     if settings.hours is not None:
-        made = int(settings.hours * 3600 * measured_batch_speed(model, fitting.sequences, now)) + 1
+        made = need.tokens_in(settings.hours, fitting.sequences, now)
         tokens = min(tokens, answer_tokens(_shipped(binding, fitting)) + made)
-    keep_states = manifest.keep_states if manifest else None
+    keep_states = record.keep_states if record else None
     if not recurrent:
-        keep_states = False  # of whole conversations they would take several times the room
-    budget = make_budget(need, tokens, fitting.sequences, folder, keep_states, anyway=settings.anyway)
-    template = manifest.template if manifest else chat_template(model)
+        keep_states = False  # those of whole conversations would take several times the room
+    budget = need.budget(tokens, fitting.sequences, folder, keep_states, anyway=settings.anyway)
+    known = record or RunRecord(budget.keep_states, model.info.dtype, chat_template(model))
+    known = replace(known, keep_states=budget.keep_states, asked=fitting.asked)
     return TrainingPlan(
-        fitting, binding, folder, template, budget, left_out=left_out, resumed=manifest is not None, start=start
+        fitting, binding, folder, known, budget, left_out=left_out, resumed=record is not None, start=start
     )
 
 
@@ -210,11 +211,21 @@ def _shipped(binding: TargetBinding, settings: TrainingSettings) -> list[Trainin
 def spread_layers(model: LoadedModel) -> tuple[int, ...]:
     """Return the layers after a quarter, a half and three quarters of the trunk; none where they cannot be read.
 
-    The last layer's output has what the next token needs; those before it still hold more of the text (Li et al. 2025,
-    "EAGLE-3", arXiv 2503.01840, reads three layers for that).
+    The last layer's output is about the next token; earlier layers hold more of the text (Li et al. 2025, "EAGLE-3",
+    arXiv 2503.01840, reads three layers for that).
     """
     count = len(getattr(model.network, "layers", ()))
     return tuple(sorted({layer for layer in (count // 4, count // 2, count - count // 4) if layer < count}))
+
+
+def sequence_layers(model: LoadedModel) -> tuple[int, ...]:
+    """Return the layers after a quarter, after a half, and the last but one, for EAGLE-3 and DSpark.
+
+    Others' tools read the input of a layer, so they cannot read the last one's output. EAGLE-3's own choice ends three
+    layers before that; a head with one layer of its own is better off with states that are almost final.
+    """
+    count = len(getattr(model.network, "layers", ()))
+    return tuple(sorted({min(layer, count - 1) for layer in (count // 4, count // 2, max(count - 2, 0))}))
 
 
 def _startable(folder: Path, model: LoadedModel, kind: TrainedKind) -> StoredDrafter:
@@ -231,7 +242,8 @@ def _startable(folder: Path, model: LoadedModel, kind: TrainedKind) -> StoredDra
     stored = load_drafter(folder, model)
     assert isinstance(stored, StoredDrafter), "which its kind is"
     shape = stored.head.config
-    if stored.target is None or shape.quantization_bits or not shape.project_input or shape.output is Output.OWN:
+    others = not shape.project_input or shape.input_rank or shape.output is Output.OWN
+    if stored.target is None or shape.quantization_bits or others:
         raise ModelError(f"{folder} holds a drafter that rdchat's trainer did not write.", _OTHER_START)
     return stored
 
@@ -241,9 +253,9 @@ def _reads(kind: TrainedKind, layers: tuple[int, ...]) -> HiddenReads:
 
 
 def _check_hidden_states(model: LoadedModel, settings: TrainingSettings) -> int:
-    """Look whether the model can be drafted for at all; return the width of what is read."""
+    """Check that a drafter can work for the model at all; return the width of the states that it reads."""
     name, layers = model.info.name, settings.target_layers or ()
-    if problem := cannot_verify(model):  # first: it finds out, too, whether the trunk gives states at all
+    if problem := cannot_verify(model):  # first: it also finds out whether the trunk gives states at all
         raise ModelError(problem, _ANOTHER)
     model.hooks.read(_reads(settings.kind, layers))
     model.network(mx.array([[0]]))
@@ -279,16 +291,16 @@ def _short(model: LoadedModel, prompts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _folder(binding: TargetBinding, settings: TrainingSettings) -> Path:
-    """Name the folder of this kind of data; what chats hold does not count, as they go on while a training rests."""
+    """Return the folder of this kind of data; questions of chats do not count, which go on while a training rests."""
     chats = ["chats"] if settings.asked else []
-    # all that keep no hidden states can share their data
+    # kinds that keep no hidden states can share their data
     layers = settings.target_layers if settings.kind is TrainedKind.RECURRENT else None
     facts = json.dumps([settings.seed, settings.sequences, layers, settings.prompts, *chats])
     name = f"{binding.name.replace('/', '-')}-{binding.hash[:8]}"
     return paths.cache_dir() / "training" / name / hashlib.sha256(facts.encode()).hexdigest()[:12]
 
 
-def _manifest(folder: Path, binding: TargetBinding, model: LoadedModel, resume: bool) -> RunManifest | None:
+def _begun(folder: Path, binding: TargetBinding, model: LoadedModel, resume: bool) -> RunRecord | None:
     if not any(folder.glob("*")):
         return None
     if not resume:
@@ -296,4 +308,4 @@ def _manifest(folder: Path, binding: TargetBinding, model: LoadedModel, resume: 
             f"A training for {binding.name} with the same seed and prompts has begun already.",
             f"Continue it with --resume, give another --seed, or delete {folder}.",
         )
-    return RunManifest.read(folder, model)
+    return RunRecord.read(folder, model)

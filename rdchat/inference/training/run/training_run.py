@@ -1,4 +1,4 @@
-"""A training from the first question to the drafter's folder, in phases that can be interrupted at any moment."""
+"""A training from the first question to the drafter's folder, in phases that can be interrupted at any time."""
 
 import hashlib
 import json
@@ -9,17 +9,16 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
-
-import numpy as np
+from typing import Any
 
 from rdchat import __version__
-from rdchat.errors import ModelError, RdchatError, StorageError
-from rdchat.files.atomic_file import JsonLines, make_folder, write_json
+from rdchat.errors import RdchatError, StorageError
+from rdchat.files.atomic_file import JsonLines, make_folder
 from rdchat.files.file_lock import FileLock
-from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.api.trained_kind import TrainedKind
+from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.auto.estimates.acceptance_calibration import AcceptanceCalibration
 from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance
 from rdchat.inference.auto.estimates.acceptance_file import write_acceptance
@@ -34,19 +33,16 @@ from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.seed_prompts import SeedPromptSource
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
-from rdchat.inference.training.head.samples import TEACHER_TOKENS, Answers
-from rdchat.inference.training.head_training import Learner, at_once
+from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
+from rdchat.inference.training.heads.samples import Answers
+from rdchat.inference.training.heads.sequence_objective import SequenceObjective
 from rdchat.inference.training.run.card import card
+from rdchat.inference.training.run.clocks import Pace, TimeLimit
 from rdchat.inference.training.run.data_phase import DataPhase
-from rdchat.inference.training.run.kinds import training_of
-from rdchat.inference.training.run.manifest import RunManifest
-from rdchat.inference.training.run.time_limit import Costs, TimeLimit, measured_call_s
 from rdchat.inference.training.run.train_phase import TrainPhase
 from rdchat.inference.training.run.training_plan import TrainingPlan
-from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
 
 _LOG = logging.getLogger(__name__)
-_EVALUATION_SHARE = 0.5  # of the most that the evaluation can take, kept free for it where time runs short
 _EVALUATED = 12  # held-out questions that are decoded at the end
 _EVALUATED_TOKENS = 96
 _CALIBRATION_PROMPTS = 24  # held-out questions that the acceptance estimates are calibrated on
@@ -55,7 +51,7 @@ _DRAFTS = tuple(  # with which they are decoded
     DraftSettings(Mode.DRAFTER, beam_width=width, beam_length=5, lookup_branch=branch)
     for width, branch in ((1, False), (4, False), (4, True))
 )
-EVALUATED_TOKENS = _EVALUATED * len(_DRAFTS) * _EVALUATED_TOKENS + _CALIBRATION_PROMPTS * _CALIBRATION_TOKENS  # at most
+_RESTART = "Learning starts again, because the settings or the version changed."
 _CLOCK_SAVED_EVERY = 10.0  # seconds of --hours that an interruption may give back
 
 
@@ -72,9 +68,9 @@ class DrafterTraining:
     """
 
     def __init__(self, model: LoadedModel, plan: TrainingPlan, now: Callable[[], float] = monotonic) -> None:
-        self._model = model
-        self._plan = plan
-        self._now = now
+        self._model, self._plan, self._now = model, plan, now
+        self._record = plan.record
+        self._limit = TimeLimit(plan.settings.hours, plan.record.spent_s, now)
         model.hooks.read(plan.reads)
 
     def run(self) -> Generator[TrainingProgress]:
@@ -108,58 +104,74 @@ class DrafterTraining:
         with ExitStack() as stack:
             stack.callback(lock.release)
             stack.enter_context(device_errors("for this training"))
-            settings, keep_states = self._plan.settings, self._plan.budget.keep_states
-            RunManifest(keep_states, self._model.info.dtype, self._plan.template, settings.asked).write(folder)
-            self._limit = TimeLimit(settings.hours, folder / "time.json", self._now)
-            stack.callback(self._save_clock)
+            self._write_record()
+            stack.callback(self._write_last)
             self._shards = ShardFolder(folder / "shards", self._model.info.vocabulary_size)
-            self._training = training_of(self._model, self._plan, self._shards)
-            log = stack.enter_context(closing(JsonLines(folder / "log.jsonl")))
+            log, written = stack.enter_context(closing(JsonLines(folder / "log.jsonl"))), self._now()
             for progress in stack.enter_context(closing(self._phases())):  # which saves before the lock is given back
                 log.append({"at": round(time.time(), 1)} | asdict(progress))
-                self._limit.save(_CLOCK_SAVED_EVERY)
+                if self._limit and self._now() - written >= _CLOCK_SAVED_EVERY:
+                    self._write_record()
+                    written = self._now()
                 yield progress
 
-    def _save_clock(self) -> None:
+    def _write_record(self) -> None:
+        if self._limit:
+            self._record.spent_s = self._limit.spent_s
+        self._record.write(self._plan.folder)
+
+    def _write_last(self) -> None:
         with suppress(RdchatError):  # an error that is on its way says more
-            self._limit.save()
+            self._write_record()
 
     def _phases(self) -> Generator[TrainingProgress]:
-        data = self._data_phase()
+        data, settings, record = self._data_phase(), self._plan.settings, self._record
+        data.take(self._plan.shipped_answers(), settings.sequences)
         yield from data.run()
+        self._write_record()
         shards = data.data()
         conversations = [item for shard in shards for item in shard]
-        place = self._plan.folder / f"recipe-{self._recipe_key(len(shards))}"
-        make_folder(place)
-        trained, kept = place / "trained.json", place / "drafter"
-        if not trained.exists():
-            yield TrainingProgress(Phase.PREPARE, 0.0)
-            self._check_answers(conversations)
-            learner = yield from self._training.prepare(shards, place)
-            yield from self._train_phase(learner, place).run()
-            write_drafter(kept, learner.finished(), "")
-            write_json(trained, {"steps": learner.step, "all_steps": learner.total})
+        key = self._recipe_key(len(shards))
+        place = self._plan.folder / f"recipe-{key}"
+        kept = place / "drafter"
+        if key not in record.trained:
+            yield TrainingProgress(Phase.PREPARE, 0.0, words=self._restart_words(place))
+            make_folder(place)
+            drafter, steps = yield from self._train_phase().run(shards, place)
+            write_drafter(kept, drafter, "")
+            record.trained[key] = steps
+            self._write_record()
             for file in place.glob("teacher-*"):
                 file.unlink()
-        drafter = HeadModel(self._model, load_drafter(kept, self._model))
+        head = HeadModel(self._model, load_drafter(kept, self._model))
         questions, results = self._held_out(conversations), list[Result]()
-        acceptance = yield from self._calibrate(drafter, questions, place)
+        acceptance = yield from self._calibrate(head, questions, place)
         yield from self._evaluate(questions[:_EVALUATED], place, results)
         yield TrainingProgress(Phase.WRITE, 0.0)
-        facts = read_json(trained) | {
+        written = read_written(kept)
+        text = card(self._plan, written.config, self._facts(key, conversations), report(results))
+        write_drafter(settings.out, written, text)
+        if acceptance is not None:
+            write_acceptance(settings.out, acceptance)
+        yield TrainingProgress(Phase.DONE, 1.0)
+
+    def _facts(self, key: str, conversations: list[TrainingConversation]) -> dict[str, Any]:
+        """Return the facts of this run for the card."""
+        steps, all_steps = self._record.trained[key]
+        info, recurrent = self._model.info, self._plan.settings.kind is TrainedKind.RECURRENT
+        return {
+            "steps": steps,
+            "all_steps": all_steps,
             "answer_tokens": answer_tokens(conversations),
             "conversations": len(conversations),
-            "device": self._model.info.device,
-            "dtype": self._model.info.dtype,
+            "device": info.device,
+            "dtype": info.dtype,
             "version": __version__,
-            "licence": self._training.licence,
+            "licence": (RecurrentObjective if recurrent else SequenceObjective).licence,
         }
-        written = read_written(kept)
-        text = card(self._plan, written.config, facts, report(results))
-        write_drafter(self._plan.settings.out, written, text)
-        if acceptance is not None:
-            write_acceptance(self._plan.settings.out, acceptance)
-        yield TrainingProgress(Phase.DONE, 1.0)
+
+    def _train_phase(self) -> TrainPhase:
+        return TrainPhase(self._model, self._plan, self._shards, self._limit, self._now)
 
     def _data_phase(self) -> DataPhase:
         settings, folder = self._plan.settings, self._plan.folder
@@ -171,7 +183,7 @@ class DrafterTraining:
             folder / "wave.safetensors",
             seed=settings.seed,
             sequences=settings.sequences,
-            keep_states=self._plan.budget.keep_states,
+            keep_states=self._record.keep_states,
             now=self._now,
         )
         return DataPhase(
@@ -179,51 +191,25 @@ class DrafterTraining:
             maker,
             settings.tokens,
             self._limit,
-            self._costs,
-            shipped=self._plan.shipped_answers,
-            batch=settings.sequences,
-            decided=folder / "data.json",
+            self._record,
+            measure=self._train_phase().cost,
             now=self._now,
         )
 
+    def _restart_words(self, place: Path) -> str:
+        """Return a sentence where learning starts again, although the data is there; else nothing."""
+        others = [path for path in self._plan.folder.glob("recipe-*/training.safetensors") if path.parent != place]
+        return "" if place.exists() or not others else _RESTART
+
     def _recipe_key(self, shards: int) -> str:
-        """Name what training depends on beside the data's kind, so that nothing is continued by another recipe."""
+        """Return a name for all that learning depends on, so that nothing is continued by another recipe."""
         settings = self._plan.settings
-        facts = [asdict(settings.recipe), settings.vocabulary, settings.size, settings.cell, settings.hours, shards]
+        facts = [asdict(settings.recipe), settings.vocabulary, settings.size, "rnn", settings.hours, shards]
         if settings.kind is not TrainedKind.RECURRENT:
             facts += [settings.kind, settings.target_layers]
         if settings.start is not None:
             facts.append(hashlib.sha256((settings.start / WEIGHTS).read_bytes()).hexdigest())
         return hashlib.sha256(json.dumps([__version__, *facts]).encode()).hexdigest()[:12]
-
-    def _costs(self) -> Costs:
-        """Measure on the first shard what training on the data will take."""
-        began = self._now()
-        shard = self._shards.read(0)
-        self._check_answers(shard)
-        learner = at_once(self._training.prepare([shard]))
-        prepared_s, epochs = self._now() - began, self._plan.settings.recipe.epochs
-        return Costs.measured(
-            self._training, learner, shard, prepared_s, self._now, epochs=epochs, evaluation_s=self._evaluation_s()
-        )
-
-    def _evaluation_s(self) -> float:
-        """Return what the evaluation takes at most: one call of the target for each token."""
-        return _EVALUATED * len(_DRAFTS) * _EVALUATED_TOKENS * measured_call_s(self._model, self._now)
-
-    def _check_answers(self, conversations: list[TrainingConversation]) -> None:
-        answers = Answers.of(conversations)
-        there = ~answers.held_out
-        if len(np.unique(answers.tokens[there])) <= TEACHER_TOKENS or not (answers.left[there] > 0).any():
-            raise ModelError(
-                f"There is nothing to learn from the answers of {self._model.info.name}: they end at once, or have "
-                f"hardly more than {TEACHER_TOKENS} different tokens.",
-                "Pick another model.",
-            )
-
-    def _train_phase(self, learner: Learner, place: Path) -> TrainPhase:
-        reserve = _EVALUATION_SHARE * self._evaluation_s() if self._limit else 0.0
-        return TrainPhase(learner, place / "training.safetensors", limit=self._limit, reserve=reserve, now=self._now)
 
     def _calibrate(
         self, drafter: HeadModel, prompts: list[Prompt], place: Path
@@ -241,7 +227,7 @@ class DrafterTraining:
         return calibration.acceptance
 
     def _evaluate(self, prompts: list[Prompt], place: Path, results: list[Result]) -> Iterator[TrainingProgress]:
-        """Decode held-out questions, as many as there is time for; what was measured before is taken over."""
+        """Decode held-out questions, as many as there is time for; kept results are not measured again."""
         sampling = SamplingParams(temperature=0, max_tokens=_EVALUATED_TOKENS)
         drafts = [replace(draft, drafter=str(place / "drafter")) for draft in _DRAFTS]
         evaluation = Evaluation(ChatSession(self._model), sampling)

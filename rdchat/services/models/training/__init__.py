@@ -1,1 +1,1 @@
-"""Training a drafter from the window: a process of its own, and what is kept of it."""
+"""Training a drafter from the window: control of its process, and its files."""

@@ -1,4 +1,4 @@
-"""The window's one training on disk, where it outlasts the app: what was asked for, and how far it is."""
+"""The files of the window's one training, which outlast the app: its order, learning curve and result."""
 
 import json
 import shutil
@@ -19,10 +19,10 @@ _REMOVED = "removed-"  # before the name of data that is being removed
 
 @dataclass(frozen=True, slots=True)
 class TrainingRecord:
-    """What is kept of a training.
+    """The record of a training.
 
     Attributes:
-        order: What was asked for.
+        order: The order.
         data_folder: Where its data is kept; empty before that is known.
         model_folder: The model's folder; empty before that is known.
         made_data: Whether all of that data was made for this training.
@@ -41,7 +41,7 @@ class TrainingRecord:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """What was measured at a fraction of the training phase: loss in nats, and the share of right tokens by place."""
+    """Loss, in nats, and share of right tokens by place, at a fraction of the training phase."""
 
     fraction: float
     loss: float
@@ -92,9 +92,9 @@ class JobFolder:
         write_json(self.path / _RECORD, asdict(record))
 
     def clear(self) -> None:
-        """Remove what an earlier training left; what cannot be removed is written over.
+        """Remove the files of an earlier training; a file that cannot be removed is written over.
 
-        Only what a training made is there, beside a record that was removed with it.
+        Without a record there are only files that a training made.
         """
         shutil.rmtree(self.path, ignore_errors=True)
         _remove_data()
@@ -114,7 +114,7 @@ class JobFolder:
         return place
 
     def remove(self, record: TrainingRecord) -> None:
-        """Remove what is left of a training, and its data where nothing else needs it.
+        """Remove the files of a training, and its data where nothing else needs it.
 
         Raises:
             StorageLockedError: If another process works with the data.
@@ -124,9 +124,9 @@ class JobFolder:
         if record.made_data and data.is_dir() and data.is_relative_to(_trainings()):
             lock = FileLock(data / "lock", "the training data", "Wait until it is done, or stop it.")
             lock.release()
-            data.rename(data.with_name(f"{_REMOVED}{data.name}"))  # at once: nobody goes on with a half of it
+            data.rename(data.with_name(f"{_REMOVED}{data.name}"))  # at once: no training goes on with a half of it
         if self.path.exists():
-            (self.path / _RECORD).unlink(missing_ok=True)  # first: what is half removed is no training
+            (self.path / _RECORD).unlink(missing_ok=True)  # first: a half removed folder is no training
             shutil.rmtree(self.path)
         _remove_data()
 

@@ -1,31 +1,34 @@
-"""Training a drafter as widgets see it: begin, pause, resume, and what comes of it."""
+"""Training a drafter as widgets see it: start, pause, resume, and the result."""
 
 import secrets
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from PySide6.QtCore import QObject, Qt, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from rdchat import paths
 from rdchat.chat.asked_questions import asked_questions
 from rdchat.errors import RdchatError
-from rdchat.inference.api.training import Comparison, News, TrainingNews, TrainingOrder, TrainingTask
-from rdchat.services.background.background_work import BackgroundWork
+from rdchat.inference.api.training import Comparison, TrainingOrder, TrainingProgress, TrainingStart, event_from
+from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.services.models.training.job_folder import CurvePoint, JobFolder, KeptTraining, TrainingRecord, add_point
-from rdchat.services.models.training.training_process import TrainingProcess
+from rdchat.work.child_limits import ChildEndedError, ChildError, Limits
+from rdchat.work.child_process import ChildProcess
+from rdchat.work.job import CancelledError, Job
 
 STOPPED_WITH_THE_APP = "It stopped when rdchat did."
-_ENDED = "The training process ended unexpectedly"
 _GO_ON = "Resume it: it goes on from where it was. If that happens again, memory may be short; close other apps."
-_SEEDS = 2**31  # each training has its own: one that came to nothing would come to nothing again
-_LAST_WORDS = {News.FINISHED, News.FAILED, News.PAUSED}
+_SEEDS = 2**31  # each training has its own: one that failed would fail again with the same seed
+_PAUSE_S, _END_S = 20.0, 3.0  # to save in: on a pause, and when the app is quit
 
 
 class TrainingState(StrEnum):
-    """Where the training stands."""
+    """The state of the app's training."""
 
-    LOOKING = "looking"  # what an earlier run of the app left
+    LOOKING = "looking"  # for a training of an earlier run of the app
     NOTHING = "nothing"
     STARTING = "starting"
     TRAINING = "training"
@@ -37,8 +40,28 @@ class TrainingState(StrEnum):
 
     @property
     def is_active(self) -> bool:
-        """Whether a process is at work on the drafter."""
+        """Whether a process works on the drafter."""
         return self in {TrainingState.STARTING, TrainingState.TRAINING, TrainingState.PAUSING}
+
+
+def submit(
+    child: ChildProcess,
+    order: TrainingOrder,
+    folder: Path,
+    asked: tuple[str, ...],
+    *,
+    on_event: Callable[[TrainingProgress | TrainingStart], object],
+    on_end: Callable[[Comparison | RdchatError], object],
+) -> Job[Any]:
+    """Have a child train or go on, with the questions of chats; see `Job` for the threads of the callbacks."""
+    return child.submit(
+        "train",
+        {"order": asdict(order), "folder": str(folder), "asked": list(asked)},
+        Limits(cancel_s=_PAUSE_S),
+        read=Comparison.from_dict,
+        on_progress=lambda data: on_event(event_from(data)),
+        on_end=on_end,
+    )
 
 
 class TrainingControl(QObject):
@@ -48,38 +71,39 @@ class TrainingControl(QObject):
         parent: The Qt parent.
 
     Attributes:
-        state: Where it stands.
-        record: What is kept of it; None without one.
-        news: What the process told last.
-        points: What was measured while training.
-        comparison: Once it is finished.
-        problem, hint: Why the last thing that was asked for was not done.
-        data_bytes: Of the data that goes with a finished training; 0 before it is known.
+        state: The state of the training.
+        record: The record on disk; None without a training.
+        plan: Disk and memory that it takes, and its folders; None before they are known.
+        progress: The last progress of the process.
+        points: The learning curve.
+        comparison: The result, once it is finished.
+        problem, hint: Why it failed or stopped, or the last request failed, and what to do.
+        data_bytes: Size of the data of a finished training; 0 before it is known.
     """
 
     changed = Signal()
     taken = Signal(str, str)  # the new drafter's folder, and the model's
-    _told = Signal(int, object)
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._folder = JobFolder()
         self._side = BackgroundWork("training's files", self)
-        self._process: TrainingProcess | None = None
-        self._run = 0
+        self._main = MainThread(self)
+        self._child: ChildProcess | None = None
+        self._job: Job[Any] | None = None
         self.state = TrainingState.LOOKING
         self.record: TrainingRecord | None = None
-        self.news: TrainingNews | None = None
+        self.plan: TrainingStart | None = None
+        self.progress: TrainingProgress | None = None
         self.points: list[CurvePoint] = []
         self.comparison: Comparison | None = None
         self.problem = self.hint = ""
         self.data_bytes = 0
-        self._told.connect(self._take, Qt.ConnectionType.QueuedConnection)
         self._side.do(self._folder.read, self._found)
 
     @property
     def order(self) -> TrainingOrder | None:
-        """What is being trained."""
+        """The order of the training."""
         return self.record.order if self.record else None
 
     @property
@@ -90,13 +114,13 @@ class TrainingControl(QObject):
     @property
     def process_id(self) -> int | None:
         """Of the process at work; None without one."""
-        return self._process.pid if self._process else None
+        return self._child.pid if self._child else None
 
     def start(self, order: TrainingOrder) -> None:
-        """Begin a training."""
+        """Start a training."""
         if self.state is TrainingState.NOTHING:
             self.points, self.comparison, self.data_bytes = [], None, 0
-            self._side.do(self._folder.clear)  # what could not be removed before
+            self._side.do(self._folder.clear)  # files that could not be removed before
             self.record = TrainingRecord(replace(order, seed=secrets.randbelow(_SEEDS)))
             self._go_on()
 
@@ -106,10 +130,10 @@ class TrainingControl(QObject):
             self._go_on()
 
     def pause(self) -> None:
-        """Have the process save what it has and end; `changed` follows."""
-        if self.state in {TrainingState.STARTING, TrainingState.TRAINING} and self._process is not None:
+        """Have the process save and end; `changed` follows."""
+        if self.state in {TrainingState.STARTING, TrainingState.TRAINING} and self._job is not None:
             self._keep(paused=True)
-            self._process.pause()
+            self._job.cancel()
             self._say(TrainingState.PAUSING)
 
     def take(self) -> None:
@@ -124,13 +148,11 @@ class TrainingControl(QObject):
         record = self.record
         if record is None or self.state in {TrainingState.LOOKING, TrainingState.ENDING}:
             return
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
+        child = self._take_child()
 
         def remove() -> None:
-            if process is not None:
-                process.close()
+            if child is not None:
+                child.close()
             self._folder.remove(record)
 
         self._say(TrainingState.ENDING)
@@ -138,93 +160,72 @@ class TrainingControl(QObject):
 
     def close(self) -> None:
         """Have the process save and end; the training can be resumed when the app is started again."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.close()
+        if (child := self._take_child()) is not None:
+            child.close(_END_S)
         self._side.close()
+        self._main.close()
+
+    def _take_child(self) -> ChildProcess | None:
+        """Return the process and listen to it no more."""
+        child, self._child, self._job = self._child, None, None
+        self._main.forget()
+        return child
 
     def _go_on(self) -> None:
-        """Read what the process needs to know, and begin it."""
+        """Read the questions of chats where they are wanted, and start the process."""
         assert self.record is not None
-        self.news = None
+        self.plan = self.progress = None
         self._keep(paused=False, problem="", hint="")
         self._say(TrainingState.STARTING)
-        order = self.record.order
-        task = TrainingTask(order, str(self._folder.path))
-        self._side.do(_questions if order.with_chats else tuple[str, ...], lambda found: self._begin_with(task, found))
+        self._side.do(_questions if self.record.order.with_chats else tuple[str, ...], self._begin)
 
-    def _begin_with(self, task: TrainingTask, found: tuple[str, ...] | RdchatError) -> None:
-        if self.state is not TrainingState.STARTING:
+    def _begin(self, asked: tuple[str, ...] | RdchatError) -> None:
+        if self.state is not TrainingState.STARTING or self.record is None:
             return
-        if isinstance(found, RdchatError):
-            hint = "Discard this training, and leave your chats out of the next." if "--" in found.hint else found.hint
-            self._fail(found.message, hint)
+        if isinstance(asked, RdchatError):
+            hint = "Discard this training, and leave your chats out of the next." if "--" in asked.hint else asked.hint
+            self._fail(asked.message, hint)
+            return
+        self._child = ChildProcess("training")
+        on_event, on_end = self._main.bring(self._on_event), self._main.bring(self._on_end, once=True)
+        self._job = submit(self._child, self.record.order, self._folder.path, asked, on_event=on_event, on_end=on_end)
+
+    def _on_event(self, event: TrainingProgress | TrainingStart) -> None:
+        assert self.record is not None
+        if isinstance(event, TrainingStart):
+            self.plan = event
+            made = self.record.made_data if self.record.data_folder else not event.resumed
+            self._keep(data_folder=event.data_folder, model_folder=event.model_folder, made_data=made)
         else:
-            self._begin(replace(task, asked=found))
-
-    def _begin(self, task: TrainingTask) -> None:
-        self._run += 1
-        run = self._run
-        try:
-            self._process = TrainingProcess(task, lambda news: self._told.emit(run, news))
-        except OSError as error:
-            self._fail(f"The training process cannot be started: {error.strerror}.", "Close other apps.")
-
-    @Slot(int, object)
-    def _take(self, run: int, news: TrainingNews | int) -> None:
-        if run != self._run or self._process is None:
-            return  # what an ended one still had to say
-        if isinstance(news, int):
-            self._on_exit(news)
-            return
-        self.news = news
-        if news.kind is News.PLANNED:
-            self._on_planned(news)
-        elif news.kind is News.PROGRESS:
-            self._on_progress(news)
-        elif news.kind in _LAST_WORDS:
-            self._on_last_words(news)
+            self.progress = event
+            if self.state is TrainingState.STARTING and self.plan is not None:
+                self.state = TrainingState.TRAINING
+            if event.loss is not None and event.fraction is not None:
+                add_point(self.points, CurvePoint(event.fraction, event.loss, event.accuracy))
         self.changed.emit()
 
-    def _on_planned(self, news: TrainingNews) -> None:
-        assert self.record is not None
-        known = bool(self.record.data_folder)
-        made = self.record.made_data if known else not news.resumed
-        self._keep(data_folder=news.data_folder, model_folder=news.model_folder, made_data=made)
-
-    def _on_progress(self, news: TrainingNews) -> None:
-        if self.state is TrainingState.STARTING:
-            self.state = TrainingState.TRAINING
-        if news.loss is not None and news.fraction is not None:
-            add_point(self.points, CurvePoint(news.fraction, news.loss, news.accuracy))
-
-    def _on_last_words(self, news: TrainingNews) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            self._side.do(process.close)
-        if news.kind is News.FINISHED:
-            self.comparison, self.state = news.comparison, TrainingState.FINISHED
-            self._measure_data()
-        elif news.kind is News.PAUSED:
-            self.state = TrainingState.PAUSED
-        else:
-            self._fail(news.words, news.hint)
-
-    def _on_exit(self, status: int) -> None:
-        """Tell of a process that ended without its last words."""
-        self._process = None
-        if self.state is TrainingState.PAUSING:
-            self._say(TrainingState.PAUSED)
-        else:
-            how = f"signal {-status}" if status < 0 else f"status {status}"
-            self._fail(f"{_ENDED} ({how}).", _GO_ON)
+    def _on_end(self, outcome: Comparison | RdchatError) -> None:
+        if (child := self._take_child()) is not None:
+            self._side.do(child.close)
+        match outcome:
+            case Comparison():
+                self.comparison = outcome
+                self._say(TrainingState.FINISHED)
+                self._measure_data()
+            case CancelledError():
+                self._say(TrainingState.PAUSED)
+            case ChildError():
+                what = outcome.what if isinstance(outcome, ChildEndedError) else outcome.words
+                self._fail(f"The training process {what}.", _GO_ON)
+            case _:
+                self._fail(outcome.message, outcome.hint)
 
     def _fail(self, problem: str, hint: str) -> None:
         self._keep(problem=problem, hint=hint)
         self._say(TrainingState.FAILED, problem, hint)
 
     def _found(self, kept: KeptTraining | RdchatError | None) -> None:
-        """Take up what an earlier run of the app left."""
+        """Take up a training of an earlier run of the app."""
         if kept is None or isinstance(kept, RdchatError):
             self._say(TrainingState.NOTHING)
             return
@@ -247,13 +248,9 @@ class TrainingControl(QObject):
         self._side.do(lambda: self._folder.remove(record), self._on_removed)
 
     def _on_removed(self, outcome: RdchatError | None) -> None:
-        self._forget()
-        if outcome is not None:
-            self._say(TrainingState.NOTHING, outcome.message, outcome.hint)
-
-    def _forget(self) -> None:
-        self.record, self.news, self.points, self.comparison = None, None, [], None
-        self._say(TrainingState.NOTHING)
+        self.record, self.progress, self.points, self.comparison = None, None, [], None
+        problem, hint = (outcome.message, outcome.hint) if outcome is not None else ("", "")
+        self._say(TrainingState.NOTHING, problem, hint)
 
     def _measure_data(self) -> None:
         record = self.record
@@ -266,7 +263,7 @@ class TrainingControl(QObject):
             self.changed.emit()
 
     def _keep(self, **values: object) -> None:
-        """Keep another record; a disk that is full is told of by the training itself."""
+        """Change the record on disk; the training itself reports a full disk."""
         assert self.record is not None
         record = self.record = replace(self.record, **values)  # type: ignore[arg-type]
         self._side.do(lambda: self._folder.write(record))

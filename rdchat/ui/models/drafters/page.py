@@ -44,7 +44,7 @@ class DraftersPage(QWidget):
         self._theme = theme
         self.installed = InstalledSection(desk, theme)
         self.published = PublishedSection(desk.hub_drafters, desk.shelf, theme)
-        self.training = TrainingPage(desk.training, desk.estimator, desk.shelf, theme)
+        self.training = TrainingPage(desk.training, desk.shelf, theme)
         self.model = CalmComboBox()
         self.model.setAccessibleName("Model")
         self.model.setPlaceholderText("Choose a model")

@@ -1,1 +1,1 @@
-"""Training a drafter: what is to be trained, how it goes, and what came of it."""
+"""The training page: the form, the progress and the result of a training."""

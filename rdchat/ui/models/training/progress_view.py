@@ -1,16 +1,18 @@
-"""A training under way, paused or failed: which step it is at, how far, and what was measured."""
+"""A training under way, paused or failed: its step, progress and learning curve."""
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QProgressBar, QPushButton, QWidget
 
-from rdchat.inference.api.training import News, TrainingNews
+from rdchat.inference.api.training import COMPARING, LOADING, Phase, TrainingProgress
 from rdchat.services.models.training.job_folder import CurvePoint
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
-from rdchat.ui.look.formatting import memory, percent, rate
-from rdchat.ui.look.labels import Separator, ThemedLabel
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.look.formatting import file_size, memory, percent, rate
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import Part
+from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
-from rdchat.ui.models.training.words import PHASE_WORDS, STEPS, about, amount
+from rdchat.ui.models.training.training_view import lay_out
+from rdchat.ui.models.training.words import about, amount
 from rdchat.ui.plots.curves import Curve, CurvesPlot
 from rdchat.ui.plots.plot_view import PlotView
 
@@ -19,6 +21,18 @@ _MEANWHILE = (
     "training, and you can resume it the next time."
 )
 _NOTHING_YET = "How often the drafter is right is measured once it begins to learn, about every minute. Nothing yet."
+_PHASES = {
+    Phase.DATA: "Writing answers to learn from",
+    Phase.PREPARE: "Reading the answers",
+    Phase.TRAIN: "Learning",
+    Phase.WATCH: "Measuring how often it is right",
+    Phase.EVALUATE: "Measuring the drafter",
+    Phase.WRITE: "Saving the drafter",
+    Phase.DONE: "Saving the drafter",
+    COMPARING: "Comparing it with the drafter you have",
+}
+_STEPS = (Phase.DATA, Phase.PREPARE, Phase.TRAIN, Phase.WATCH, Phase.EVALUATE, COMPARING)
+_WIDEST = 16_777_215  # QWIDGETSIZE_MAX: the curves take all the width
 _PLACES = ("1st token", "2nd token", "3rd token", "4th token", "5th token", "6th token", "7th token")
 _TITLES = {
     TrainingState.STARTING: "Starting",
@@ -31,10 +45,10 @@ _TITLES = {
 
 
 class ProgressView(QWidget):
-    """Shows it and has it pause, go on or end.
+    """Shows the training, and buttons to pause, resume and discard it.
 
     Args:
-        training: What is shown.
+        training: The training.
         theme: The appearance to follow.
     """
 
@@ -45,21 +59,21 @@ class ProgressView(QWidget):
         self._training, self._theme = training, theme
         self._drawn: tuple[CurvePoint, ...] | None = None
         self.title = ThemedLabel(theme, "", points_more=3, bold=True)
-        self.step = self._words("muted", tabular=True)
-        self.facts = self._words("muted", tabular=True)
-        self.problem = self._words("danger")
-        self.meanwhile = self._words("muted")
-        self.nothing_yet = self._words("muted")
-        self.nothing_yet.setText(_NOTHING_YET)
+        self.step = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
+        self.facts = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
+        self.takes = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
+        self.problem = ThemedLabel(theme, "", "danger", wraps=True)
+        self.meanwhile = ThemedLabel(theme, "", "muted", wraps=True)
+        self.nothing_yet = ThemedLabel(theme, _NOTHING_YET, "muted", wraps=True)
         self.bar = QProgressBar(textVisible=False, maximum=1000)
         self.bar.setFixedHeight(6)
         self.bar.setAccessibleName("Progress of this step")
-        self.curves = PlotView(theme, "What was measured while learning")
+        self.curves = PlotView(theme, "Learning curve")
         self.pause = QPushButton("Pause")
         self.discard = QPushButton("Discard…")
-        for button in (self.pause, self.discard):
-            button.setAutoDefault(False)
-        self._lay_out()
+        above = [self.title, self.step, self.bar, self.facts, self.takes, self.problem]
+        below: list[Part] = [(self.meanwhile, 1), self.discard, self.pause]
+        lay_out(self, theme, [*above, TIGHT, self.nothing_yet, self.curves], below, widest=_WIDEST)
         self.pause.clicked.connect(self._press_pause)
         self.discard.clicked.connect(self.discard_requested)
         self._throttle = Throttle(self)
@@ -67,51 +81,18 @@ class ProgressView(QWidget):
         training.changed.connect(self._throttle.note)
         self.show_state()
 
-    def _words(self, color: str, *, tabular: bool = False) -> ThemedLabel:
-        label = ThemedLabel(self._theme, "", color, tabular=tabular)
-        label.setWordWrap(True)
-        return label
-
-    def _lay_out(self) -> None:
-        inner = QWidget()
-        column = QVBoxLayout(inner)
-        column.setContentsMargins(LARGE, MEDIUM, LARGE, LARGE)
-        column.setSpacing(SMALL)
-        for part in (self.title, self.step, self.bar, self.facts, self.problem):
-            column.addWidget(part)
-        column.addSpacing(TIGHT)
-        column.addWidget(self.nothing_yet)
-        column.addWidget(self.curves)
-        column.addStretch(1)
-        area = QScrollArea(widgetResizable=True)
-        area.setFrameShape(QFrame.Shape.NoFrame)
-        area.setWidget(inner)
-        bar = QHBoxLayout()
-        bar.setContentsMargins(LARGE, SMALL, LARGE, MEDIUM)
-        bar.setSpacing(SMALL)
-        bar.addWidget(self.meanwhile, 1)
-        bar.addWidget(self.discard)
-        bar.addWidget(self.pause)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addWidget(area, 1)
-        layout.addWidget(Separator(self._theme))
-        layout.addLayout(bar)
-
     def show_state(self) -> None:
-        """Show where the training stands."""
+        """Show the state of the training."""
         training = self._training
-        state, news = training.state, training.news
-        self.title.setText(_TITLES.get(state) or _phase_words(news))
+        state, progress = training.state, training.progress
+        phase = progress.phase if progress else ""
+        self.title.setText(_TITLES.get(state) or _PHASES.get(phase, "Starting"))
         self.step.setText(self._step_words())
-        self._show_bar(news)
-        self.facts.setText(_facts(news) if state is TrainingState.TRAINING else "")
-        self.facts.setVisible(bool(self.facts.text()))
-        problem = f"{training.problem} {training.hint}".strip()
-        self.problem.setText(problem)
+        self._show_bar(progress)
+        self.facts.say(_facts(progress) if state is TrainingState.TRAINING and progress else "")
+        self.takes.say(self._takes_words() if state is TrainingState.TRAINING else "")
+        self.problem.say(f"{training.problem} {training.hint}".strip())
         self.problem.set_color("danger" if state is TrainingState.FAILED else "muted")
-        self.problem.setVisible(bool(problem))
         can_go_on = state in {TrainingState.PAUSED, TrainingState.FAILED}
         self.pause.setText("Resume" if can_go_on else "Pause")
         self.pause.setEnabled(can_go_on or state in {TrainingState.STARTING, TrainingState.TRAINING})
@@ -121,9 +102,9 @@ class ProgressView(QWidget):
         self.meanwhile.setText(_MEANWHILE if state.is_active else "")
         self._show_curves()
 
-    def _show_bar(self, news: TrainingNews | None) -> None:
+    def _show_bar(self, progress: TrainingProgress | None) -> None:
         active = self._training.state.is_active
-        fraction = news.fraction if news is not None else None
+        fraction = progress.fraction if progress is not None else None
         self.bar.setVisible(active)
         if active and fraction is None:
             self.bar.setRange(0, 0)
@@ -133,16 +114,24 @@ class ProgressView(QWidget):
 
     def _step_words(self) -> str:
         training = self._training
-        order, news = training.order, training.news
+        order, progress = training.order, training.progress
         if order is None:
             return ""
-        what = f"{order.kind.words} drafter for {order.name}, {amount(order)}"
-        if training.state is TrainingState.STARTING and news is not None and news.words:
-            return f"{what}. {news.words}…"
-        phase = _phase(news)
-        if training.state is TrainingState.TRAINING and phase in STEPS:
-            return f"{what}. Step {STEPS.index(phase) + 1} of {len(STEPS)}."
-        return f"{what}."
+        what = f"{order.kind.words} drafter for {order.name}, {amount(order)}."
+        if progress is None:
+            return what
+        if training.state is TrainingState.STARTING and progress.phase == LOADING:
+            return f"{what} {progress.words}…"
+        if training.state is TrainingState.TRAINING and progress.phase in _STEPS:
+            return f"{what} Step {_STEPS.index(progress.phase) + 1} of {len(_STEPS)}. {progress.words}".strip()
+        return what
+
+    def _takes_words(self) -> str:
+        plan = self._training.plan
+        if plan is None:
+            return ""
+        disk, most = file_size(plan.disk_bytes), memory(plan.memory_bytes)
+        return f"It takes up to {disk} of disk, until it is done or discarded, and up to {most} of memory."
 
     def _show_curves(self) -> None:
         points = tuple(self._training.points)
@@ -183,25 +172,13 @@ def _loss_plot(points: tuple[CurvePoint, ...]) -> CurvesPlot:
     )
 
 
-def _phase(news: TrainingNews | None) -> str:
-    if news is None:
-        return ""
-    return "compare" if news.kind is News.COMPARING else news.phase
-
-
-def _phase_words(news: TrainingNews | None) -> str:
-    return PHASE_WORDS.get(_phase(news), "Starting")
-
-
-def _facts(news: TrainingNews | None) -> str:
+def _facts(progress: TrainingProgress) -> str:
     """Return the figures of the step: `34 %  ·  12 min left  ·  1,204 tokens/s  ·  1.20 GB of memory`."""
-    if news is None:
-        return ""
-    parts = [percent(news.fraction)] if news.fraction is not None else []
-    if news.left_s is not None:
-        parts.append(f"{about(news.left_s)} left in this step")
-    if news.tokens_per_second:
-        parts.append(f"{rate(news.tokens_per_second)} tokens/s")
-    if news.memory_bytes:
-        parts.append(f"{memory(news.memory_bytes)} of memory")
+    parts = [percent(progress.fraction)] if progress.fraction is not None else []
+    if progress.left_s is not None:
+        parts.append(f"{about(progress.left_s)} left in this step")
+    if progress.tokens_per_second:
+        parts.append(f"{rate(progress.tokens_per_second)} tokens/s")
+    if progress.memory_bytes:
+        parts.append(f"{memory(progress.memory_bytes)} of memory")
     return "  ·  ".join(parts)

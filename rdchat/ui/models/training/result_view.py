@@ -1,20 +1,29 @@
-"""What came of a training: the new drafter beside the old one, and what to do with it."""
+"""The result of a training: the new drafter beside the old one, and what to do with it."""
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QPushButton, QWidget
 
 from rdchat.inference.api.training import ComparedGroup, Comparison
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.ui.look.formatting import NONE, decimal, memory
 from rdchat.ui.look.labels import Separator, ThemedLabel
 from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.models.training.words import GROUP_WORDS, amount
+from rdchat.ui.look.theme import LARGE, SMALL, TIGHT, Theme
+from rdchat.ui.models.training.training_view import lay_out
+from rdchat.ui.models.training.words import amount
 
-_WIDEST = 620
 _ALL = "all"
 _FASTER, _SLOWER = 0.005, -0.005  # tokens a call that are no difference
+_GROUPS = {
+    "explaining": "Explaining",
+    "code": "Code",
+    "story": "A story",
+    "list": "A list",
+    "summary": "A summary",
+    "copy": "Copying",
+    _ALL: "All",
+}
 _WHAT = (
     "Tokens that a call of the model brings, when {setup} drafts on six everyday questions; 1 is plain decoding. More "
     "is not always faster, as drafting takes time too: a race shows it."
@@ -25,7 +34,7 @@ class ResultView(QWidget):
     """A table of figures, and the choice between the new drafter and none.
 
     Args:
-        training: What is shown.
+        training: The training.
         theme: The appearance to follow.
     """
 
@@ -36,70 +45,40 @@ class ResultView(QWidget):
         super().__init__()
         self._training, self._theme = training, theme
         self._shown: Comparison | None = None
-        self.title = ThemedLabel(theme, "", points_more=3, bold=True)
-        self.title.setWordWrap(True)
-        self.summary = ThemedLabel(theme, "", "muted")
-        self.explanation = ThemedLabel(theme, "", "muted", -1)
-        self.problem = ThemedLabel(theme, "", "warning")
-        self.data = ThemedLabel(theme, "", "muted", tabular=True)
-        for label in (self.summary, self.explanation, self.problem, self.data):
-            label.setWordWrap(True)
+        self.title = ThemedLabel(theme, "", points_more=3, bold=True, wraps=True)
+        self.summary = ThemedLabel(theme, "", "muted", wraps=True)
+        self.explanation = ThemedLabel(theme, "", "muted", -1, wraps=True)
+        self.problem = ThemedLabel(theme, "", "warning", wraps=True)
+        self.data = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
         self.table = QWidget()
         self.table.setAccessibleName("Tokens per call")
         self._grid = QGridLayout(self.table)
         self.use = QPushButton("Use it")
         self.race = QPushButton("Try in a race…")
         self.discard = QPushButton("Discard…")
-        for button in (self.use, self.race, self.discard):
-            button.setAutoDefault(False)
-        self._lay_out()
+        self._grid.setContentsMargins(0, SMALL, 0, SMALL)
+        self._grid.setHorizontalSpacing(LARGE)
+        self._grid.setVerticalSpacing(TIGHT + 2)
+        self._grid.setColumnStretch(0, 1)
+        shown = [self.title, self.summary, self.table, self.explanation, self.problem]
+        lay_out(self, theme, shown, [(self.data, 1), self.discard, self.race, self.use])
         self.use.clicked.connect(training.take)
         self.race.clicked.connect(self.race_requested)
         self.discard.clicked.connect(self.discard_requested)
         training.changed.connect(self.show_state)
         self.show_state()
 
-    def _lay_out(self) -> None:
-        inner = QWidget()
-        inner.setMaximumWidth(_WIDEST)
-        column = QVBoxLayout(inner)
-        column.setContentsMargins(LARGE, MEDIUM, LARGE, LARGE)
-        column.setSpacing(SMALL)
-        self._grid.setContentsMargins(0, SMALL, 0, SMALL)
-        self._grid.setHorizontalSpacing(LARGE)
-        self._grid.setVerticalSpacing(TIGHT + 2)
-        self._grid.setColumnStretch(0, 1)
-        for part in (self.title, self.summary, self.table, self.explanation, self.problem):
-            column.addWidget(part)
-        column.addStretch(1)
-        area = QScrollArea(widgetResizable=True)
-        area.setFrameShape(QFrame.Shape.NoFrame)
-        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        area.setWidget(inner)
-        bar = QHBoxLayout()
-        bar.setContentsMargins(LARGE, SMALL, LARGE, MEDIUM)
-        bar.setSpacing(SMALL)
-        bar.addWidget(self.data, 1)
-        for button in (self.discard, self.race, self.use):
-            bar.addWidget(button)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addWidget(area, 1)
-        layout.addWidget(Separator(self._theme))
-        layout.addLayout(bar)
-
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._choose_default()
 
     def offer_race(self, can_race: bool) -> None:
-        """Say whether the model is loaded that the drafter is for."""
+        """Enable the race where the drafter's model is loaded."""
         self.race.setEnabled(can_race)
         set_tip(self.race, "" if can_race else "Load the model first.")
 
     def show_state(self) -> None:
-        """Show what was measured."""
+        """Show the figures, and what can be done."""
         training, comparison = self._training, self._training.comparison
         self.use.setEnabled(training.state is TrainingState.FINISHED)
         self.discard.setEnabled(training.state is TrainingState.FINISHED)
@@ -115,15 +94,13 @@ class ResultView(QWidget):
         how = "for" if order.hours is not None else "on"
         self.summary.setText(f"{order.kind.words} drafter for {order.name}, trained {how} {amount(order)}.")
         self.explanation.setText(_WHAT.format(setup=f"each of them ({comparison.setup})" if comparison.old else "it"))
-        self.problem.setText(
-            f"{comparison.old} could not be measured: {comparison.problem}" if comparison.problem else ""
-        )
-        self.problem.setVisible(bool(comparison.problem))
+        missing = f"{comparison.old} could not be measured: {comparison.problem}"
+        self.problem.say(missing if comparison.problem else "")
         self._fill(comparison)
         self._choose_default()
 
     def _choose_default(self) -> None:
-        """Return takes the new drafter, unless the old one is better."""
+        """Make `Use it` the default button, unless the old drafter is better."""
         self.use.setDefault(self._shown is None or _color(_of_all(self._shown)) != "warning")
 
     def _fill(self, comparison: Comparison) -> None:
@@ -140,13 +117,13 @@ class ResultView(QWidget):
             row = 2 + number + last
             if last:
                 self._grid.addWidget(Separator(self._theme), row - 1, 0, 1, len(titles))
-            self._put(row, 0, GROUP_WORDS.get(group.group, group.group), bold=last)
+            self._put(row, 0, _GROUPS.get(group.group, group.group), bold=last)
             self._put(row, 1, decimal(group.new), bold=last)
             if both:
                 self._put(row, 2, decimal(group.old), "muted")
                 self._put(row, 3, _difference(group), _color(group), bold=last)
         self._grid.addWidget(Separator(self._theme), 1, 0, 1, len(titles))
-        self.table.setAccessibleDescription(_told(comparison))
+        self.table.setAccessibleDescription(_spoken(comparison))
 
     def _put(self, row: int, column: int, words: str, color: str = "text", *, bold: bool = False) -> None:
         label = ThemedLabel(self._theme, words, color, bold=bold, tabular=True)
@@ -188,9 +165,9 @@ def _color(group: ComparedGroup) -> str:
     return "success" if group.new > group.old else "warning"
 
 
-def _told(comparison: Comparison) -> str:
+def _spoken(comparison: Comparison) -> str:
     parts = []
     for group in comparison.groups:
         old = f", old {decimal(group.old)}" if group.old is not None else ""
-        parts.append(f"{GROUP_WORDS.get(group.group, group.group)}: new {decimal(group.new)}{old}")
+        parts.append(f"{_GROUPS.get(group.group, group.group)}: new {decimal(group.new)}{old}")
     return "; ".join(parts)

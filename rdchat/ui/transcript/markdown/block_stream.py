@@ -1,4 +1,4 @@
-"""Turns growing text into blocks, a bounded step at a time: what cannot change any more is never parsed again."""
+"""Parses a text that grows: only its last open block is parsed again, and never more than a bounded piece at once."""
 
 import re
 from dataclasses import dataclass, field, replace
@@ -7,35 +7,30 @@ from typing import Any
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
 from rdchat.ui.transcript.markdown.parser import FENCE, Parsed, Parser, code_line
 
-# characters and lines
-STEP = 4096, 60  # parsed in a step, unless a block is longer
-LONGEST_OPEN = 8192, 240  # of a block that stays open; a longer one is closed where it stands
-_LONG_LIST = 2048, 40  # of an open list whose items but the last are settled
-_MOST_CELLS = 160  # in what is parsed at once, as far as a line's end allows
-_MOST_FORMULAS = 80  # written in a step, as far as a block's end allows: each takes up to half a millisecond
-_LINES_A_STEP = 100
+# work is counted in characters; lines, cells and formulas cost more than their characters do
+_STEP = 7_700  # work of a step, unless a block is longer
+_LONGEST_OPEN = 22_600  # work of the open block; a longer one ends where it stands
+_LONGEST_LINE = 8192  # characters of a line that is parsed as a whole
+_LINE, _COSTLY = 60, 25  # work of a line, and of each sign that separates cells or begins a formula or a command
+_COSTLY_SIGNS = "|$\\"
+_LONG_LIST = 1000  # characters of an open list whose items but the last are settled
+_CODE_LINES = 100  # in a step
+_TRIES = 4  # to find a place where a long paragraph can be cut
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Update:
-    """Replace the blocks from `first` on.
+    """Replace the blocks from `first` on."""
 
-    Attributes:
-        first: Place of the first block that may differ.
-        blocks: All blocks from there to the end.
-        closed: Code blocks that are complete now.
-        more: There is text that has not been looked at: call again.
-    """
-
-    first: int
-    blocks: list[Block]
-    closed: list[int]
-    more: bool
+    first: int  # place of the first block that may differ
+    blocks: list[Block] = field(default_factory=list)  # all from there to the end
+    closed: list[int] = field(default_factory=list)  # numbers of the code blocks that are complete now
+    more: bool = False  # there is text that has not been looked at: call again
 
 
 @dataclass(slots=True)
 class _Fence:
-    """An open top-level code block; its lines go straight to blocks."""
+    """An open top-level code block; its lines become blocks without being parsed."""
 
     indent: int
     mark: str
@@ -49,8 +44,7 @@ class _Fence:
 
     def blocks(self, line: str) -> list[Block]:
         spaces = len(line) - len(line.lstrip(" "))
-        line = line[min(spaces, self.indent) :]
-        return code_line(line, self.number, self.language, first=not self.lines)
+        return code_line(line[min(spaces, self.indent) :], self.number, self.language, first=not self.lines)
 
 
 class BlockStream:
@@ -66,41 +60,34 @@ class BlockStream:
         self._restart()
 
     def _restart(self) -> None:
-        self._offset = 0
-        self._settled = 0
-        self._unwritten: list[Block] = []  # settled, and told by no update yet
-        self._closed: list[int] = []
-        self._codes = 0
+        self._offset = 0  # where the tail begins
+        self._settled = 0  # blocks before it
+        self._codes = 0  # code blocks among those
         self._fence: _Fence | None = None
-        self._number: int | None = None
-        self._table = ""  # the first two lines of a table that goes on
+        self._number: int | None = None  # of the list item that the tail begins with
+        self._table = ""  # the first two lines of the table that goes on in the tail
+        self._joined = False  # the tail goes on with the paragraph before it
         self._known = len(self._references)
-        self._checked = -1
-        self._last: tuple[tuple[str, int, int | None], Parsed] | None = None
+        self._checked = -1  # up to here no more blocks can be settled
+        self._last: tuple[str, Parsed] | None = None  # the tail as it was parsed last
 
     def advance(self, text: str, final: bool) -> Update:
         """Take one step.
 
         Args:
             text: Safe text (`safe_text`) that starts with the text of the step before.
-            final: It will not grow any more.
+            final: Whether it has ended.
         """
-        first, tail = self._settled, None
-        if not self._unwritten:
-            self._open_fence(text, final)
-            read = self._fenced if self._fence else self._parsed
-            tail = read(text, final, self._unwritten, self._closed)
-        count = _for_a_step(self._unwritten)
-        blocks, self._unwritten = self._unwritten[:count], self._unwritten[count:]
-        self._settled = first + count
-        if self._unwritten:
-            return Update(first, blocks, [], True)
-        closed, self._closed = self._closed, []
-        more = tail is None
-        if final and not more and len(self._references) > self._known:
+        update = Update(self._settled)
+        self._open_fence(text, final)
+        tail = (self._read_code if self._fence else self._read_blocks)(text, final, update)
+        self._settled += len(update.blocks)
+        update.blocks += tail or []
+        update.more = tail is None
+        if final and not update.more and len(self._references) > self._known:
             self._restart()  # links may use definitions that came after them
-            more = True
-        return Update(first, blocks + (tail or []), closed, more)
+            update.more = True
+        return update
 
     def _open_fence(self, text: str, final: bool) -> None:
         opening = None if self._fence else FENCE.match(text, self._offset)
@@ -110,152 +97,154 @@ class BlockStream:
             self._codes += 1
             self._offset = opening.end()
 
-    def _fenced(self, text: str, final: bool, blocks: list[Block], closed: list[int]) -> list[Block] | None:
-        """Settle complete lines of the open code block; return the open tail, or None when there is more to do."""
+    def _read_code(self, text: str, final: bool, update: Update) -> list[Block] | None:
+        """Settle complete lines of the open code block; return the open tail, or None if there is more to do."""
         fence = self._fence
         assert fence is not None
-        for _ in range(_LINES_A_STEP):
+        for _ in range(_CODE_LINES):
             end = text.find("\n", self._offset)
             complete = end >= 0 or (final and self._offset < len(text))
             line = text[self._offset : end if end >= 0 else len(text)]
             if not complete and not final:
                 shown = "" if fence.end.match(line) else line
                 return fence.blocks(shown) if shown or not fence.lines else []
-            if not complete or fence.end.match(line):
-                if not fence.lines:
-                    blocks += fence.blocks("")
-                self._offset = end + 1 if end >= 0 else len(text)
-                self._fence = None
-                closed.append(fence.number)
-                return None if self._offset < len(text) else []
-            blocks += fence.blocks(line)
+            ends = not complete or fence.end.match(line) is not None
+            if not ends or not fence.lines:
+                update.blocks += fence.blocks("" if ends else line)
             fence.lines += 1
             self._offset = end + 1 if end >= 0 else len(text)
+            if ends:
+                self._fence, self._checked, self._last = None, -1, None
+                update.closed.append(fence.number)
+                return None if self._offset < len(text) else []
         return None
 
-    def _parsed(self, text: str, final: bool, blocks: list[Block], closed: list[int]) -> list[Block] | None:
-        """Settle what cannot change any more; return the open tail, or None when there is more to do."""
-        window = self._window(text, STEP)
-        if self._offset + len(window) < len(text) and self._settle(window, blocks, closed):
-            return None
-        window = self._window(text, LONGEST_OPEN)
-        if self._offset + len(window) < len(text):
-            if not self._settle(window, blocks, closed):
-                self._close_here(window, blocks, closed)
-            return None
-        if not final:
-            self._settle(window, blocks, closed)
-            opening = FENCE.match(text, self._offset)
-            if opening and opening[0].endswith("\n"):
+    def _read_blocks(self, text: str, final: bool, update: Update) -> list[Block] | None:
+        """Settle what cannot change any more; return the open tail, or None if there is more to do."""
+        window = source = ""
+        for most in (_STEP, _LONGEST_OPEN):
+            window = self._window(text, most)
+            following = text[self._offset + len(window) :][:1]
+            ends = final and not following and bool(window) and not window.endswith("\n")
+            source = f"{window}\n" if ends else window
+            if self._settle(source, following, update, longest=most == _LONGEST_OPEN):
                 return None
-        parsed = self._parse(text[self._offset :])
-        fence = parsed.starts[-1][0] if parsed.starts else 0
-        if final and fence and FENCE.match(_lines_from(text[self._offset :], fence)):
-            self._checked = -1
-            self._settle(text[self._offset :] + "\n", blocks, closed)
-            return None
-        if final:
-            self._take(parsed, len(parsed.blocks), blocks, closed)
-            self._offset = len(text)
-            return []
-        return parsed.blocks
+            if not following:
+                break
+        parsed = self._parse(source)
+        if not final:
+            return parsed.blocks
+        self._take(parsed, len(parsed.blocks), len(window), update)
+        return []
 
-    def _window(self, text: str, size: tuple[int, int]) -> str:
-        """Return what comes next of the text, up to so many characters and lines, and not too many table cells."""
-        window = text[self._offset : self._offset + size[0]]
-        if window.count("\n") > size[1]:
-            window = window[: _line_start(window, size[1])]
-        while window.count("|") > _MOST_CELLS and (half := window.rfind("\n", 0, len(window) * 3 // 4)) >= 0:
-            window = window[: half + 1]
-        return window
+    def _window(self, text: str, most: int) -> str:
+        """Return the next lines, at least one, that take so much work."""
+        end, work = self._offset, 0
+        while end < len(text):
+            longest = min(len(text), end + _LONGEST_LINE)
+            line_end = text.find("\n", end, longest) + 1 or longest
+            work += line_end - end + _LINE + _COSTLY * sum(text.count(sign, end, line_end) for sign in _COSTLY_SIGNS)
+            if work > most and end > self._offset:
+                break
+            end = line_end
+            if text[end - 1] != "\n":
+                break
+        return text[self._offset : end]
 
     def _parse(self, source: str) -> Parsed:
-        key = self._table + source, self._codes, self._number
-        if self._last is None or self._last[0] != key:  # a block that is too long is parsed, then closed as it is
+        if self._last is None or self._last[0] != source:
             parsed = self._parser.parse(self._table + source, self._codes, self._references, self._number)
-            self._last = key, _without_head(parsed) if self._table else parsed
+            if self._table:
+                parsed = _without_head(parsed)
+            elif self._joined and parsed.blocks and _is_paragraph(parsed.blocks[0]):
+                parsed.blocks[0] = replace(parsed.blocks[0], tight=True, joined=True)
+            self._last = source, parsed
         return self._last[1]
 
-    def _settle(self, window: str, blocks: list[Block], closed: list[int]) -> bool:
-        """Settle the blocks before the last one that a complete line starts. Whether there were any."""
+    def _settle(self, window: str, following: str, update: Update, *, longest: bool) -> bool:
+        """Settle the blocks before the last one that a complete line starts; return whether there were any.
+
+        Where more text is `following`, a single block ends where the window ends if that is the `longest` one. Tables,
+        and paragraphs between two lines, are cut in any case, and go on in the tail.
+        """
         complete = window[: window.rfind("\n") + 1]
         end = self._offset + len(complete)
-        if not complete or end == self._checked:
+        if not complete and following and longest:
+            cut = pieces(window)[0]
+            update.blocks.append(Block(Kind.TEXT, (Run(cut),), tight=True))
+            self._offset += len(cut)
+            return True
+        if not complete or (end == self._checked and not following):
             return False
         self._checked = end
         parsed = self._parse(complete)
-        line, count, number = 0, 0, None
         if len(parsed.starts) > 1:
             line, count = parsed.starts[-1]
-        elif parsed.last_item and (len(complete) > _LONG_LIST[0] or complete.count("\n") > _LONG_LIST[1]):
+            self._take(parsed, count, _line_start(complete, line), update)
+        elif parsed.last_item and parsed.last_item[0] and len(complete) > _LONG_LIST:
             line, count, number = parsed.last_item
-        if not line:
+            self._take(parsed, count, _line_start(complete, line), update)
+            self._number = number
+        elif following and (longest or not parsed.blocks or parsed.blocks[-1].kind is Kind.TABLE):
+            table = self._head_of_table(complete, parsed)
+            self._take(parsed, len(parsed.blocks), len(complete), update)
+            self._table = table
+        elif following and all(_is_paragraph(block) for block in parsed.blocks):
+            lines = self._closed_lines(complete, following)
+            parsed = self._parse(lines)
+            self._take(parsed, len(parsed.blocks), len(lines), update)
+            self._joined = (complete + following)[len(lines)] != "\n"
+        else:
             return False
-        self._take(parsed, count, blocks, closed)
-        self._number = number
-        self._offset += len(complete) - len(_lines_from(complete, line))
         return True
 
-    def _close_here(self, window: str, blocks: list[Block], closed: list[int]) -> None:
-        """End a block that grew too long for being parsed again and again."""
-        complete = window[: window.rfind("\n") + 1]
-        if complete:
-            parsed = self._parse(complete)
-            table = self._table_head(complete, parsed)
-            self._take(parsed, len(parsed.blocks), blocks, closed)
-            self._table = table
-            self._offset += len(complete)
-        else:
-            cut = pieces(window)[0]
-            blocks.append(Block(Kind.TEXT, (Run(cut),), tight=True))
-            self._offset += len(cut)
+    def _closed_lines(self, lines: str, following: str) -> str:
+        """Return as many lines of a paragraph as leave nothing open that a later line may close; or else all."""
+        end = len(lines)
+        for _ in range(_TRIES):
+            begins = (lines + following)[end]  # the next line must not be a list's or a heading's by itself
+            if begins == "\n":
+                return lines[:end]
+            if not (begins.isdigit() or begins in " \t=-[") and self._parser.is_closed(lines[:end]):
+                return lines[:end]
+            end = lines.rfind("\n", 0, end * 3 // 4) + 1
+            if not end:
+                break
+        return lines
 
-    def _table_head(self, complete: str, parsed: Parsed) -> str:
-        """Return the first two lines of the table that a piece ends in; nothing where it ends otherwise."""
+    def _head_of_table(self, complete: str, parsed: Parsed) -> str:
+        """Return the first two lines of the table that a piece ends in; nothing if it ends otherwise."""
         last = parsed.blocks[-1] if parsed.blocks else None
         if last is None or last.kind is not Kind.TABLE or last.indent or last.quotes:
             return ""
         if last.joined and len(parsed.blocks) == 1:
             return self._table
-        lines = _lines_from(complete, parsed.starts[-1][0]).split("\n", 2)
-        return "\n".join([*lines[:2], ""])
+        return "\n".join([*complete[_line_start(complete, parsed.starts[-1][0]) :].split("\n", 2)[:2], ""])
 
-    def _take(self, parsed: Parsed, count: int, blocks: list[Block], closed: list[int]) -> None:
+    def _take(self, parsed: Parsed, count: int, length: int, update: Update) -> None:
+        """Settle the first `count` blocks, whose source has `length` characters."""
         taken = parsed.blocks[:count]
-        blocks += taken
+        update.blocks += taken
         self._codes = max([self._codes, *(block.code + 1 for block in taken)])
-        closed += [number for number in parsed.closed if number < self._codes]
+        update.closed += [number for number in parsed.closed if number < self._codes]
         self._references = parsed.references
-        self._number = None
-        self._table = ""
-        self._last = None
+        self._number, self._table, self._joined, self._last = None, "", False, None
+        self._offset += length
+
+
+def _is_paragraph(block: Block) -> bool:
+    return block.kind is Kind.TEXT and not (block.marker or block.indent or block.quotes or block.note)
 
 
 def _without_head(parsed: Parsed) -> Parsed:
     """Return what was parsed behind the first two lines of a table, without them."""
     table, *others = parsed.blocks
-    gone = 0
-    if table.kind is Kind.TABLE:
-        gone = 0 if table.rows[1:] else 1
-        others = [*([] if gone else [replace(table, rows=table.rows[1:], joined=True)]), *others]
-    else:
-        others = parsed.blocks
+    if table.kind is not Kind.TABLE:
+        return replace(parsed, starts=[(max(0, line - 2), place) for line, place in parsed.starts])
+    gone = 0 if table.rows[1:] else 1
+    others = [*([] if gone else [replace(table, rows=table.rows[1:], joined=True)]), *others]
     starts = [(max(0, line - 2), max(0, place - gone)) for line, place in parsed.starts[gone:]]
     return replace(parsed, blocks=others, starts=starts)
-
-
-def _for_a_step(blocks: list[Block]) -> int:
-    """Return how many blocks are written in a step: one at least, and not too many formulas."""
-    formulas = 0
-    for count, block in enumerate(blocks):
-        formulas += sum(1 for run in block.runs if run.maths)
-        if count and formulas > _MOST_FORMULAS:
-            return count
-    return len(blocks)
-
-
-def _lines_from(source: str, line: int) -> str:
-    return source[_line_start(source, line) :]
 
 
 def _line_start(source: str, line: int) -> int:

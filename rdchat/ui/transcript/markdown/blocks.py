@@ -1,17 +1,16 @@
-"""What markdown becomes before it is drawn: a flat list of frozen blocks that can be compared with each other."""
+"""The blocks that Markdown is parsed into: a flat list of frozen values that can be compared."""
 
 import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
 LINE_LIMIT = 4000  # characters in one block of plain text or code: Qt lays a block out as a whole
-_OPENABLE = re.compile(r"(?:https?://|mailto:)\S", re.IGNORECASE)
 # QTextDocument uses the first four for its own structure; a lone surrogate is no character at all
 _UNSAFE = re.compile("[\0\ufdd0\ufdd1\ufffc\u2029\ud800-\udfff]")
 
 
 class Kind(Enum):
-    """What a block is. Code is one block a line, so that a growing code block only gains blocks."""
+    """The kind of a block. Each line of code is a block, so that a growing code block only gains blocks."""
 
     TEXT = auto()
     HEADING = auto()
@@ -23,30 +22,19 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Characters of one look.
+    """Characters that look the same."""
 
-    Attributes:
-        text: The characters; a line feed breaks the line.
-        bold, italic, strike, code: The look.
-        href: Where a click leads; empty for text.
-        refused: An address that the text carries and that is never opened.
-        raised: Small and above the line, as the mark of a footnote.
-        maths: A formula's TeX; `text` is its source with its signs.
-        display: A formula that stands on its own.
-        undrawn: A formula's source, because it cannot be drawn.
-    """
-
-    text: str
+    text: str  # a line feed breaks the line
     bold: bool = False
     italic: bool = False
     strike: bool = False
     code: bool = False
-    href: str = ""
-    refused: str = ""
-    raised: bool = False
-    maths: str = ""
-    display: bool = False
-    undrawn: bool = False
+    href: str = ""  # where a click leads
+    refused: str = ""  # an address that is never opened
+    raised: bool = False  # small and above the line, as the mark of a footnote
+    maths: str = ""  # a formula's TeX; `text` is its source with its signs
+    display: bool = False  # a formula on a line of its own
+    undrawn: bool = False  # a formula's source, because it cannot be drawn
 
 
 Cell = tuple[Run, ...]
@@ -54,45 +42,22 @@ Cell = tuple[Run, ...]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One paragraph, heading, code line, rule, table or formula.
-
-    Attributes:
-        kind: What it is.
-        runs: Its text.
-        level: Of a heading, 1 to 6.
-        quotes: How many quotes it stands in.
-        indent: How many lists it stands in.
-        nesting: Where it stands in both: `l` for each list and `q` for each quote, the outermost first.
-        marker: The bullet or number before the first block of a list item.
-        note: Belongs to a footnote.
-        tight: Stands close under the block above it.
-        code: Which code block of the text a code line belongs to, from 0; -1 for other blocks.
-        joined: Goes on where the block above ended: code without a line break, a table with more rows, a paragraph in
-            the next line.
-        language: That code block's language as written, often empty.
-        rows: A table's cells, the header row first.
-        alignments: A table's columns: `left`, `center`, `right` or empty.
-    """
+    """One paragraph, heading, code line, rule, table or formula."""
 
     kind: Kind
     runs: tuple[Run, ...] = ()
-    level: int = 0
-    quotes: int = 0
-    indent: int = 0
-    nesting: str = ""
-    marker: str = ""
-    note: bool = False
-    tight: bool = False
-    code: int = -1
-    joined: bool = False
-    language: str = ""
-    rows: tuple[tuple[Cell, ...], ...] = ()
-    alignments: tuple[str, ...] = ()
-
-
-def is_openable(address: str) -> bool:
-    """Whether a click may open the address: web and mail addresses only, never `javascript:` or `file:`."""
-    return _OPENABLE.match(address) is not None
+    level: int = 0  # of a heading, 1 to 6
+    quotes: int = 0  # how many quotes it is in
+    indent: int = 0  # how many lists it is in
+    nesting: str = ""  # `l` for each list and `q` for each quote around it, the outermost first
+    marker: str = ""  # the bullet or number before the first block of a list item
+    note: bool = False  # belongs to a footnote
+    tight: bool = False  # stands close under the block above it
+    code: int = -1  # the number of the code block that a code line belongs to
+    joined: bool = False  # continues the block above: the same code line, table or paragraph
+    language: str = ""  # of the code block, as written
+    rows: tuple[tuple[Cell, ...], ...] = ()  # of a table, the header row first
+    alignments: tuple[str, ...] = ()  # of a table's columns: `left`, `center`, `right` or empty
 
 
 def safe_text(text: str) -> str:
@@ -123,9 +88,7 @@ def columns_of(block: Block) -> int:
     return len(text.expandtabs(4))
 
 
-def common_length(one: str, other: str) -> int:
-    """Return how many characters two texts begin with in common."""
-    shorter = min(len(one), len(other))
-    if one[:shorter] == other[:shorter]:
-        return shorter
-    return next(place for place in range(shorter) if one[place] != other[place])
+def formulas_of(block: Block) -> list[Run]:
+    """Return the formulas of a block, those in a table's cells too."""
+    cells = (cell for row in block.rows for cell in row)
+    return [run for runs in (block.runs, *cells) for run in runs if run.maths]

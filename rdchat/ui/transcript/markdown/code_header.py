@@ -5,11 +5,12 @@ from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from rdchat.ui.look.buttons import CopyButton, IconButton
-from rdchat.ui.look.plain_text import PlainLabel
-from rdchat.ui.look.theme import MEDIUM, TIGHT, Theme, control_font
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.theme import MEDIUM, TIGHT, Theme
+from rdchat.ui.transcript.markdown.backgrounds import Backgrounds
+from rdchat.ui.transcript.markdown.code_saving import ask_and_save
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
-from rdchat.ui.transcript.markdown.grounds import Grounds
-from rdchat.ui.transcript.markdown.metrics import code_header_height
+from rdchat.ui.transcript.markdown.text_formats import code_header_height
 
 _MOST_HEADERS = 100  # code blocks beyond these have no header: each is a widget with buttons
 
@@ -26,33 +27,23 @@ _NAMES = {
 class CodeHeader(QWidget):
     """Lies over the document, above a code block's first line."""
 
-    copy_requested = Signal()
-    save_requested = Signal()
-    wrap_requested = Signal(bool)
-
     def __init__(self, language: str, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
-        self._theme = theme
-        self._label = PlainLabel(parent=self)
+        self._label = ThemedLabel(theme, "", "muted", -1)
         self.show_language(language)
         self._label.setForegroundRole(QPalette.ColorRole.WindowText)  # the viewport below has another
-        self._label.setFont(control_font(-1))
-        self._button = CopyButton(self.tr("Copy code"), theme, self)
-        self._button.copy_requested.connect(self.copy_requested)
-        self._wraps = False
-        self._wrap = IconButton("wrap", "", theme, self)
-        self._wrap.clicked.connect(lambda: self.wrap_requested.emit(not self._wraps))
-        self._save = IconButton("save", self.tr("Save code as a file…"), theme, self)
-        self._save.clicked.connect(self.save_requested)
+        self.copy_button = CopyButton(self.tr("Copy code"), theme, self)
+        self._wraps: bool | None = None
+        self.wrap_button = IconButton("wrap", "", theme, self)
+        self.save_button = IconButton("save", self.tr("Save code as a file…"), theme, self)
         self.show_wrapped(False)
         row = QHBoxLayout(self)
         row.setSpacing(0)
         row.setContentsMargins(MEDIUM, 0, TIGHT, 0)
         row.addWidget(self._label)
         row.addStretch()
-        for button in (self._wrap, self._save, self._button):
+        for button in (self.wrap_button, self.save_button, self.copy_button):
             row.addWidget(button)
-        self.restyle()
 
     def show_language(self, language: str) -> None:
         """Name the language as written after the fence, which may come letter by letter."""
@@ -60,35 +51,20 @@ class CodeHeader(QWidget):
 
     def show_wrapped(self, wraps: bool) -> None:
         """Say what the button does next: break long lines, or let them run on."""
-        if self._wrap.accessibleName() and wraps == self._wraps:
-            return
-        self._wraps = wraps
-        if wraps:
-            self._wrap.show_as("no_wrap", self.tr("Don't wrap long lines"))
-        else:
-            self._wrap.show_as("wrap", self.tr("Wrap long lines"))
-
-    def copy(self, code: str) -> None:
-        self._button.copy(code)
-
-    def restyle(self) -> None:
-        palette = QPalette()
-        palette.setColor(QPalette.ColorRole.WindowText, self._theme.colors.muted)
-        self._label.setPalette(palette)
-        for button in (self._wrap, self._save, self._button):
-            button.restyle()
+        if wraps != self._wraps:
+            self._wraps = wraps
+            name = self.tr("Don't wrap long lines") if wraps else self.tr("Wrap long lines")
+            self.wrap_button.show_as("no_wrap" if wraps else "wrap", name)
 
 
 class CodeHeaders(QObject):
     """The headers of one document, by the numbers of its code blocks."""
 
-    copy_requested = Signal(int)
-    save_requested = Signal(int)
     wrap_requested = Signal(int, bool)
 
-    def __init__(self, writer: DocumentWriter, grounds: Grounds, theme: Theme, viewport: QWidget) -> None:
+    def __init__(self, writer: DocumentWriter, grounds: Backgrounds, theme: Theme, viewport: QWidget) -> None:
         super().__init__(viewport)
-        self._writer, self._grounds, self._theme, self._viewport = writer, grounds, theme, viewport
+        self._writer, self._backgrounds, self._theme, self._viewport = writer, grounds, theme, viewport
         self._headers: dict[int, CodeHeader] = {}
 
     def place(self, first: int, width: int) -> None:
@@ -104,27 +80,26 @@ class CodeHeaders(QObject):
                 header = self._headers[number] = self._make(number, span)
             header.show_language(span.language)
             header.show_wrapped(number in self._writer.wrapped)
-            ground = self._grounds.code(span, width).toRect()
+            ground = self._backgrounds.code(span, width).toRect()
             top, height = TIGHT // 2, code_header_height(self._theme) - TIGHT // 2
             header.setGeometry(ground.left(), ground.top() + top, ground.width(), height)
 
     def _make(self, number: int, span: CodeSpan) -> CodeHeader:
         header = CodeHeader(span.language, self._theme, self._viewport)
-        header.copy_requested.connect(lambda: self.copy_requested.emit(number))
-        header.save_requested.connect(lambda: self.save_requested.emit(number))
-        header.wrap_requested.connect(lambda wrap: self.wrap_requested.emit(number, wrap))
+        header.copy_button.copy_requested.connect(lambda: header.copy_button.copy(self._writer.code_text(number)))
+        header.save_button.clicked.connect(lambda: self._save(number))
+        header.wrap_button.clicked.connect(lambda: self.wrap_requested.emit(number, number not in self._writer.wrapped))
         header.show()
         return header
+
+    def _save(self, number: int) -> None:
+        ask_and_save(self._writer.code_text(number), self._writer.code_spans[number].language, self._viewport)
 
     def displaced(self, width: int) -> bool:
         """Whether a header is not over its code: text above it was laid out anew."""
         for number in {next(iter(self._headers), -1), next(reversed(self._headers), -1)} - {-1}:
             span = self._writer.code_spans.get(number)
-            top = self._grounds.code(span, width).toRect().top() if span else 0
+            top = self._backgrounds.code(span, width).toRect().top() if span else 0
             if span is None or self._headers[number].y() != top + TIGHT // 2:
                 return True
         return False
-
-    def copy(self, number: int, code: str) -> None:
-        """Put a code block's text on the clipboard, and say so."""
-        self._headers[number].copy(code)

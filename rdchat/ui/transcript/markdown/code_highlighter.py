@@ -12,12 +12,12 @@ from pygments.util import ClassNotFound
 from PySide6.QtGui import QColor, QTextBlock, QTextCharFormat, QTextDocument, QTextLayout
 
 from rdchat.ui.look.theme import SyntaxColors
+from rdchat.work.job import Job
 from rdchat.work.serial_thread import SerialThread
 
 COMMON = ("python", "bash", "javascript", "typescript", "json", "html", "css", "c", "cpp", "java", "rust", "go",
           "swift", "sql", "yaml", "console", "diff")  # fmt: skip
 _LONGEST_LINE, _MOST_LINES = 2000, 5000  # beyond these, code stays in one colour
-_LINES_AT_ONCE = 100
 _MOST_KEPT = 256  # lexers: replies can name any number of languages
 
 _STYLES: dict[_TokenType, str] = {
@@ -46,31 +46,19 @@ class LexerLibrary:
     """Lexers by language name. Importing one takes up to 34 ms, so a thread of its own does it."""
 
     def __init__(self) -> None:
-        self._lexers: dict[str, Lexer | None] = {}
-        self._asked: set[str] = set()
+        self._jobs: dict[str, Job[Lexer | None]] = {}
         self._thread = SerialThread("lexers")
 
-    def preload(self, languages: tuple[str, ...] = COMMON) -> None:
-        """Import lexers in the background."""
-        wanted = [language for language in languages if language not in self._asked]
-        self._asked.update(wanted)
-        if wanted:
-            self._thread.do(lambda _job: self._load(wanted))
+    def preload(self) -> None:
+        """Import common lexers in the background."""
+        for language in COMMON:
+            self.find(language)
 
-    def is_ready(self, language: str) -> bool:
-        """Whether `lexer` knows the answer; asks for the lexer where it does not."""
-        if language in self._lexers:
-            return True
-        self.preload((language,))
-        return False
-
-    def lexer(self, language: str) -> Lexer | None:
-        """Return the language's lexer; None where there is none."""
-        return self._lexers[language]
-
-    def _load(self, languages: list[str]) -> None:
-        for language in languages:
-            self._lexers[language] = _lexer(language)
+    def find(self, language: str) -> Job[Lexer | None]:
+        """Return the job that imports the language's lexer; its result is None if there is no such lexer."""
+        if language not in self._jobs:
+            self._jobs[language] = self._thread.do(lambda _job: _lexer(language))
+        return self._jobs[language]
 
 
 @lru_cache(_MOST_KEPT)
@@ -85,17 +73,16 @@ def _lexer(language: str) -> Lexer | None:
 
 
 @dataclass(slots=True)
-class _Job:
-    """One code block being coloured: spans of (line, start, length, colour) are collected, then shown."""
+class _CodeBlock:
+    """A code block being coloured, line by line."""
 
     language: str
     first: QTextBlock
     lines: list[str]
     tokens: Iterator[tuple[int, _TokenType, str]] | None = None
     line: int = 0
-    column: int = 0
-    shown: int = 0
-    spans: dict[int, list[tuple[int, int, QColor]]] = field(default_factory=dict)
+    column: int = 0  # in UTF-16 units
+    formats: list[QTextLayout.FormatRange] = field(default_factory=list)  # of that line
 
 
 class CodeHighlighter:
@@ -104,69 +91,66 @@ class CodeHighlighter:
     def __init__(self, document: QTextDocument, library: LexerLibrary) -> None:
         self._document = document
         self._library = library
-        self._jobs: list[_Job] = []
+        self._waiting: list[_CodeBlock] = []
 
     def clear(self) -> None:
-        self._jobs.clear()
+        self._waiting.clear()
 
     def add(self, language: str, first: QTextBlock, lines: list[str]) -> None:
         """Ask for a code block to be coloured; its lines are consecutive blocks from `first` on."""
         if language and len(lines) <= _MOST_LINES and max(map(len, lines), default=0) <= _LONGEST_LINE:
-            self._jobs.append(_Job(language.lower(), first, lines))
+            self._waiting.append(_CodeBlock(language.lower(), first, lines))
 
     @property
     def pending(self) -> bool:
-        return bool(self._jobs)
+        return bool(self._waiting)
 
     def advance(self, colors: SyntaxColors, deadline: float) -> bool:
         """Work until `deadline` (`time.perf_counter`). Whether more can be done at once."""
-        for job in list(self._jobs):
-            if not self._library.is_ready(job.language):
-                continue
-            if not self._run(job, colors, deadline):
+        for code in self._ready:
+            if not self._run(code, colors, deadline):
                 return True
-            self._jobs.remove(job)
+            self._waiting.remove(code)
             if time.perf_counter() >= deadline:
                 break
-        return any(self._library.is_ready(job.language) for job in self._jobs)
+        return bool(self._ready)
 
-    def _run(self, job: _Job, colors: SyntaxColors, deadline: float) -> bool:
-        """Tokenise and colour one job until the deadline. Whether it is done."""
-        lexer = self._library.lexer(job.language)
+    @property
+    def _ready(self) -> list[_CodeBlock]:
+        """The code blocks whose lexers have been imported."""
+        return [code for code in self._waiting if self._library.find(code.language).ended]
+
+    def _run(self, code: _CodeBlock, colors: SyntaxColors, deadline: float) -> bool:
+        """Tokenise and colour one code block until the deadline; return whether it is done."""
+        lexer = self._library.find(code.language).result()
         if lexer is None:
             return True
-        if job.tokens is None:
-            job.tokens = lexer.get_tokens_unprocessed("\n".join(job.lines) + "\n")
-        for count, (_, kind, text) in enumerate(job.tokens):
-            self._collect(job, _color(kind, colors), text)
+        if code.tokens is None:
+            code.tokens = lexer.get_tokens_unprocessed("\n".join(code.lines) + "\n")
+        begin, done = code.line, True
+        for count, (_, kind, text) in enumerate(code.tokens):
+            self._colour(code, _color(kind, colors), text)
             if count % 16 == 0 and time.perf_counter() >= deadline:
-                return False
-        while job.shown < len(job.lines):
-            self._show(job)
-            if time.perf_counter() >= deadline:
-                return False
-        return True
+                done = False
+                break
+        first, last = self._block(code, begin), self._block(code, code.line - 1)
+        if last.isValid() and code.line > begin:
+            self._document.markContentsDirty(first.position(), last.position() + last.length() - first.position())
+        return done
 
-    def _collect(self, job: _Job, color: QColor | None, text: str) -> None:
+    def _block(self, code: _CodeBlock, line: int) -> QTextBlock:
+        return self._document.findBlockByNumber(code.first.blockNumber() + line)
+
+    def _colour(self, code: _CodeBlock, color: QColor | None, text: str) -> None:
+        """Lay a token's colour over its lines, as QSyntaxHighlighter does: selections and text stay as they are."""
         for place, part in enumerate(text.split("\n")):
             if place:
-                job.line += 1
-                job.column = 0
+                self._block(code, code.line).layout().setFormats(code.formats)
+                code.line, code.column, code.formats = code.line + 1, 0, []
             length = len(part) + sum(character > "\uffff" for character in part)
             if color and length:
-                job.spans.setdefault(job.line, []).append((job.column, length, color))
-            job.column += length
-
-    def _show(self, job: _Job) -> None:
-        """Lay the colours over the next lines, as QSyntaxHighlighter does: selections and text stay as they are."""
-        block = self._document.findBlockByNumber(job.first.blockNumber() + job.shown)
-        first, end = block.position(), block.position()
-        for line in range(job.shown, min(job.shown + _LINES_AT_ONCE, len(job.lines))):
-            block.layout().setFormats([_span(*span) for span in job.spans.get(line, [])])
-            end = block.position() + block.length()
-            block = block.next()
-        self._document.markContentsDirty(first, end - first)
-        job.shown += _LINES_AT_ONCE
+                code.formats.append(_span(code.column, length, color))
+            code.column += length
 
 
 def _span(start: int, length: int, color: QColor) -> QTextLayout.FormatRange:

@@ -1,6 +1,7 @@
-"""Writes blocks into a QTextDocument, touching only what differs from what stands there."""
+"""Writes blocks into a QTextDocument, from the first one that differs."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import (
@@ -14,8 +15,8 @@ from PySide6.QtGui import (
 )
 
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, columns_of, common_length, length_of
-from rdchat.ui.transcript.markdown.maths.waiting_formulas import WaitingFormulas
+from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, columns_of, formulas_of
+from rdchat.ui.transcript.markdown.formulas import FORMULAS, OBJECT, formula_format, is_drawn, run_of, width_of
 from rdchat.ui.transcript.markdown.text_formats import TextFormats
 
 _FORMULAS_A_STEP = 8  # each lays its paragraph out again, for up to 1 ms
@@ -28,20 +29,12 @@ _ALIGNMENTS = {
 
 @dataclass(frozen=True, slots=True)
 class CodeSpan:
-    """A code block in the document.
-
-    Attributes:
-        first, last: Places of its first and last line among the blocks.
-        language: As it is written.
-        longest: Place of the longest line.
-        columns: How many columns of a fixed pitch that one takes.
-    """
+    """A code block in the document; its lines are numbered among the blocks."""
 
     first: int
     last: int
-    language: str
     longest: int
-    columns: int
+    language: str  # as it is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +55,29 @@ class DocumentWriter:
         self._blocks: list[Block] = []
         self._places: list[_Place] = []
         self.code_spans: dict[int, CodeSpan] = {}
-        # of the blocks with formulas, by place: the widest one's width, 0 while it is drawn, None for its source
-        self.formulas: dict[int, float | None] = {}
-        self.decorated: list[int] = []  # places of the blocks with bars of quotes, and of rules
-        self.tables: dict[int, QTextTable] = {}  # by place among the blocks
+        self.formulas: dict[int, float | None] = {}  # by block, the widest drawn formula; None for a source on its own
+        self.tables: dict[int, QTextTable] = {}  # by block
         self.wrapped: set[int] = set()  # code blocks whose long lines are broken
-        self._waiting = WaitingFormulas(document)
-        self._failed = False  # some of them cannot be drawn
+        self._undrawn: dict[int, None] = {}  # blocks with formulas that are not drawn yet
+        self._failed = False  # some formulas cannot be drawn
         self._width = 0.0  # of the column
-        self._columns: dict[int, list[float]] = {}  # of each table, the widths that its columns would like
+        self._columns: dict[int, list[float]] = {}  # by table, the preferred widths of its columns
         self.restyle()
 
     def restyle(self) -> None:
         """Take fonts and colours from the theme, and start with an empty document."""
         self._blocks.clear()
         self._places.clear()
-        self.code_spans.clear()
-        self.tables.clear()
-        self._columns.clear()
-        self._waiting.clear()
-        self.decorated.clear()
-        self.formulas.clear()
+        for known in (self.code_spans, *self._by_block):
+            known.clear()
         self._document.clear()
         self._formats = TextFormats(self._theme, self._muted)
         self._document.setDefaultFont(self._theme.body_font())
         self._document.setDefaultTextOption(self._formats.text_option())
+
+    @property
+    def _by_block(self) -> tuple[dict[int, Any], ...]:
+        return self.tables, self._columns, self.formulas, self._undrawn
 
     def blocks(self) -> list[Block]:
         return self._blocks
@@ -94,6 +85,22 @@ class DocumentWriter:
     def text_block(self, index: int) -> QTextBlock:
         """Return the document's block of a block that is not a table."""
         return self._document.findBlock(self._places[index].start)
+
+    def left(self, block: Block) -> int:
+        """Return how far from the left a block stands."""
+        return self._formats.left(block)
+
+    def code_blocks(self, number: int) -> list[Block]:
+        """Return the lines of a code block."""
+        span = self.code_spans[number]
+        return self._blocks[span.first : span.last + 1]
+
+    def code_text(self, number: int) -> str:
+        """Return the text of a code block."""
+        parts: list[str] = []
+        for block in self.code_blocks(number):
+            parts += ["" if block.joined or not parts else "\n", *(run.text for run in block.runs)]
+        return "".join(parts)
 
     def spans(self) -> list[tuple[int, int]]:
         """Return where each block begins and ends in the document."""
@@ -111,12 +118,7 @@ class DocumentWriter:
             return
         cursor = QTextCursor(self._document)
         cursor.beginEditBlock()
-        if same < len(blocks) and at < len(old) and _differ_in_runs(old[at], blocks[same]):
-            self._truncate(cursor, at + 1)
-            self._rewrite(cursor, at, blocks[same])
-            same += 1
-        else:
-            self._truncate(cursor, at)
+        self._truncate(cursor, at)
         for block in blocks[same:]:
             self._append(cursor, block)
         if first == 0:
@@ -142,17 +144,19 @@ class DocumentWriter:
         elif self._blocks:
             # Qt gives an empty block the format of the block that was removed after it
             cursor.setBlockFormat(self._block_format(self._blocks[-1], count - 1))
-        for index in [index for index in self.tables if index >= count]:
-            del self.tables[index], self._columns[index]
-        for index in [index for index in self.formulas if index >= count]:
-            del self.formulas[index]
-        while self.decorated and self.decorated[-1] >= count:
-            self.decorated.pop()
+        for known in self._by_block:
+            for index in [index for index in known if index >= count]:
+                del known[index]
         for number, span in list(self.code_spans.items()):
-            if span.last >= count:
+            if span.first >= count:
                 del self.code_spans[number]
-                for index in range(span.first, count):
-                    self.code_spans[number] = self._with_line(self.code_spans.get(number), index, self._blocks[index])
+            elif span.last >= count:
+                lines = range(span.first, count)
+                longest = span.longest if span.longest < count else max(lines, key=self._columns_of)
+                self.code_spans[number] = replace(span, last=count - 1, longest=longest)
+
+    def _columns_of(self, index: int) -> int:
+        return columns_of(self._blocks[index])
 
     def _append(self, cursor: QTextCursor, block: Block) -> None:
         cursor.movePosition(QTextCursor.MoveOperation.End)
@@ -174,13 +178,12 @@ class DocumentWriter:
             else:
                 cursor.insertBlock(block_format, self._formats.char_format(block, Run("")))
             self._places.append(_Place(cursor.position(), end))
-            self._insert_runs(cursor, block, self._all_runs(block), index)
+            self._insert_runs(cursor, block, index)
         self._blocks.append(block)
-        if block.kind is Kind.RULE or (block.quotes and block.kind is not Kind.TABLE):
-            self.decorated.append(index)
         if block.code >= 0:
-            span = self.code_spans.get(block.code)
-            self.code_spans[block.code] = self._with_line(span, index, block)
+            span = self.code_spans.get(block.code) or CodeSpan(index, index, index, block.language)
+            longest = max(span.longest, index, key=self._columns_of)
+            self.code_spans[block.code] = replace(span, last=index, longest=longest)
 
     def _leave_room_below_table(self, below: Block | None) -> None:
         """Set the distance of the last table from the block below it."""
@@ -190,59 +193,29 @@ class DocumentWriter:
             look.setBottomMargin(room)
             table.setFormat(look)
 
-    def _rewrite(self, cursor: QTextCursor, index: int, block: Block) -> None:
-        """Replace the end of the last block's text, from the first character that differs."""
-        old, new = self._all_runs(self._blocks[index]), self._all_runs(block)
-        kept, length = 0, 0
-        while kept < min(len(old), len(new)) and old[kept] == new[kept]:
-            length += length_of(new[kept])
-            kept += 1
-        rest = new[kept:]
-        if kept < min(len(old), len(new)) and replace(old[kept], text=new[kept].text) == new[kept]:
-            common = common_length(old[kept].text, new[kept].text)
-            length += length_of(replace(old[kept], text=old[kept].text[:common]))
-            rest = (replace(new[kept], text=new[kept].text[common:]), *new[kept + 1 :])
-        cursor.setPosition(self._places[index].start + length)
-        cursor.movePosition(QTextCursor.MoveOperation.End, QTextCursor.MoveMode.KeepAnchor)
-        cursor.removeSelectedText()
-        self._insert_runs(cursor, block, rest, index)
-        if block.kind is Kind.CODE:
-            cursor.setBlockFormat(self._block_format(block, index))
-        self._blocks[index] = block
-        if block.code >= 0:
-            self.code_spans[block.code] = self._with_line(self.code_spans[block.code], index, block)
-
-    def _with_line(self, span: CodeSpan | None, index: int, block: Block) -> CodeSpan:
-        columns = columns_of(block)
-        if span is None:
-            return CodeSpan(index, index, block.language, index, columns)
-        if columns > span.columns:
-            return replace(span, last=index, longest=index, columns=columns)
-        return replace(span, last=index)
-
     def _block_format(self, block: Block, index: int) -> QTextBlockFormat:
         above = self._blocks[index - 1] if index else None
         return self._formats.block_format(block, above, block.code in self.wrapped)
 
-    def _all_runs(self, block: Block) -> tuple[Run, ...]:
-        return (Run(f"{block.marker}\t"), *block.runs) if block.marker else block.runs
-
-    def _insert_runs(self, cursor: QTextCursor, block: Block, runs: tuple[Run, ...], index: int) -> None:
-        in_table = block.kind is Kind.TABLE
+    def _insert_runs(self, cursor: QTextCursor, block: Block, index: int) -> None:
         if block.kind is Kind.MATHS:
             self.formulas[index] = None
-        for run in runs:
+        for run in (Run(f"{block.marker}\t"), *block.runs) if block.marker else block.runs:
             look = self._formats.char_format(block, run)
             if not run.maths:
                 cursor.insertText(run.text.replace("\n", "\u2028"), look)
                 continue
-            width = self._waiting.insert(cursor, run, look, index, in_table)
-            if not in_table:
-                self.formulas[index] = max(self.formulas.get(index) or 0.0, width)
+            formula = formula_format(run, look)
+            cursor.insertText(OBJECT, formula)
+            if not is_drawn(formula):
+                self._undrawn[index] = None
+            if block.kind is not Kind.TABLE:
+                drawn = width_of(formula) if is_drawn(formula) else 0.0
+                self.formulas[index] = max(self.formulas.get(index) or 0.0, drawn)
 
     def _insert_table(self, cursor: QTextCursor, block: Block) -> None:
         index = len(self._blocks)
-        self._columns[index] = self._wanted_widths(block)
+        self._columns[index] = self._wanted_widths(index, block)
         look = self._formats.table_format(block, self._blocks[-1] if self._blocks else None)
         look.setColumnWidthConstraints(self._column_lengths(index, block))
         table = cursor.insertTable(len(block.rows), len(block.alignments), look)
@@ -254,8 +227,8 @@ class DocumentWriter:
         cursor.movePosition(QTextCursor.MoveOperation.End)
         cursor.setBlockFormat(QTextBlockFormat())
 
-    def _wanted_widths(self, block: Block) -> list[float]:
-        if block.joined and (above := self._columns.get(len(self._blocks) - 1)):
+    def _wanted_widths(self, index: int, block: Block) -> list[float]:
+        if block.joined and (above := self._columns.get(index - 1)):
             return above
         widths = [0.0] * len(block.alignments)
         for place, row in enumerate(block.rows):
@@ -264,7 +237,7 @@ class DocumentWriter:
         return widths
 
     def _column_lengths(self, index: int, block: Block) -> list[QTextLength]:
-        """Return the widths of a table's columns: those of long text are narrower where the table would not fit."""
+        """Return the widths of a table's columns: columns of long text shrink if the table would not fit."""
         wanted = self._columns[index]
         room = self._width - self._formats.left(block) - len(wanted) - 2
         cap = self._formats.comfortable_cell
@@ -274,7 +247,7 @@ class DocumentWriter:
         return [QTextLength(QTextLength.Type.FixedLength, round(width - 0.49)) for width in widths]
 
     def fit_tables(self, width: float) -> bool:
-        """Take the column's width: columns of long text become as wide as there is room. Whether any changed."""
+        """Fit the tables into the column's width; return whether any of them changed."""
         if width == self._width:
             return False
         self._width = width
@@ -292,11 +265,7 @@ class DocumentWriter:
     @property
     def waits_for_formulas(self) -> bool:
         """Whether some formulas are not drawn yet."""
-        return len(self._waiting) > 0
-
-    def hurry_formulas(self, first: int, last: int) -> None:
-        """Have those drawn first that stand from one place of the document to another."""
-        self._waiting.hurry(first, last)
+        return bool(self._undrawn)
 
     def draw_formulas(self) -> tuple[int | None, bool]:
         """Show some of the formulas that have been drawn by now.
@@ -306,18 +275,44 @@ class DocumentWriter:
         """
         cursor = QTextCursor(self._document)
         cursor.beginEditBlock()
-        shown = self._waiting.show(_FORMULAS_A_STEP)
-        for index, width in shown.widths.items():
-            if index in self.tables:
-                self._columns[index] = self._wanted_widths(self._blocks[index])
-                self._fit_table(index)
-            else:
-                self.formulas[index] = max(self.formulas.get(index) or 0.0, width)
+        shown: list[int] = []
+        for index in list(self._undrawn):
+            for run in formulas_of(self._blocks[index]):
+                FORMULAS.find(run.maths, run.display)  # one that was forgotten is asked for again
+            known = (FORMULAS.is_known(run.maths, run.display) for run in formulas_of(self._blocks[index]))
+            if len(shown) < _FORMULAS_A_STEP and any(known):
+                shown += [index] * self._draw_formulas_of(index, _FORMULAS_A_STEP - len(shown))
         cursor.endEditBlock()
-        self._failed |= shown.failed
-        failed = self._failed and not self._waiting
+        failed = self._failed and not self._undrawn
         self._failed = self._failed and not failed
-        return min(shown.widths, default=None), failed
+        return min(shown, default=None), failed
+
+    def _draw_formulas_of(self, index: int, most: int) -> int:
+        """Put up to `most` formulas of a block in the place of their source; return how many."""
+        following = self._places[index + 1 : index + 2]
+        end = following[0].cut if following else self._document.characterCount()
+        shown, left = 0, False
+        place = self._document.find(OBJECT, self._places[index].start)
+        while not place.isNull() and place.position() <= end:
+            look = place.charFormat()
+            if not is_drawn(look):
+                run = run_of(look)
+                if shown == most or not FORMULAS.is_known(run.maths, run.display):
+                    left = True
+                elif FORMULAS.cannot_draw(run.maths, run.display):
+                    self._failed = True
+                else:
+                    place.setCharFormat(formula_format(run, look))
+                    shown += 1
+                    if index not in self.tables:
+                        self.formulas[index] = max(self.formulas[index] or 0.0, width_of(place.charFormat()))
+            place = self._document.find(OBJECT, place)
+        if not left:
+            del self._undrawn[index]
+        if shown and index in self.tables:
+            self._columns[index] = self._wanted_widths(index, self._blocks[index])
+            self._fit_table(index)
+        return shown
 
     def set_wrapped(self, number: int, wrapped: bool) -> None:
         """Break a code block's long lines, or let them run on."""
@@ -335,10 +330,6 @@ class DocumentWriter:
         if alignment in _ALIGNMENTS:
             look.setAlignment(_ALIGNMENTS[alignment])
         cursor.setBlockFormat(look)
-        self._insert_runs(cursor, Block(Kind.TABLE, level=int(header)), runs, len(self._blocks))
+        self._insert_runs(cursor, Block(Kind.TABLE, runs, level=int(header)), len(self._blocks))
         if header:
             place.setFormat(self._formats.header_cell_format())
-
-
-def _differ_in_runs(old: Block, new: Block) -> bool:
-    return old.kind is not Kind.TABLE and replace(old, runs=new.runs) == new

@@ -1,6 +1,7 @@
 """Marks the words of a search in a text that is shown."""
 
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from PySide6.QtCore import QRect
 from PySide6.QtGui import QColor, QTextCharFormat, QTextCursor
@@ -13,19 +14,13 @@ _MOST = 2000  # in one text
 
 
 class HitMarks:
-    """Finds the words in a text edit's document, as far as it is drawn, and paints their ground.
-
-    Attributes:
-        hits: Begin and end of each, as the document counts.
-        matcher: Finds them.
-        current: Which one is gone to; -1 for none.
-    """
+    """Finds the words in a text edit's document, as far as it is drawn, and paints their ground."""
 
     def __init__(self, edit: QTextEdit, theme: Theme) -> None:
         self._edit, self._theme = edit, theme
         self.matcher = WordMatcher("")
-        self.hits: list[tuple[int, int]] = []
-        self.current = -1
+        self.hits: list[tuple[int, int]] = []  # begin and end of each, as the document counts
+        self.current = -1  # the one that the reader is at
 
     def set_matcher(self, matcher: WordMatcher) -> None:
         """Mark other words; of a matcher without words, none."""
@@ -41,6 +36,11 @@ class HitMarks:
         self.hits = _utf16(text, self.matcher.spans(text, _MOST))
         if self.current >= len(self.hits):
             self.current = -1
+        self._paint()
+
+    def show(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Mark these places of the document, whatever they hold."""
+        self.hits, self.current = list(spans[:_MOST]), -1
         self._paint()
 
     def go_to(self, number: int) -> QRect:

@@ -1,4 +1,4 @@
-"""markdown-it's inline tokens to runs of text."""
+"""Turns markdown-it's inline tokens into runs of text."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -7,10 +7,10 @@ from operator import attrgetter
 
 from markdown_it.token import Token
 
-from rdchat.ui.transcript.markdown.blocks import Run, is_openable
-from rdchat.ui.transcript.markdown.footnotes import with_marks
-from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS
-from rdchat.ui.transcript.markdown.maths.source import LONGEST
+from rdchat.ui.look.opening import is_openable
+from rdchat.ui.transcript.markdown.blocks import Run
+from rdchat.ui.transcript.markdown.formulas import FORMULAS
+from rdchat.ui.transcript.markdown.syntax import LONGEST, with_marks
 
 _look = attrgetter(*(field.name for field in fields(Run) if field.name != "text"))
 _BARE_ADDRESS = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]*]", re.IGNORECASE)
@@ -22,7 +22,7 @@ def inline_runs(tokens: list[Token]) -> tuple[Run, ...]:
 
 
 def merged(runs: Iterable[Run]) -> tuple[Run, ...]:
-    """Return the runs with neighbours of one look made one, and empty ones left out."""
+    """Return the runs without empty ones; neighbours that look the same become one."""
     looks: list[tuple[Run, list[str]]] = []
     for run in runs:
         if not run.text:
@@ -70,7 +70,7 @@ def _text(token: Token, look: Run) -> Iterable[Run]:
 
 
 def formula_run(token: Token, look: Run) -> Run:
-    """Return a formula as a run; its source, where it is unfinished or cannot be drawn."""
+    """Return a formula as a run; its source if it is unfinished or cannot be drawn."""
     display = token.type == "maths_block" or token.info == "display"
     if not token.content:
         return replace(look, text=token.markup)

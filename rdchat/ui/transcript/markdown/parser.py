@@ -1,4 +1,4 @@
-"""Markdown to blocks. Raw HTML stays text, images are never fetched, and hostile input stays cheap."""
+"""Parses Markdown into blocks. Raw HTML stays text, images are never fetched, and hostile input stays cheap."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -12,10 +12,8 @@ from markdown_it.token import Token
 from PySide6.QtCore import QCoreApplication
 
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
-from rdchat.ui.transcript.markdown.footnotes import enable_footnotes
 from rdchat.ui.transcript.markdown.inline_runs import formula_run, inline_runs, merged
-from rdchat.ui.transcript.markdown.maths.source import enable_maths
-from rdchat.ui.transcript.markdown.paragraph_parts import PartReader
+from rdchat.ui.transcript.markdown.syntax import NOTE_MARK, enable_footnotes, enable_maths
 
 FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`\n]*(?:\n|$))|~{3,})[ \t]*([^\n]*)(?:\n|$)")
 _TASK = re.compile(r"\[([ xX])\] +")
@@ -25,10 +23,13 @@ _BULLETS = "•◦▪"
 _MOST_COLUMNS, _MOST_CELLS = 40, 800  # beyond these, a table is shown row by row: Qt needs seconds to lay it out
 PLAIN = re.compile(r"(?:(?!https?:)[^\\`*_~\[\]!<>&$])+", re.IGNORECASE)  # a paragraph that is only text
 _BREAK = re.compile(r" *\n[ \t]*")
+# what may open something that a later line closes; an underscore between letters opens nothing
+_OPENING = re.compile(r"[*`\[$]|~~|(?<!\w)_|_(?!\w)")
+_MATHS_ESCAPES = ("\\(", "\\[")
 
 
 def code_line(line: str, code: int, language: str, first: bool) -> list[Block]:
-    """Return one line of a code block; more than one block where it is overlong."""
+    """Return a line of code as a block, or as several if it is overlong."""
     return [
         Block(
             Kind.CODE,
@@ -44,27 +45,18 @@ def code_line(line: str, code: int, language: str, first: bool) -> list[Block]:
 
 @dataclass(slots=True)
 class Parsed:
-    """A piece of source, parsed.
-
-    Attributes:
-        blocks: Its blocks.
-        starts: For each top-level block of the source: the line it starts at, and its first place in `blocks`.
-        closed: The code blocks that are complete.
-        codes: Number of code blocks seen before and in this piece.
-        last_item: Where the piece is one list: line, place in `blocks` and number of its last item.
-        references: Link definitions known after it.
-    """
+    """A piece of source, parsed."""
 
     blocks: list[Block] = field(default_factory=list)
-    starts: list[tuple[int, int]] = field(default_factory=list)
-    closed: list[int] = field(default_factory=list)
-    codes: int = 0
-    last_item: tuple[int, int, int] | None = None
-    references: dict[str, Any] = field(default_factory=dict)
+    starts: list[tuple[int, int]] = field(default_factory=list)  # top-level blocks: line, and place in `blocks`
+    closed: list[int] = field(default_factory=list)  # numbers of the code blocks that are complete
+    codes: int = 0  # code blocks seen before and in this piece
+    last_item: tuple[int, int, int] | None = None  # of the last list: line, place in `blocks` and number
+    references: dict[str, Any] = field(default_factory=dict)  # link definitions known after it
 
 
 class Parser(Protocol):
-    """Turns a piece of source that starts at a block's border into blocks."""
+    """Parses a piece of source that begins where a block begins."""
 
     def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
         """Parse one piece.
@@ -73,12 +65,15 @@ class Parser(Protocol):
             source: Whole lines, and maybe the start of one more.
             first_code: Number of the first code block in it.
             references: Link definitions from pieces before it; not changed.
-            number: Where the piece starts inside a list, the number of the item it starts with.
+            number: If the piece starts inside a list, the number of the item it starts with.
         """
+
+    def is_closed(self, lines: str) -> bool:
+        """Return whether some lines of a paragraph leave nothing open that a later line could close."""
 
 
 class _AnyLink(MarkdownIt):
-    """Takes every address for a link; `inline_runs` refuses the dangerous ones, and can say so."""
+    """Accepts every address as a link; `inline_runs` refuses the dangerous ones and keeps their address."""
 
     def validateLink(self, url: str) -> bool:
         return True
@@ -95,10 +90,6 @@ class MarkdownParser:
         enable_maths(markdown)
         return markdown
 
-    @cached_property
-    def _part_reader(self) -> PartReader:
-        return PartReader(self._tokens)
-
     def _tokens(self, content: str, env: dict[str, Any]) -> list[Token]:
         tokens: list[Token] = []
         self._markdown.inline.parse(content, self._markdown, env, tokens)
@@ -108,10 +99,7 @@ class MarkdownParser:
         tokens: list[Token] = []
         env: dict[str, Any] = {"references": dict(references)}
         self._markdown.block.parse(source, self._markdown, env, tokens)
-        parts = self._part_reader
-        walk = _Walk(
-            lambda content: self._runs(content, env), lambda content: parts.cut(content, env), first_code, number
-        )
+        walk = _Walk(lambda content: self._runs(content, env), first_code, number)
         walk.walk(tokens)
         walk.parsed.references = env["references"]
         return walk.parsed
@@ -123,9 +111,19 @@ class MarkdownParser:
             return (Run(_BREAK.sub("\n", content)),)
         return inline_runs(self._tokens(content, env))
 
+    def is_closed(self, lines: str) -> bool:
+        if lines.endswith("\\\n") or lines.count("[") > _BRACKET_LIMIT:
+            return False
+        for token in self._tokens(lines.strip(), {"references": {}}):
+            if token.type == "text" and _OPENING.search(NOTE_MARK.sub("", token.content)):
+                return False
+            if token.type == "text_special" and token.markup in _MATHS_ESCAPES:
+                return False
+        return True
+
 
 def _deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Read what stands too deep in quotes and lists as it was written; markdown-it would leave it out."""
+    """Read text that is nested too deep as plain text; markdown-it would leave it out."""
     if state.level < state.md.options.maxNesting - 2:  # a list takes two levels
         return False
     if not silent:
@@ -139,7 +137,7 @@ def _deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 
 class PlainParser:
-    """What a person typed, line by line as they typed it; only fenced code is set apart (by `BlockStream`)."""
+    """Keeps a prompt line by line as it was typed; `BlockStream` sets fenced code apart."""
 
     def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
         parsed = Parsed(codes=first_code, references=references)
@@ -155,19 +153,16 @@ class PlainParser:
             offset += len(line) + 1
         return parsed
 
+    def is_closed(self, lines: str) -> bool:
+        return True
+
 
 class _Walk:
     """One pass over markdown-it's block tokens."""
 
-    def __init__(
-        self,
-        runs: Callable[[str], tuple[Run, ...]],
-        parts: Callable[[str], tuple[list[tuple[Run, ...]], str]],
-        first_code: int,
-        number: int | None,
-    ) -> None:
+    def __init__(self, runs: Callable[[str], tuple[Run, ...]], first_code: int, number: int | None) -> None:
         self.parsed = Parsed(codes=first_code)
-        self._runs, self._parts = runs, parts
+        self._runs = runs
         self._number = number
         self._nesting = ""  # `l` for each open list, `q` for each open quote
         self._note = False
@@ -178,38 +173,14 @@ class _Walk:
         self._rows: list[list[tuple[Run, ...]]] = []
         self._alignments: list[str] = []
         self._heading = 0
-        self._handlers: dict[str, Callable[[Token], None]] = {
-            "blockquote_open": self._open_quote,
-            "blockquote_close": self._close_quote,
-            "bullet_list_open": self._open_list,
-            "ordered_list_open": self._open_list,
-            "bullet_list_close": self._close_list,
-            "ordered_list_close": self._close_list,
-            "list_item_open": self._open_item,
-            "list_item_close": self._close_item,
-            "footnote_open": self._open_note,
-            "footnote_close": self._close_note,
-            "paragraph_open": self._open_paragraph,
-            "heading_open": self._open_heading,
-            "heading_close": self._close_heading,
-            "fence": self._code,
-            "code_block": self._code,
-            "hr": lambda _: self._add(Block(Kind.RULE)),
-            "table_open": self._open_table,
-            "tr_open": lambda _: self._rows.append([]),
-            "th_open": self._open_header_cell,
-            "table_close": self._close_table,
-            "inline": self._inline,
-            "maths_block": self._maths,
-        }
 
     def walk(self, tokens: Iterable[Token]) -> None:
         for token in tokens:
             if token.level == 0 and token.nesting >= 0 and token.map:
                 self.parsed.starts.append((token.map[0], len(self.parsed.blocks)))
-            handler = self._handlers.get(token.type)
-            if handler:
-                handler(token)
+            visit: Callable[[Token], None] | None = getattr(self, f"_visit_{token.type}", None)
+            if visit:
+                visit(token)
 
     def _add(self, block: Block) -> None:
         tight = block.tight or (bool(self._marker) and self._tight)
@@ -225,13 +196,13 @@ class _Walk:
         self.parsed.blocks.append(block)
         self._marker = ""
 
-    def _open_quote(self, _: Token) -> None:
+    def _visit_blockquote_open(self, _: Token) -> None:
         self._nesting += "q"
 
-    def _close_quote(self, _: Token) -> None:
+    def _visit_blockquote_close(self, _: Token) -> None:
         self._nesting = self._nesting[:-1]
 
-    def _open_list(self, token: Token) -> None:
+    def _visit_bullet_list_open(self, token: Token) -> None:
         start = int(token.attrGet("start") or 1) if token.type.startswith("ordered") else None
         if not self._lists and start is not None and self._number is not None:
             start = self._number
@@ -240,20 +211,23 @@ class _Walk:
         self._lists.append(start)
         self._nesting += "l"
 
-    def _close_list(self, _: Token) -> None:
+    def _visit_bullet_list_close(self, _: Token) -> None:
         self._lists.pop()
         self._nesting = self._nesting[:-1]
 
-    def _open_note(self, token: Token) -> None:
+    _visit_ordered_list_open = _visit_bullet_list_open
+    _visit_ordered_list_close = _visit_bullet_list_close
+
+    def _visit_footnote_open(self, token: Token) -> None:
         self._note, self._tight = True, bool(self.parsed.blocks) and self.parsed.blocks[-1].note
         self._nesting += "l"
         self._marker = f"{token.info}." if token.info.isdigit() else token.info
 
-    def _close_note(self, _: Token) -> None:
+    def _visit_footnote_close(self, _: Token) -> None:
         self._note, self._tight = False, False
         self._nesting = self._nesting[:-1]
 
-    def _open_item(self, token: Token) -> None:
+    def _visit_list_item_open(self, token: Token) -> None:
         number = self._lists[-1]
         if token.level == 1 and token.map:
             self.parsed.last_item = (token.map[0], len(self.parsed.blocks), number or 1)
@@ -263,21 +237,21 @@ class _Walk:
             self._marker = f"{number}."
             self._lists[-1] = number + 1
 
-    def _close_item(self, _: Token) -> None:
+    def _visit_list_item_close(self, _: Token) -> None:
         if self._marker:
             self._add(Block(Kind.TEXT, tight=True))
 
-    def _open_paragraph(self, token: Token) -> None:
+    def _visit_paragraph_open(self, token: Token) -> None:
         self._tight = token.hidden and self._continues
         self._continues = True
 
-    def _open_heading(self, token: Token) -> None:
+    def _visit_heading_open(self, token: Token) -> None:
         self._heading = int(token.tag[1:])
 
-    def _close_heading(self, _: Token) -> None:
+    def _visit_heading_close(self, _: Token) -> None:
         self._heading = 0
 
-    def _inline(self, token: Token) -> None:
+    def _visit_inline(self, token: Token) -> None:
         content = token.content
         if self._rows:
             self._rows[-1].append(self._runs(content))
@@ -289,18 +263,13 @@ class _Walk:
         if self._heading:
             self._add(Block(Kind.HEADING, self._runs(content), level=self._heading))
             return
-        parts, rest = self._parts(content)
-        for place, part in enumerate(parts):
-            self._add(Block(Kind.TEXT, part, tight=place > 0 or self._tight, joined=place > 0))
-        joined = bool(parts)
-        if len(rest) <= _INLINE_LIMIT:
-            if rest or not parts:
-                self._add(Block(Kind.TEXT, self._runs(rest), tight=joined or self._tight, joined=joined))
+        if len(content) <= _INLINE_LIMIT:
+            self._add(Block(Kind.TEXT, self._runs(content), tight=self._tight))
             return
-        for place, piece in enumerate(pieces(rest)):
-            self._add(Block(Kind.TEXT, (Run(piece),), tight=place > 0 or joined or self._tight, joined=joined))
+        for place, piece in enumerate(pieces(content)):
+            self._add(Block(Kind.TEXT, (Run(piece),), tight=place > 0 or self._tight))
 
-    def _code(self, token: Token) -> None:
+    def _visit_fence(self, token: Token) -> None:
         number = self.parsed.codes
         self.parsed.codes += 1
         language = token.info.split(maxsplit=1)[0] if token.info.strip() else ""
@@ -312,18 +281,26 @@ class _Walk:
         if token.type == "code_block" or (token.map and token.map[1] - token.map[0] >= written + 2):
             self.parsed.closed.append(number)
 
-    def _maths(self, token: Token) -> None:
+    _visit_code_block = _visit_fence
+
+    def _visit_hr(self, _: Token) -> None:
+        self._add(Block(Kind.RULE))
+
+    def _visit_maths_block(self, token: Token) -> None:
         run = formula_run(token, Run(""))
         self._add(Block(Kind.MATHS if run.maths else Kind.TEXT, (run,)))
 
-    def _open_table(self, _: Token) -> None:
+    def _visit_table_open(self, _: Token) -> None:
         self._rows, self._alignments = [], []
 
-    def _open_header_cell(self, token: Token) -> None:
+    def _visit_tr_open(self, _: Token) -> None:
+        self._rows.append([])
+
+    def _visit_th_open(self, token: Token) -> None:
         style = str(token.attrGet("style") or "")
         self._alignments.append(style.removeprefix("text-align:"))
 
-    def _close_table(self, _: Token) -> None:
+    def _visit_table_close(self, _: Token) -> None:
         width = len(self._alignments)
         rows = tuple(tuple([*row, *[()] * width][:width]) for row in self._rows)
         self._rows = []

@@ -1,5 +1,6 @@
 """The text of one message: a browser without scroll bars that is as tall as its text."""
 
+import time
 from enum import IntEnum
 
 from PySide6.QtCore import QEvent, QMimeData, QRect, QRectF, QSize, Qt, QUrl, Signal
@@ -16,21 +17,20 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QWidget
 
 from rdchat.ui.look.copied_text import without_controls
-from rdchat.ui.look.other_programs import open_address
+from rdchat.ui.look.opening import is_openable, open_address
 from rdchat.ui.look.plain_text import OfflineBrowser
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.transcript.copying.excerpt import cut_out
+from rdchat.ui.transcript.markdown.backgrounds import Backgrounds
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
-from rdchat.ui.transcript.markdown.blocks import Block, is_openable, safe_text
+from rdchat.ui.transcript.markdown.blocks import Block, safe_text
 from rdchat.ui.transcript.markdown.code_header import CodeHeaders
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter, LexerLibrary
-from rdchat.ui.transcript.markdown.code_saving import ask_and_save
-from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
-from rdchat.ui.transcript.markdown.grounds import Grounds
+from rdchat.ui.transcript.markdown.document_writer import DocumentWriter
+from rdchat.ui.transcript.markdown.formulas import FormulaObject
 from rdchat.ui.transcript.markdown.hit_marks import HitMarks
-from rdchat.ui.transcript.markdown.maths.formula_object import OBJECT, FormulaObject, source_of
+from rdchat.ui.transcript.markdown.horizontal_scrolling import HorizontalScrolling
 from rdchat.ui.transcript.markdown.parser import Parser
-from rdchat.ui.transcript.markdown.sideways.wide_parts import Sideways
+from rdchat.ui.transcript.markdown.selection import cut_out, text_of
 
 FIRST_SHOWN, SHOWN_MORE = 60_000, 200_000  # characters
 _LINE_FEED = 25  # characters that one counts for: Qt lays out every line, even where it is empty
@@ -38,7 +38,7 @@ _SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown, Qt.Key.Key_Home, Qt.Key.
 
 
 class Work(IntEnum):
-    """What is left to do for a text."""
+    """What is left to draw of a text."""
 
     NONE = 0
     WAITING = 1  # for a lexer that another thread imports
@@ -75,12 +75,10 @@ class TextBody(OfflineBrowser):
         self.setTextInteractionFlags(flags.TextBrowserInteraction | flags.TextSelectableByKeyboard)
         self.document().setDocumentMargin(0)
         self._writer = DocumentWriter(self.document(), theme, muted)
-        self._grounds = Grounds(self.document(), self._writer, theme)
-        self._headers = CodeHeaders(self._writer, self._grounds, theme, self.viewport())
-        self._headers.copy_requested.connect(lambda number: self._headers.copy(number, self._code(number)))
-        self._headers.save_requested.connect(self._save_code)
+        self._backgrounds = Backgrounds(self.document(), self._writer, theme)
+        self._headers = CodeHeaders(self._writer, self._backgrounds, theme, self.viewport())
         self._headers.wrap_requested.connect(self._wrap_code)
-        self.sideways = Sideways(self, theme)
+        self.scrolling = HorizontalScrolling(self, theme)
         self._formulas = FormulaObject(self.document(), self)
         self._highlighter = CodeHighlighter(self.document(), library)
         self.marks = HitMarks(self, theme)
@@ -90,19 +88,18 @@ class TextBody(OfflineBrowser):
     # --- text
 
     def set_text(self, text: str, final: bool) -> None:
-        """Take the whole text; where it continues the text before, only its end is worked on."""
+        """Set the whole text; if it continues the text before, only its end is parsed."""
         if (text, final) == (self._source, self._final):
             return
         grows = text.startswith(self._source)
         safe = self._text + self._safe_end(text) if grows else safe_text(text)
         if not grows or self._final:
-            self._stream = BlockStream(self._parser)
+            self._start_over()
         self._source, self._text, self._final = text, safe, final
-        self._end = _end_of(safe, self._room)
-        self._unread, self._work = True, Work.READY
+        self._read_on()
 
     def _safe_end(self, text: str) -> str:
-        """Return what a text adds to the source, safe; a line feed may have been cut from its carriage return."""
+        """Return the safe form of what a text adds; a chunk may end between a carriage return and its line feed."""
         end = text[len(self._source) :]
         return safe_text(end[1:] if self._source.endswith("\r") and end.startswith("\n") else end)
 
@@ -112,12 +109,27 @@ class TextBody(OfflineBrowser):
         return len(self._text) - self._end
 
     def show_more(self) -> None:
+        """Show more of a very long text."""
         self._room += SHOWN_MORE
+        self._read_on()
+
+    def _read_on(self) -> None:
         self._end = _end_of(self._text, self._room)
         self._unread, self._work = True, Work.READY
 
+    def _start_over(self) -> None:
+        self._stream = BlockStream(self._parser)
+        self._unread, self._work = bool(self._text), Work.READY if self._text else Work.NONE
+
     @property
     def work(self) -> Work:
+        return self._work
+
+    def draw(self, deadline: float) -> Work:
+        """Draw until the deadline, at least one step, and return what is left."""
+        while self._work:
+            if self.advance(deadline) is not Work.READY or time.perf_counter() >= deadline:
+                break
         return self._work
 
     @property
@@ -157,27 +169,21 @@ class TextBody(OfflineBrowser):
         self.blockSignals(False)
 
     def _request_colours(self, number: int) -> None:
-        span = self._writer.code_spans.get(number)
-        if span:
-            lines = ["".join(run.text for run in block.runs) for block in self._code_blocks(span)]
+        if span := self._writer.code_spans.get(number):
+            lines = ["".join(run.text for run in block.runs) for block in self._writer.code_blocks(number)]
             self._highlighter.add(span.language, self._writer.text_block(span.first), lines)
 
     def _finish(self, deadline: float) -> Work:
-        """Show the formulas that are drawn by now, those in view first, and colour code."""
+        """Show the formulas that have been drawn by now, and colour code."""
         left = self._colour(deadline)
         if not self._writer.waits_for_formulas:
             return left
-        seen = self.viewport().visibleRegion().boundingRect()
-        if not seen.isEmpty():
-            first, last = (self.cursorForPosition(place).position() for place in (seen.topLeft(), seen.bottomRight()))
-            self._writer.hurry_formulas(first, last)
         shown, failed = self._writer.draw_formulas()
         if shown is not None:
             self._natural = None
             self._place_headers(shown)
         if failed:
-            self._stream = BlockStream(self._parser)  # which takes their source for text
-            self._unread = True
+            self._start_over()  # their source is text then
             return Work.READY
         return left or Work.WAITING
 
@@ -186,18 +192,13 @@ class TextBody(OfflineBrowser):
             return Work.READY
         return Work.WAITING if self._highlighter.pending else Work.NONE
 
-    def _code_blocks(self, span: CodeSpan) -> list[Block]:
-        return self._writer.blocks()[span.first : span.last + 1]
-
     def restyle(self) -> None:
         """Draw everything again in the theme's present fonts and colours."""
-        self._stream = BlockStream(self._parser)
+        self._start_over()
         self._highlighter.clear()
         self._writer.restyle()
         self._natural = None
         self._place_headers()
-        self._unread = bool(self._text)
-        self._work = Work.READY if self._text else Work.NONE
 
     # --- size
 
@@ -212,7 +213,7 @@ class TextBody(OfflineBrowser):
             document.setTextWidth(width)
         if fitted:
             self._place_headers()
-        return round(document.size().height() + 0.49) + self._grounds.room_below(width)
+        return round(document.size().height() + 0.49) + self._backgrounds.room_below(width)
 
     def natural_width(self, most: int) -> int:
         """Return the width of the longest line, up to `most`."""
@@ -235,36 +236,27 @@ class TextBody(OfflineBrowser):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self.viewport())
-        self._grounds.paint(painter, QRectF(event.rect()), self.viewport().width())
+        self._backgrounds.paint(painter, QRectF(event.rect()), self.viewport().width())
         painter.end()
-        self.sideways.paint(event, super().paintEvent)
+        self.scrolling.paint(event, super().paintEvent)
 
     def _place_headers(self, first: int = 0) -> None:
-        """Place what lies over code blocks and below what is wide; what ends before the block `first` is in place."""
+        """Place code headers and scroll bars, but for those of blocks that end before `first`."""
         width = self.viewport().width()
         self._headers.place(first, width)
-        self.sideways.place(self._grounds.wide_parts(width, first), first)
+        self.scrolling.place(self._backgrounds.wide_parts(width, first), first)
 
     # --- the person's hands
 
     def selected_blocks(self) -> list[Block]:
-        """Return what is selected."""
+        """Return the selection as blocks."""
         cursor = self.textCursor()
         return cut_out(self._writer.blocks(), self._writer.spans(), cursor.selectionStart(), cursor.selectionEnd())
 
     @property
     def parser(self) -> Parser:
-        """What reads its text."""
+        """The parser of its text."""
         return self._parser
-
-    def _code(self, number: int) -> str:
-        parts: list[str] = []
-        for block in self._code_blocks(self._writer.code_spans[number]):
-            parts += ["" if block.joined or not parts else "\n", *(run.text for run in block.runs)]
-        return "".join(parts)
-
-    def _save_code(self, number: int) -> None:
-        ask_and_save(self._code(number), self._writer.code_spans[number].language, self)
 
     def _wrap_code(self, number: int, wrap: bool) -> None:
         self._writer.set_wrapped(number, wrap)
@@ -283,46 +275,31 @@ class TextBody(OfflineBrowser):
         for kind in data.formats():
             if kind != "text/plain":
                 data.removeFormat(kind)
-        data.setText(without_controls(self.selected_text() if OBJECT in data.text() else data.text()))
+        data.setText(without_controls(text_of(self.textCursor())))
         return data
-
-    def selected_text(self) -> str:
-        """Return what is selected; formulas as they were written."""
-        cursor = self.textCursor()
-        text = cursor.selection().toPlainText()
-        parts = text.split(OBJECT)
-        if len(parts) == 1:
-            return text
-        end, sources = cursor.selectionEnd(), []
-        place = self.document().find(OBJECT, cursor.selectionStart())
-        while not place.isNull() and place.selectionEnd() <= end:
-            sources.append(source_of(place.charFormat()))
-            place = self.document().find(OBJECT, place.selectionEnd())
-        sources += [""] * (len(parts) - 1 - len(sources))
-        return "".join(part + source for part, source in zip(parts, [*sources, ""], strict=True))
 
     def _report_caret(self) -> None:
         if self.hasFocus():
-            self.caret_moved.emit(self.sideways.reveal(self.textCursor()))
+            self.caret_moved.emit(self.scrolling.reveal(self.textCursor()))
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         self.menu_requested.emit(event)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
-        if not self.sideways.wheel(event):
+        if not self.scrolling.wheel(event):
             event.ignore()  # the transcript scrolls, not the message
 
     def viewportEvent(self, event: QEvent) -> bool:
-        """Take what the pointer does where the text is drawn, though part of it may be scrolled sideways."""
+        """Handle the pointer where the text is drawn, also in a part that is scrolled."""
         if isinstance(event, QMouseEvent):
             if event.type() is QEvent.Type.MouseMove and event.buttons():
-                self.sideways.drag(event.position())
+                self.scrolling.drag(event.position())
             place = event.position().toPoint()
         elif isinstance(event, QHelpEvent):
             place = event.pos()
         else:
             return super().viewportEvent(event)
-        with self.sideways.shifted(self.sideways.offset_at(place)):
+        with self.scrolling.shifted(self.scrolling.offset_at(place)):
             return super().viewportEvent(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
@@ -334,7 +311,7 @@ class TextBody(OfflineBrowser):
 
 
 def _end_of(text: str, room: int) -> int:
-    """Return where the part of a text ends that has room."""
+    """Return the end of the part of a text that may be shown."""
     place = 0
     while (feed := text.find("\n", place)) >= 0 and feed + 1 + _LINE_FEED <= room:
         room -= _LINE_FEED

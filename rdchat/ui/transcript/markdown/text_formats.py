@@ -6,6 +6,7 @@ from PySide6.QtCore import QCoreApplication, Qt
 from PySide6.QtGui import (
     QBrush,
     QFont,
+    QFontMetrics,
     QFontMetricsF,
     QTextBlockFormat,
     QTextCharFormat,
@@ -16,15 +17,27 @@ from PySide6.QtGui import (
 
 from rdchat.chat.formulas.formula import UNITS
 from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.theme import SMALL, TIGHT, Theme
+from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run
-from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS
-from rdchat.ui.transcript.markdown.metrics import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
+from rdchat.ui.transcript.markdown.formulas import FORMULAS
 
+QUOTE_INDENT = 16  # distances are in device-independent pixels
+CODE_PAD = MEDIUM
 _HEADING_SIZES = (1.5, 1.28, 1.12, 1.0, 1.0, 1.0)
 _NOTE_SIZE = 0.88
 _SEAM = -4.0  # between a table and the rows it goes on with: the height that Qt gives the line between them
 _LINE_HEIGHT, _CODE_LINE_HEIGHT = 122.0, 116.0  # percent of the font's own
+
+
+def list_indent(theme: Theme) -> int:
+    """Return the indentation of a list level, wide enough for a number of two digits."""
+    return round(theme.text_size * 1.85)
+
+
+def code_header_height(theme: Theme) -> int:
+    """Return the height of the bar over a code block that holds its language and the Copy button."""
+    text = QFontMetrics(control_font(-1)).height()
+    return max(text, round(theme.text_size * 1.2)) + 3 * TIGHT
 
 
 class TextFormats:
@@ -41,7 +54,7 @@ class TextFormats:
         bold.setWeight(QFont.Weight.DemiBold)
         self._metrics, self._bold_metrics = QFontMetricsF(self._body_font), QFontMetricsF(bold)
         self._code_metrics = QFontMetricsF(self._code_font)
-        self._code_advance = QFontMetricsF(self._code_font).horizontalAdvance(" ")
+        self._code_advance = self._code_metrics.horizontalAdvance(" ")
 
     def text_option(self) -> QTextOption:
         option = QTextOption()
@@ -55,7 +68,7 @@ class TextFormats:
         code = block.kind is Kind.CODE
         line_height = _CODE_LINE_HEIGHT if code else _LINE_HEIGHT
         look.setLineHeight(line_height, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
-        left = self.left(block)
+        left = float(self.left(block))
         space = self._space_above(block, above) if above else 0.0
         if code:
             left += CODE_PAD
@@ -81,7 +94,7 @@ class TextFormats:
         look.setTopMargin(space)
         return look
 
-    def left(self, block: Block) -> float:
+    def left(self, block: Block) -> int:
         """Return how far from the left a block stands."""
         return block.indent * self._indent + block.quotes * QUOTE_INDENT
 

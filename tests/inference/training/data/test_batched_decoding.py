@@ -9,8 +9,7 @@ from mlx_lm.models import llama
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batched_decoding import BatchedDecoder
-from rdchat.inference.training.data.grouped_attention import grouped_attention
+from rdchat.inference.training.data.batched_decoding import BatchedDecoder, grouped_attention
 from tests.inference.fakes import tiny_llama
 
 pytestmark = pytest.mark.across_rows

@@ -14,12 +14,12 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import ModelError, StorageError
+from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.data.batch import MOST_ANSWER_TOKENS
 from rdchat.inference.training.data.data_maker import DataMaker, chat_template
-from rdchat.inference.training.data.foreign_texts import foreign_text, languages
 from rdchat.inference.training.data.hidden_states import answer_states
-from rdchat.inference.training.data.seed_prompts import SeedPrompt, SeedPromptSource
-from rdchat.inference.training.data.sequences import MOST_ANSWER_TOKENS
+from rdchat.inference.training.data.seed_prompts import SeedPrompt, SeedPromptSource, foreign_text, texts
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, tiny_llama
 
@@ -139,7 +139,7 @@ def test_states_that_were_not_kept_are_computed_again(model: LoadedModel, whole:
     made = read(whole, 1)[0]
     kept = ShardFolder(whole, len(ALPHABET)).states(0)
     assert kept is not None
-    np.testing.assert_allclose(answer_states(model, made), kept, atol=5e-3)
+    np.testing.assert_allclose(answer_states(model, made, HiddenReads()), kept, atol=5e-3)
 
 
 def test_an_interrupted_run_makes_what_an_uninterrupted_one_makes(
@@ -288,10 +288,10 @@ def test_long_openings_join_passages() -> None:
 
 def test_foreign_texts_end_as_sentences() -> None:
     draw = random.Random(1)
-    for language in languages():
-        texts = {foreign_text(draw, language) for _ in range(50)}
-        assert len(texts) > 45
-        assert all(text.endswith(".") and text[0].isupper() and "|" not in text and "  " not in text for text in texts)
+    for language in texts("foreign_texts"):
+        drawn = {foreign_text(draw, language) for _ in range(50)}
+        assert len(drawn) > 45
+        assert all(text.endswith(".") and text[0].isupper() and "|" not in text and "  " not in text for text in drawn)
 
 
 def test_without_passages_no_opening_asks_about_one() -> None:

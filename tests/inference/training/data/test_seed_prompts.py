@@ -5,10 +5,7 @@ import json
 import random
 from dataclasses import asdict
 
-from rdchat.inference.training.data.foreign_texts import foreign_text, languages
-from rdchat.inference.training.data.seed_patterns import seed_patterns
-from rdchat.inference.training.data.seed_prompts import SeedPromptSource
-from rdchat.inference.training.data.written_texts import written_texts
+from rdchat.inference.training.data.seed_prompts import SeedPromptSource, foreign_text, texts
 
 
 def digest(value: object) -> str:
@@ -17,11 +14,11 @@ def digest(value: object) -> str:
 
 def test_the_built_in_prompts_are_the_same_in_the_same_order() -> None:
     assert (
-        digest(list(asdict(seed_patterns()).items()))
+        digest(list(texts("seed_prompts").items()))
         == "0ab0a0c82043cb37a6213279e80fc803ace6e1d190e9acf08b1550df199cc845"
     )
     draw = random.Random(1)
-    drawn = [[language, foreign_text(draw, language, 3)] for _ in range(2000) for language in languages()]
+    drawn = [[language, foreign_text(draw, language, 3)] for _ in range(2000) for language in texts("foreign_texts")]
     assert digest(drawn) == "5d427d6ea6d5a56756c98db0a0666eaf01a78c633e12054d317f89be943bdc08"
 
 
@@ -47,14 +44,19 @@ def test_long_batches_ask_about_long_texts_and_others_do_not() -> None:
 
 
 def test_written_texts_are_whole_and_told_apart() -> None:
-    written, draw = written_texts(), random.Random(0)
-    texts = [*written.articles, *[text for texts in written.foreign.values() for text in texts], *written.requests]
-    assert len(set(texts)) == len(texts)
+    written = texts("written_texts")
+    foreign = [text for texts in written["foreign"].values() for text in texts]
+    whole = [*written["articles"], *foreign, *written["requests"]]
+    assert len(set(whole)) == len(whole)
     assert all(text == text.strip() and "{" not in pattern.format(passages="", question="")
-               for text in texts for pattern in written.search_patterns)  # fmt: skip
-    for _ in range(50):
-        assert written.article(draw) in "\n".join(written.articles)
-        language, text = written.foreign_text(draw)
-        assert text in written.foreign[language]
-        prompt = written.search(draw)
-        assert any(question in prompt for search in written.searches for question in search.questions)
+               for text in whole for pattern in written["search_patterns"])  # fmt: skip
+    questions = [question for search in written["searches"] for question in search["questions"]]
+    long = [SeedPromptSource(3).seed_prompt(number, [], True) for number in range(200)]
+    short = [SeedPromptSource(3).seed_prompt(number, [], False) for number in range(200)]
+    articles = [prompt.text for prompt in long if prompt.kind.startswith("article")]
+    searches = [prompt.text for prompt in long if prompt.kind == "search"]
+    translations = [prompt.text for prompt in short if prompt.kind == "written translation"]
+    assert min(len(articles), len(searches), len(translations)) > 10
+    assert all(any(part in text for each in written["articles"] for part in each.split("\n\n")) for text in articles)
+    assert all(any(text in prompt for text in foreign) for prompt in translations)
+    assert all(any(question in prompt for question in questions) for prompt in searches)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from rdchat.errors import StorageError
-from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.data.shipped_answers import read_answers, shipped_path, write_answers
+from rdchat.inference.training.data.shards import TrainingConversation, read_answers, shipped_path, write_answers
 
 
 def some(count: int) -> list[TrainingConversation]:

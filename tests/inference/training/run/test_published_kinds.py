@@ -11,19 +11,20 @@ import pytest
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.trained_kind import TrainedKind
+from rdchat.inference.api.training import Phase
 from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, check_drafter, load_drafter
 from rdchat.inference.drafting.checkpoints.drafter_search import find_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.heads.recipes import default_recipe
 from rdchat.inference.training.run import train_phase
-from rdchat.inference.training.run.recipes import default_recipe
+from rdchat.inference.training.run.clocks import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
-from rdchat.inference.training.training_progress import Pace, Phase
 from tests.inference.fakes import ask, lenient_llama
 from tests.inference.plain_replies import drafted, plain
-from tests.inference.training.sequence_heads.sequence_task import KINDS
+from tests.inference.training.heads.sequence_task import KINDS
 from tests.inference.training.short_runs import short_evaluation
 
 

@@ -15,6 +15,7 @@ import pytest
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.api.trained_kind import TrainedKind
+from rdchat.inference.api.training import Phase
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
@@ -22,8 +23,7 @@ from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import ShardFolder
-from rdchat.inference.training.head.samples import Answers
-from rdchat.inference.training.training_progress import Phase
+from rdchat.inference.training.heads.samples import Answers
 from tests.inference.fakes import ALPHABET, ask
 from tests.inference.plain_replies import drafted
 from tests.inference.training.small_language import fitted_model, training

@@ -27,7 +27,7 @@ from rdchat.inference.target.capability import Capability, DraftKind
 from rdchat.inference.target.device import MemoryRoom
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import BatchCache
-from rdchat.inference.training.run.recipes import default_recipe
+from rdchat.inference.training.heads.recipes import default_recipe
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from tests.disks import small_disk

@@ -12,16 +12,17 @@ import pytest
 
 from rdchat.errors import ModelError, StorageError, StorageFullError, StorageLockedError
 from rdchat.files.file_lock import FileLock
+from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.benchmark import evaluation
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
-from rdchat.inference.training.data.shipped_answers import write_answers
-from rdchat.inference.training.head.trainer import Recipe, StepReport, Trainer
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens, write_answers
+from rdchat.inference.training.heads.recipes import Recipe
+from rdchat.inference.training.heads.trainer import Trainer
 from rdchat.inference.training.run import comparison, train_phase, training_plan
+from rdchat.inference.training.run.clocks import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
-from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
 from tests.disks import small_disk
 from tests.inference.fakes import ALPHABET, END, lenient_llama
 from tests.inference.training.short_runs import short_evaluation
@@ -135,7 +136,7 @@ def test_the_log_holds_every_event_and_drops_a_line_that_was_cut_short(
         file.write(b'{"at": 17')
     second = train(model, settings)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    assert [line["phase"] for line in lines] == [event.phase.value for event in first + second]
+    assert [line["phase"] for line in lines] == [event.phase for event in first + second]
     assert all(line["at"] > 0 for line in lines)
 
 
@@ -372,7 +373,7 @@ def test_a_full_disk_leaves_an_older_drafter_whole(model: LoadedModel, finished:
 def test_a_loss_that_is_no_number_ends_the_training(
     model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Trainer, "run", lambda *_a, **_o: iter([StepReport(1, 10, float("nan"))]))
+    monkeypatch.setattr(Trainer, "run", lambda *_a, **_o: iter([float("nan")]))
     with pytest.raises(ModelError, match="its loss is no number any more"):
         train(model, settings)
     assert not settings.out.exists()
@@ -381,6 +382,6 @@ def test_a_loss_that_is_no_number_ends_the_training(
 @pytest.mark.slow
 def test_a_model_that_ends_its_answers_at_once(settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     mute = lenient_llama()
-    monkeypatch.setattr("rdchat.inference.training.data.sequences.sample", lambda *_: END)
+    monkeypatch.setattr("rdchat.inference.training.data.batch.sample", lambda *_: END)
     with pytest.raises(ModelError, match="nothing to learn from the answers of tiny"):
         train(mute, replace(settings, sequences=128))

@@ -15,7 +15,7 @@ from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.ui.conversation.banner import Banner
-from rdchat.ui.window.download_sign import DownloadSign
+from rdchat.ui.window.download_button import DownloadButton
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, small_files
 from tests.hub.hub_server import HubServer
 from tests.services.fakes import ScriptedEngine
@@ -40,8 +40,8 @@ def running(qapp: QApplication, qtbot: QtBot) -> Iterator[tuple[App, ScriptedEng
         app.window.deleteLater()
 
 
-def sign_of(app: App) -> DownloadSign:
-    sign = app.window.header.findChild(DownloadSign)
+def sign_of(app: App) -> DownloadButton:
+    sign = app.window.header.findChild(DownloadButton)
     assert sign is not None
     return sign
 
@@ -66,13 +66,13 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
     hub.bytes_per_second = 300_000
     with running(qapp, qtbot) as (app, _):
         sign = sign_of(app)
-        assert not sign.ring.isVisible()
+        assert not sign.isVisible()
         desk = app.window.windows.models_desk
         desk.downloads.start(NAME)
         qtbot.waitUntil(lambda: desk.downloads.totals().done_bytes > 50_000, timeout=WAIT_MS)
-        qtbot.waitUntil(lambda: "of 403 KB" in sign.ring.toolTip(), timeout=WAIT_MS)
-        assert sign.ring.isVisible()
-        qtbot.mouseClick(sign.ring, LEFT)
+        qtbot.waitUntil(lambda: "of 403 KB" in sign.toolTip(), timeout=WAIT_MS)
+        assert sign.isVisible()
+        qtbot.mouseClick(sign, LEFT)
         assert app.window.windows.models.downloads.rows[0].isVisible()
         app.window.windows.models.close()
     check_nothing_installed()
@@ -84,13 +84,13 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
         hub.bytes_per_second = None
         done = f"{NAME} is downloaded"
         qtbot.waitUntil(lambda: done in banners(app), timeout=WAIT_MS)
-        assert not app.window.windows.has_models, "the window is not needed for it"
+        assert "models" not in app.window.windows.__dict__, "the window is not needed for it"
         press(qtbot, banners(app)[done], "Load")
         qtbot.waitUntil(lambda: engine.loads[-1][0] == NAME, timeout=WAIT_MS)
         (ended,) = app.window.windows.models_desk.downloads.all()
         assert ended.state is DownloadState.FINISHED
         check_whole(Path(ended.folder), files)
-        qtbot.waitUntil(lambda: not sign_of(app).ring.isVisible(), timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: not sign_of(app).isVisible(), timeout=WAIT_MS)
     assert hub.starts(files["model.safetensors"]) == [0, here]
     assert not paths.downloads_path().exists()
 
@@ -101,11 +101,11 @@ def test_what_fails_behind_the_window_is_told_until_it_is_seen(
     with running(qapp, qtbot) as (app, _):
         sign = sign_of(app)
         app.window.windows.models_desk.downloads.start("some-org/nothing")
-        qtbot.waitUntil(lambda: sign.ring.toolTip() == "A download stopped.", timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: sign.toolTip() == "A download stopped.", timeout=WAIT_MS)
         (words,) = [words for words in banners(app) if words.startswith("The download of some-org/nothing stopped")]
         press(qtbot, banners(app)[words], "Show")
         assert app.window.windows.models.downloads.isVisible()
-        qtbot.waitUntil(lambda: not sign.ring.isVisible(), timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: not sign.isVisible(), timeout=WAIT_MS)
 
 
 def test_a_start_with_nothing_to_go_on_with_begins_nothing(

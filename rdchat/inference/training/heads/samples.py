@@ -1,0 +1,244 @@
+"""The answers of a training, their hidden states in windows, and the teacher: the target's top-k at each token.
+
+The teacher is computed from hidden states and output rows. In most families their products are the logits; Cohere's and
+Granite's scale the products, Gemma's caps them with a tanh. The function rises in all of them, so a curve that is
+measured on the target serves every family.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from zipfile import BadZipFile
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from rdchat.files.atomic_file import atomic_file
+from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.fetch import fetch
+from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.data.shards import TrainingConversation
+
+TEACHER_TOKENS = 16  # the k of the teacher's top-k
+_CURVE_TOKENS = 64  # tokens that a logit curve is measured on
+_CURVE_POINTS = 1025  # of the curve, at most
+_TEACHER_ROWS = 1024  # hidden states turned into logits at a time
+
+Ints = npt.NDArray[np.int32]
+Halves = npt.NDArray[np.float16]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The tokens of all answers, end to end: N tokens.
+
+    Attributes:
+        tokens: (N,) int32.
+        left: (N,) int32: how many tokens of the same answer follow.
+        held_out: (N,) bool: whether the answer is kept for evaluation.
+        greedy: (N,) bool: whether the answer was made at temperature 0.
+    """
+
+    tokens: Ints
+    left: Ints
+    held_out: npt.NDArray[np.bool_]
+    greedy: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, conversations: Sequence[TrainingConversation], held_out_every: int = 15) -> "Answers":
+        """Concatenate the answers; one conversation of every `held_out_every`, by its number, is held out."""
+        lengths = np.array([len(item.answer) for item in conversations], np.int32)
+        out = [item.number % held_out_every == held_out_every - 1 for item in conversations]
+        return cls(
+            np.concatenate([np.array([*item.answer], np.int32) for item in conversations]),
+            np.concatenate([np.arange(length - 1, -1, -1, dtype=np.int32) for length in lengths]),
+            np.repeat(np.array([*out], bool), lengths),
+            np.repeat(np.array([item.temperature == 0 for item in conversations], bool), lengths),
+        )
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+class StateWindows:
+    """The hidden states of all shards, some shards at a time, so that memory does not grow with the data.
+
+    Args:
+        counts: Number of tokens of each shard.
+        read: Returns the (tokens, width) states of a shard, from disk or computed again.
+        most_tokens: Tokens of a window, at most; but a window holds one shard at least.
+    """
+
+    def __init__(self, counts: Sequence[int], read: Callable[[int], Halves], most_tokens: int) -> None:
+        self._read = read
+        self._loaded: tuple[int, Halves] | None = None  # a window that serves all epochs is read once
+        self._windows: list[range] = []
+        self._starts = [0, *accumulate(counts)]
+        first = 0
+        for number in range(1, len(counts) + 1):
+            if number == len(counts) or self._starts[number + 1] - self._starts[first] > most_tokens:
+                self._windows.append(range(first, number))
+                first = number
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def shards(self, window: int) -> range:
+        """Return the shards of a window."""
+        return self._windows[window]
+
+    def span(self, window: int) -> tuple[int, int]:
+        """Return the index of a window's first token and of the one after its last."""
+        shards = self._windows[window]
+        return self._starts[shards.start], self._starts[shards.stop]
+
+    def load(self, window: int) -> Halves:
+        """Return the hidden states of a window, (tokens, width); beside them memory holds those of one shard."""
+        if self._loaded is None or self._loaded[0] != window:
+            self._loaded = None  # before the next one takes its memory
+            self._loaded = window, self._read_all(window)
+        return self._loaded[1]
+
+    def _read_all(self, window: int) -> Halves:
+        shards, (start, stop) = self._windows[window], self.span(window)
+        if len(shards) == 1:
+            return self._read(shards[0])
+        first = self._read(shards[0])
+        states = np.empty((stop - start, first.shape[1]), first.dtype)
+        for number in shards:
+            here = self._starts[number] - start
+            states[here : self._starts[number + 1] - start] = first if number == shards[0] else self._read(number)
+        return states
+
+
+def draft_vocabulary(answers: Answers, size: int, known: Ints | None = None) -> Ints:
+    """Return the ids of the `size` most frequent tokens, (at most size,), ascending; held-out answers do not count.
+
+    Args:
+        answers: The data.
+        size: Tokens that can be drafted, at most.
+        known: (n,) ids that the drafter could draft before. Each counts once more than it occurs, so that such a token
+            leaves only when the new data has another in its place.
+    """
+    counts = np.bincount(answers.tokens[~answers.held_out], minlength=0 if known is None else int(known.max()) + 1)
+    if known is not None:
+        counts[known] += 1
+    frequent = np.argsort(-counts, kind="stable")[:size]
+    return np.sort(frequent[counts[frequent] > 0]).astype(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class LogitCurve:
+    """The target's logits from products of hidden states and output rows: a rising piecewise linear function.
+
+    Attributes:
+        products: (points,) float32, ascending: products of hidden state and output row.
+        logits: (points,) float32: the target's logit of each. Below the first product the first logit holds; beyond
+            the last one the slope of the last tenth goes on: that of two points is rounding, where logits have 16 bits.
+    """
+
+    products: npt.NDArray[np.float32]
+    logits: npt.NDArray[np.float32]
+
+    @classmethod
+    def of(cls, model: LoadedModel, embeddings: TargetEmbeddings) -> "LogitCurve":
+        """Measure it in one call of the target, with tokens from all of its vocabulary."""
+        size = model.info.vocabulary_size
+        tokens = mx.linspace(0, size - 1, min(_CURVE_TOKENS, size)).astype(mx.int32)
+        logits = model.network(tokens[None])[0].astype(mx.float32)
+        assert model.hooks.hidden is not None
+        states = model.hooks.hidden[0, :, : embeddings.width].astype(mx.float32)
+        products = states @ embeddings.output_rows(mx.arange(size)).astype(mx.float32).T
+        x, y = (each.ravel() for each in fetch(products, logits))
+        order = np.argsort(x, kind="stable")
+        x, y = x[order], y[order]
+        chosen = np.minimum(np.searchsorted(x, np.linspace(x[0], x[-1], _CURVE_POINTS)), x.size - 1)
+        x, places = np.unique(x[chosen], return_index=True)
+        return cls(x, np.maximum.accumulate(y[chosen][places]))
+
+    def __call__(self, products: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+        """Return the logits of products, in the shape of `products`."""
+        x, y = self.products, self.logits
+        tenth = min(int(np.searchsorted(x, x[-1] - 0.1 * (x[-1] - x[0]))), x.size - 2)
+        slope = (y[-1] - y[tenth]) / (x[-1] - x[tenth])
+        logits: npt.NDArray[np.floating] = np.interp(products, x, y) + slope * np.maximum(products - x[-1], 0)
+        return logits
+
+
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """The target's top-k at each answer token, among the tokens that can be drafted.
+
+    Attributes:
+        columns: (N, TEACHER_TOKENS) uint16 or uint32: the top-k tokens, as indices into the draft vocabulary.
+        probs: (N, TEACHER_TOKENS) float16: their probabilities at temperature 1; each row sums to 1.
+    """
+
+    columns: npt.NDArray[np.integer]
+    probs: npt.NDArray[np.floating]
+
+    @classmethod
+    def blank(cls, count: int, candidates: int) -> "Teacher":
+        """Return uninitialised arrays for `count` tokens."""
+        columns = np.empty((count, TEACHER_TOKENS), np.uint16 if candidates <= 2**16 else np.uint32)
+        return cls(columns, np.empty((count, TEACHER_TOKENS), np.float16))
+
+    def part(self, start: int, stop: int) -> "Teacher":
+        """Return a view of the tokens from `start` to `stop`: filling it fills this one."""
+        return Teacher(self.columns[start:stop], self.probs[start:stop])
+
+    def fill(
+        self,
+        states: npt.NDArray[np.floating],
+        output_rows: mx.array,
+        curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]],
+    ) -> None:
+        """Compute the top-k of all tokens.
+
+        Args:
+            states: (N, width): the trunk's hidden states, which the target multiplies with its output rows.
+            output_rows: (candidates, width) float32: those of the draft vocabulary.
+            curve: The target's logits from these products; rising: see `LogitCurve`.
+        """
+        for first in range(0, len(states), _TEACHER_ROWS):
+            products = fetch(mx.array(states[first : first + _TEACHER_ROWS]).astype(mx.float32) @ output_rows.T)
+            best = np.argpartition(-products, TEACHER_TOKENS, axis=-1)[:, :TEACHER_TOKENS]
+            values = curve(np.take_along_axis(products, best, axis=-1))
+            likely = np.exp(values - values.max(axis=-1, keepdims=True))
+            here = slice(first, first + len(best))
+            self.columns[here], self.probs[here] = best, likely / likely.sum(axis=-1, keepdims=True)
+
+    def fill_or_read(
+        self,
+        kept: Path | None,
+        window: int,
+        states: Callable[[], npt.NDArray[np.floating]],
+        output_rows: mx.array,
+        curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]],
+    ) -> None:
+        """Read a window's top-k from the folder `kept`, if any; or compute and write them, see `fill`."""
+        file = kept / f"teacher-{window:04}.npz" if kept else None
+        if file is not None and self.read(file):
+            return
+        self.fill(states(), output_rows, curve)
+        if file is not None:
+            self.write(file)
+
+    def write(self, path: Path) -> None:
+        """Write it to an npz file; see `atomic_file`."""
+        with atomic_file(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, columns=self.columns, probs=self.probs)
+
+    def read(self, path: Path) -> bool:
+        """Read a file of `write`; return False where there is no whole file of this size."""
+        try:
+            with path.open("rb") as file, np.load(file) as kept:
+                columns, probs = kept["columns"], kept["probs"]
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+            return False
+        if columns.shape != self.columns.shape or columns.dtype != self.columns.dtype:
+            return False
+        self.columns[:], self.probs[:] = columns, probs
+        return True

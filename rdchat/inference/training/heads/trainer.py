@@ -1,0 +1,96 @@
+"""Trains a head of any kind: AdamW on its objective, resumable to the step."""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.optimizers as optim
+import numpy as np
+from mlx.utils import tree_flatten, tree_unflatten
+
+from rdchat.files.atomic_file import atomic_file
+from rdchat.inference.training.heads.objective import Objective
+from rdchat.inference.training.heads.recipes import Recipe, SequenceRecipe
+
+
+class Trainer:
+    """Trains one head. An epoch takes the windows of the data one after another, in a random order.
+
+    Args:
+        objective: Prepared, with a fresh head.
+        recipe: The hyperparameters.
+
+    Attributes:
+        step: Steps done.
+        total: Steps of the whole training.
+    """
+
+    def __init__(self, objective: Objective, recipe: Recipe | SequenceRecipe) -> None:
+        self.objective = objective
+        self._recipe = recipe
+        self._steps = [objective.steps_in(window) for window in range(len(objective.samples))]
+        self.step, self.total = 0, recipe.epochs * sum(self._steps)
+        self._optimizer = optim.AdamW(self._learning_rate, weight_decay=recipe.weight_decay, bias_correction=True)
+        self._optimizer.init(objective.network.trainable_parameters())
+        self._compile()
+
+    def run(self) -> Iterator[float]:
+        """Train from the current step to the end; yield the loss of each step, in nats."""
+        for step, window, numbers in self._batches():
+            mx.random.seed((self._recipe.seed << 32) + step)
+            loss = self._update(*self.objective.batch(window, numbers, step))
+            mx.eval(self._state, loss)
+            self.step = step + 1
+            yield float(loss)
+
+    def save(self, path: Path) -> None:
+        """Write weights, optimiser state and step; see `atomic_file`."""
+        parameters = self.objective.network.parameters()
+        tensors = dict(tree_flatten({"head": parameters, "optimizer": self._optimizer.state}))
+        with atomic_file(path) as temporary:
+            mx.save_safetensors(str(temporary), tensors, {"step": str(self.step)})
+
+    def restore(self, path: Path) -> None:
+        """Continue from a file of `save`."""
+        loaded: Any = mx.load(str(path), return_metadata=True)
+        tensors, facts = loaded
+        state: Any = tree_unflatten(list(tensors.items()))
+        self.objective.network.update(state["head"])
+        self._optimizer.state = state["optimizer"]
+        self.step = int(facts["step"])
+        self._compile()
+
+    def _learning_rate(self, step: mx.array) -> mx.array:
+        """Rise linearly over the warm-up and fall to 0 as a cosine."""
+        rise = mx.minimum((step + 1) / self._recipe.warm_up, 1)
+        fall = 0.5 * (1 + mx.cos(math.pi * mx.minimum(step / self.total, 1)))
+        return self._recipe.learning_rate * rise * fall
+
+    def _batches(self) -> Iterator[tuple[int, int, Any]]:
+        """Yield the number, the window and the samples of each step that is left."""
+        step, size = 0, self.objective.batch_size
+        for epoch in range(self._recipe.epochs):
+            draw = np.random.default_rng([self._recipe.seed, epoch])
+            for window in draw.permutation(len(self._steps)).tolist():
+                order = draw.permutation(self.objective.samples[window])
+                for start in range(0, self._steps[window] * size, size):
+                    if step >= self.step:
+                        yield step, window, order[start : start + size]
+                    step += 1
+
+    def _compile(self) -> None:
+        self._state = [self.objective.network.state, self._optimizer.state, mx.random.state]
+        self._update = self._apply
+        if self.objective.compiled:
+            self._update = partial(mx.compile, inputs=self._state, outputs=self._state)(self._apply)
+
+    def _apply(self, *batch: Any) -> mx.array:
+        """Take one optimiser step; return the loss."""
+        loss: mx.array
+        loss, gradients = self.objective.gradients(*batch)
+        clipped, _ = optim.clip_grad_norm(gradients, self._recipe.clip)
+        self._optimizer.update(self.objective.network, clipped)
+        return loss

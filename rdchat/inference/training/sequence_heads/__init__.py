@@ -1,1 +1,0 @@
-"""Training heads that attend to the text: EAGLE-3 and DSpark, on whole conversations."""

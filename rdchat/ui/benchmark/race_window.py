@@ -1,0 +1,215 @@
+"""The race window: a prompt and a drafting mode above, the two replies, and the outcome below."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QCloseEvent
+from PySide6.QtWidgets import QComboBox, QPlainTextEdit, QPushButton, QSpinBox, QWidget
+
+from rdchat.errors import RdchatError
+from rdchat.inference.api.requests import DraftSettings, Mode, fresh_seed
+from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.engine.engine_events import Failure
+from rdchat.services.engine.race import RaceResult
+from rdchat.ui.benchmark.obstacles import Obstacles
+from rdchat.ui.benchmark.replay import Playback, ReplayView
+from rdchat.ui.look import formatting
+from rdchat.ui.look.focus import show_in_front
+from rdchat.ui.look.labels import Separator, ThemedLabel
+from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.plain_text import PlainLabel, set_tip, tip_text
+from rdchat.ui.look.side_window import SideWindow
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
+
+_MODES = tuple(mode for mode in Mode if mode is not Mode.OFF)
+_INTRODUCTION = (
+    "The prompt is answered twice, once without drafting and once with it, one after the other. "
+    "Then both are replayed side by side, just as fast as they were written."
+)
+_LETTERS = "W: beam width, L: beam length, K: draft tokens."
+
+
+class RaceWindow(SideWindow):
+    """Starts races and replays the last one. Closing the window ends a race that runs."""
+
+    def __init__(
+        self, controller: ChatController, obstacles: Obstacles, theme: Theme, parent: QWidget | None = None
+    ) -> None:
+        super().__init__("Race", (860, 640), (600, 440), parent)
+        self._controller, self._obstacles = controller, obstacles
+        self._race, self._drafting = controller.race, controller.drafting
+        self._result: RaceResult | None = None
+        self._tried: DraftSettings | None = None  # raced instead of the chat's own settings
+        self._build_question()
+        self.status = ThemedLabel(theme, "", "muted", wraps=True)
+        self.problem = ThemedLabel(theme, "", "warning", wraps=True)
+        self.plain = ReplayView(theme, "Drafting off", "The reply without drafting is replayed here.")
+        self.drafted = ReplayView(theme, "Drafting", "The reply with drafting is replayed here.")
+        self.playback = Playback(theme)
+        self.speed_up = ThemedLabel(
+            theme, "One prompt, two replies", points_more=3, bold=True, wraps=True, selectable=True
+        )
+        self.verdict = ThemedLabel(theme, _INTRODUCTION, "muted", wraps=True, selectable=True)
+        self.verdict.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self.verdict.setMinimumHeight(2 * self.verdict.fontMetrics().lineSpacing())  # replies keep their height
+        self._lay_out(theme)
+        self._connect()
+        self._show_state()
+
+    def _build_question(self) -> None:
+        self.prompt = QPlainTextEdit(tabChangesFocus=True)
+        self.prompt.setAccessibleName("Prompt")
+        self.prompt.setPlaceholderText("What both are asked")
+        set_tip(self.prompt, "Asked by itself, without the chat before it, at the chat's temperature")
+        self.prompt.setFixedHeight(self.prompt.fontMetrics().lineSpacing() * 3 + 14)
+        self.mode = QComboBox()
+        self.mode.setAccessibleName("Drafting")
+        for mode in _MODES:
+            self.mode.addItem(mode.words, mode)
+        self.most_tokens = QSpinBox(minimum=16, maximum=2048, singleStep=32, value=128, suffix=" tokens")
+        self.most_tokens.setAccessibleName("Tokens at most")
+        set_tip(self.most_tokens, "Where a reply ends at the latest")
+        self.start = QPushButton("Start race")
+        self.start.setDefault(True)
+
+    def _lay_out(self, theme: Theme) -> None:
+        drafting, most = PlainLabel("Drafting"), PlainLabel("At most")
+        choices = row(drafting, self.mode, SMALL, most, self.most_tokens, (self.status, 1), self.start)
+        replies = row((self.plain, 1), (self.drafted, 1), spacing=LARGE)
+        column(
+            *(self.prompt, choices, self.problem, Separator(theme)),
+            *((replies, 1), self.playback, self.speed_up, self.verdict),
+            within=self,
+            spacing=MEDIUM,
+            margins=(LARGE, LARGE - 4, LARGE, LARGE - 4),
+        )
+
+    def _connect(self) -> None:
+        race = self._race
+        self.start.clicked.connect(self._press)
+        self.prompt.textChanged.connect(self._show_state)
+        self.mode.currentIndexChanged.connect(self._show_state)
+        self.playback.moved.connect(self.plain.show_moment)
+        self.playback.moved.connect(self.drafted.show_moment)
+        self.playback.finished.connect(self._show_outcome)
+        race.finished.connect(self.show_result)
+        race.stopped.connect(lambda: self._show_end("The race was stopped.", "muted"))
+        race.failed.connect(self._on_failed)
+        for changed in (race.started, race.progressed, self._obstacles.changed, self._drafting.changed):
+            changed.connect(self._show_state)
+
+    def try_draft(self, draft: DraftSettings, prompt: str) -> None:
+        """Show the window with draft settings other than the chat's; see `open_with` for the prompt."""
+        self.open_with(prompt)
+        self._tried = draft
+        self.mode.setCurrentIndex(self.mode.findData(draft.mode))
+        self._show_state()
+
+    def open_with(self, prompt: str) -> None:
+        """Show the window with a prompt; an empty one keeps the present one."""
+        self._tried = None
+        if not self._race.running and prompt:
+            self.prompt.setPlainText(prompt)
+        if not self.isVisible():
+            chosen = self._drafting.settings.mode
+            self.mode.setCurrentIndex(self.mode.findData(Mode.AUTO if chosen is Mode.OFF else chosen))
+        self._drafting.refresh_options()
+        show_in_front(self)
+        (self.start if self.prompt.toPlainText().strip() else self.prompt).setFocus()
+
+    def show_result(self, result: RaceResult) -> None:
+        """Take a race's replies, and replay them if the window is visible."""
+        self._show_state()
+        self._load(result)
+        if self.isVisible():
+            self.playback.restart()
+            self.playback.play.setFocus()
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        super().closeEvent(event)
+        self._race.stop()
+        self.playback.pause()
+
+    def _press(self) -> None:
+        if self._race.running:
+            self.start.setEnabled(False)
+            self._race.stop()
+            return
+        settings = self._controller.preferences.settings
+        sampling = self._controller.desk.chat_sampling or settings.sampling
+        draft = replace(self._tried or self._drafting.settings, mode=Mode(self.mode.currentData()))
+        self._load(None)
+        try:
+            self._race.begin(
+                self.prompt.toPlainText().strip(),
+                draft,
+                sampling.temperature,
+                fresh_seed() if settings.seed is None else settings.seed,
+                self.most_tokens.value(),
+            )
+        except RdchatError as error:
+            self.verdict.setText(str(error))
+
+    def _load(self, result: RaceResult | None) -> None:
+        """Stand at the beginning of a race's replies; None clears the last race."""
+        self._result = result
+        name = result.name if result else Mode(self.mode.currentData()).words
+        self.drafted.show_name(name)
+        set_tip(self.drafted.name, f"{name}. {_LETTERS}" if result else "")
+        self.plain.load(result.plain if result else None)
+        self.drafted.load(result.drafted if result else None)
+        self.speed_up.setText("")
+        self.verdict.setText("")
+        self.playback.load(result.duration_ms if result else 0.0)
+
+    def _show_outcome(self) -> None:
+        if self._result is not None:
+            self.speed_up.setText(self._result.speed_words)
+            parted = "muted" if self._result.parted_by_rounding else "warning"
+            self.verdict.set_color("success" if self._result.difference is None else parted)
+            self.verdict.setText(self._result.verdict)
+
+    def _on_failed(self, failure: Failure) -> None:
+        self._show_end(f"{failure.message} {failure.hint}".strip(), "danger")
+
+    def _show_end(self, words: str, color: str) -> None:
+        self.verdict.set_color(color)
+        self.verdict.setText(words)
+        self._show_state()
+
+    def _show_state(self) -> None:
+        running = self._race.running
+        self._show_modes()
+        for part in (self.prompt, self.mode, self.most_tokens):
+            part.setEnabled(not running)
+        asked = "" if self.prompt.toPlainText().strip() else "Type a prompt first."
+        reason = "" if running else self._obstacles.obstacle() or asked
+        problem = "" if running else self._problem(Mode(self.mode.currentData()))
+        self.problem.say(f"{problem} Choose another way of drafting." if problem else "")
+        self.start.setText("Stop race" if running else "Start race")
+        self.start.setEnabled(running or not (reason or problem))
+        waiting = self._race.words or self._obstacles.waiting_words()
+        self.status.setText(waiting if running else reason or self._tried_words())
+
+    def _problem(self, mode: Mode) -> str:
+        """Return why a mode cannot run; empty if it can, or the engine has not answered yet."""
+        option = self._drafting.option(mode)
+        if self._tried is not None and mode is self._tried.mode:
+            return ""  # the engine's answer is about the chat's own drafter
+        return option.reason if option is not None and not option.available else ""
+
+    def _tried_words(self) -> str:
+        """Return the drafter or draft model that is tried in the chosen mode; empty if it is the chat's own."""
+        if self._tried is None or Mode(self.mode.currentData()) is not self._tried.mode:
+            return ""
+        named = self._tried.draft_model if self._tried.mode is Mode.SPECULATIVE else self._tried.drafter
+        return f"With {Path(named).name}" if named else ""
+
+    def _show_modes(self) -> None:
+        """Explain each mode in its tooltip, or say why it cannot run."""
+        for place, mode in enumerate(_MODES):
+            words = self._problem(mode) or formatting.MODE_EXPLANATIONS[mode]
+            self.mode.setItemData(place, tip_text(words), Qt.ItemDataRole.ToolTipRole)
+            if place == self.mode.currentIndex():
+                set_tip(self.mode, words)

@@ -1,0 +1,1 @@
+"""Files, folders and models that are dropped on a window."""

@@ -1,0 +1,179 @@
+"""The files of the message that is being written: their chips in the composer, and how files are added and removed."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QFileDialog, QFrame, QScrollArea, QWidget
+
+from rdchat.chat.attachments.attached_file import AttachedFile
+from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.files.pending_files import PendingFile, PendingFiles
+from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip
+from rdchat.ui.files.file_view import FileView
+from rdchat.ui.files.part_sheet import PartSheet
+from rdchat.ui.look.file_dialogs import FileMode, ask_to_open
+from rdchat.ui.look.theme import TIGHT, Theme
+
+if TYPE_CHECKING:
+    from rdchat.ui.conversation.composer import Composer
+
+_MOST_HEIGHT = 3 * CHIP_HEIGHT + 2 * TIGHT + 2  # of the chips: three lines, more scroll
+_REFUSALS = 3  # that are shown at once
+
+
+class PendingRow(QScrollArea):
+    """The chips of the composer; it takes no room without files, and scrolls beyond three lines."""
+
+    choice_requested = Signal(int)  # a file's id
+    remove_requested = Signal(int)
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self._row = ChipRow()
+        self._by_id: dict[int, FileChip] = {}
+        self.setWidget(self._row)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setAccessibleName("Files of this message")
+        for widget in (self, self.viewport(), self._row):
+            widget.setAutoFillBackground(False)  # the composer draws the background
+        self.hide()
+
+    @property
+    def chips(self) -> list[FileChip]:
+        return self._row.chips
+
+    def show_files(self, pending: PendingFiles, context: int | None) -> None:
+        """Show the open chat's files; `context` is the model's context in tokens, None without a model."""
+        old, self._by_id = self._by_id, {}
+        for file in pending.files:
+            chip = old.pop(file.id, None) or self._make(file.id)
+            self._by_id[file.id] = chip
+            detail, color = chip_words(file, context, too_long=file is pending.to_shorten)
+            chip.show_file(file.name, detail, color, tip=_tip(file))
+            chip.show_progress((file.fraction or 0.0) if file.read is None else None)
+        for chip in old.values():
+            chip.hide()
+            chip.deleteLater()
+        self._row.set_chips(list(self._by_id.values()))
+        self.setVisible(bool(self._by_id))
+        self._fit()
+
+    def _make(self, file_id: int) -> FileChip:
+        chip = FileChip(self._theme, "raised", removable=True, parent=self._row)
+        chip.focused.connect(lambda: self.ensureWidgetVisible(chip, 0, TIGHT))
+        chip.clicked.connect(lambda: self.choice_requested.emit(file_id))
+        chip.remove_requested.connect(lambda: self.remove_requested.emit(file_id))
+        return chip
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def _fit(self) -> None:
+        height = self._row.layout_for(self.viewport().width())
+        self._row.resize(self.viewport().width(), height)
+        shown = min(height, _MOST_HEIGHT)
+        if shown != self.height():
+            self.setFixedHeight(shown)
+
+
+class FileAttacher(QObject):
+    """Connects the composer's button, paste and chips with the files of the unsent message.
+
+    Args:
+        controller: Its `files` are those of the unsent message.
+        composer: Shows them.
+        theme: The appearance to follow.
+        parent: Dialogs stay above it.
+    """
+
+    def __init__(self, controller: ChatController, composer: "Composer", theme: Theme, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._controller, self._files = controller, controller.files
+        self._composer, self._theme, self._parent = composer, theme, parent
+        self._refusals: list[str] = []
+        composer.attach.clicked.connect(self.choose)
+        composer.files_pasted.connect(self.add)
+        composer.files.remove_requested.connect(self._remove)
+        composer.files.choice_requested.connect(self.choose_part)
+        controller.prompt_refused.connect(self._on_prompt_refused)
+        self._files.changed.connect(self._show)
+        self._files.refused.connect(self._show_refusal)
+        controller.model_slot.loaded.connect(self._show)
+
+    def add(self, paths: Sequence[str]) -> None:
+        """Attach files, wherever they come from."""
+        self._refusals.clear()
+        self._composer.show_note("")
+        self._files.add(paths)
+        self._composer.setFocus()
+
+    def choose(self) -> None:
+        """Ask for files to attach."""
+        dialog = ask_to_open(self._parent, "Attach files", FileMode.ExistingFiles, self.add)
+        dialog.setLabelText(QFileDialog.DialogLabel.Accept, "Attach")
+
+    def view(self, file: AttachedFile) -> None:
+        """Show what was sent of a file."""
+        FileView(file, self._controller.texts, self._theme, self._parent.window()).show()
+
+    def choose_part(self, file_id: int, question: str = "") -> None:
+        """Ask which part of a file to send, for a question or for the text in the composer."""
+        choice = self._files.part_choice(file_id)
+        if choice is None:
+            return
+        text = question or self._composer.text
+        sheet = PartSheet(choice, self._context, text, self._theme, self._parent.window())
+        sheet.chosen.connect(lambda part: self._files.choose(file_id, part))
+        sheet.chosen.connect(lambda: self._composer.show_note(""))
+        sheet.finished.connect(self._composer.setFocus)
+        sheet.open()
+
+    @property
+    def _context(self) -> int | None:
+        info = self._controller.model_slot.info
+        return info.context_length if info else None
+
+    def _on_prompt_refused(self, text: str, _reason: str) -> None:
+        """Ask for a part of the longest file if a message was not sent because its files are too long."""
+        if (longest := self._files.to_shorten) is not None:
+            self.choose_part(longest.id, text)
+
+    def _remove(self, file_id: int) -> None:
+        self._files.remove(file_id)
+        self._composer.setFocus()
+
+    def _show(self) -> None:
+        self._composer.files.show_files(self._files, self._context)
+
+    def _show_refusal(self, why: str) -> None:
+        self._refusals.append(why)
+        self._composer.show_note("\n".join(self._refusals[-_REFUSALS:]))
+
+
+def chip_words(file: PendingFile, context: int | None, *, too_long: bool) -> tuple[str, str]:
+    """Return the line below a file's name, and its colour."""
+    if file.read is None or file.part is None:
+        return ("Waiting…" if file.fraction is None else f"Reading… {file.fraction:.0%}"), "muted"
+    if file.count is None:
+        words = "Counting…" if context is not None else f"{len(file.part.text):,} characters"
+    else:
+        words = file.count.words
+        if context and not too_long:
+            share = file.count.tokens / context
+            words += " · <1%" if share < 0.01 else f" · {share:.0%}"
+    if too_long and file.count is not None:
+        return f"{words} · choose a part", "danger"
+    return (f"{words} · {file.part.words}" if file.part.words else words), "muted"
+
+
+def _tip(file: PendingFile) -> str:
+    if file.read is None:
+        return "It is being read."
+    part = f"Of it, {file.part.words} will be sent." if file.part and file.part.words else ""
+    return " ".join(each for each in (part, file.read.note, "Click to choose what is sent of it.") if each)

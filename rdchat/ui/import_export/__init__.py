@@ -1,0 +1,1 @@
+"""Export, import, backup and restore in the window."""

@@ -1,0 +1,156 @@
+"""The plots of a benchmark: speed-ups as bars, and by beam shape as a heat map. No Qt here."""
+
+from dataclasses import dataclass
+from math import ceil, floor
+
+from rdchat.inference.benchmark.charts import Bars, HeatMap
+from rdchat.inference.benchmark.result import Figure
+from rdchat.ui.look.formatting import ratio
+from rdchat.ui.plots.drawing import DASHED, Box, Drawing, ink_on
+
+TITLE = "Speed-up over plain decoding"
+LINES = ("Median for each setting.", "The thin line spans the middle half of the values.")
+_ROW, _BAR, _GROUP, _AXIS = 28.0, 16.0, 26.0, 26.0
+_STEPS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+_TICK_ROOM, _PLAIN_ROOM = 40.0, 48.0  # least distance of two ticks, and of a tick from the words at 1
+_CELL_HEIGHT, _WIDEST_CELL = 44.0, 92.0
+_NAMES, _LEGEND, _LEGEND_WIDTH, _LEGEND_STEPS = 24.0, 44.0, 240.0, 60
+_INSET = 1.5  # between cells
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedBars:
+    """Speed-up over plain decoding as horizontal bars, by precision; a line at 1 is plain decoding.
+
+    Slower settings end before that line and are orange, faster ones cross it and are blue.
+    """
+
+    groups: tuple[Bars, ...]
+
+    def draw(self, drawing: Drawing) -> None:
+        """See `Plot`."""
+        drawing.heading(TITLE, *LINES)
+        figures = [figure for _, rows in self.groups for _, figure in rows]
+        fastest = max([1.0, *(max(figure.high, figure.median) for figure in figures)])
+        names = [drawing.width_of(label) for _, rows in self.groups for label, _ in rows]
+        left = min(max(names, default=0.0), drawing.width * 0.4) + 12
+        unit = max(drawing.width - left - drawing.width_of(ratio(fastest), bold=True) - 12, 1.0) / fastest
+        top = drawing.height
+        bottom = top + len(self.groups) * _GROUP + len(figures) * _ROW
+        _draw_axis(drawing, left, unit, fastest, (top, bottom))
+        rows: list[tuple[Box, str, Figure]] = []
+        for dtype, bars in self.groups:
+            drawing.text(Box(0, drawing.height, drawing.width, _GROUP), dtype, bold=True)
+            drawing.height += _GROUP
+            for label, figure in bars:
+                row = Box(0, drawing.height, drawing.width, _ROW)
+                rows.append((row, label, figure))
+                _draw_bar(drawing, row, left, unit, figure)
+                drawing.mark(row, _words(dtype, label, figure))
+                drawing.height += _ROW
+        drawing.line([(left + unit, top), (left + unit, bottom)], "text", 1.2, DASHED)
+        for row, label, figure in rows:
+            drawing.text(Box(0, row.y, left - 12, _ROW), label, align="right")
+            value, end = ratio(figure.median), left + unit * max(figure.median, figure.high)
+            place = Box(end + 5, row.middle - 9, drawing.width_of(value, bold=True) + 6, 18)
+            drawing.area(place, "surface")  # where the line at 1 would run through it
+            drawing.text(place, value, bold=True, align="center")
+        drawing.height += _AXIS
+        words = " ".join(mark.words for mark in drawing.marks[len(drawing.marks) - len(rows) :])
+        drawing.words.append(f"{TITLE}. {words or 'Nothing was measured.'}")
+
+
+def _draw_axis(drawing: Drawing, left: float, unit: float, fastest: float, ends: tuple[float, float]) -> None:
+    top, bottom = ends
+    step = next((step for step in _STEPS if step * unit >= _TICK_ROOM), _STEPS[-1])
+    for tick in sorted({number * step for number in range(int(fastest / step) + 1)} | {1.0}):
+        if tick == 1 or abs(tick - 1) * unit >= _PLAIN_ROOM:
+            x = left + tick * unit
+            drawing.line([(x, top), (x, bottom)])
+            words = "1x plain" if tick == 1 else f"{tick:g}x"
+            drawing.text(Box(x - 40, bottom + 4, 80, _AXIS - 6), words, "muted", more=-2, align="center")
+
+
+def _draw_bar(drawing: Drawing, row: Box, left: float, unit: float, figure: Figure) -> None:
+    bar = Box(left, row.middle - _BAR / 2, figure.median * unit, _BAR)
+    drawing.area(bar, "faster" if figure.median >= 1 else "slower")
+    low, high = left + figure.low * unit, left + figure.high * unit
+    whisker = [((low, row.middle), (high, row.middle))]
+    whisker += [((x, row.middle - 4), (x, row.middle + 4)) for x in (low, high)]
+    for color, width in (("surface", 3.6), ("text", 1.2)):  # seen on bar and ground alike
+        for line in whisker if figure.n > 1 else ():
+            drawing.line(line, color, width)
+
+
+def _words(dtype: str, label: str, figure: Figure) -> str:
+    spread = f"Half of the {figure.n} values lie from {figure.low:.2f} to {figure.high:.2f}."
+    found = f"{label}, {dtype}: {ratio(figure.median)} plain decoding."
+    return f"{found} {spread if figure.n > 1 else 'One value.'}"
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMapPlot:
+    """Speed-up of the drafter head by beam width (rows) and beam length (columns); the best cell is framed."""
+
+    map: HeatMap
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The lines below the title."""
+        return "Rows: beam width W. Columns: beam length L.", f"{self.map.reference} is 1x."
+
+    def draw(self, drawing: Drawing) -> None:
+        """See `Plot`."""
+        heat_map, title = self.map, f"Speed-up by beam, {self.map.dtype}"
+        drawing.heading(title, *self.lines)
+        left = ceil(max((drawing.width_of(f"W {width}") for width in heat_map.widths), default=0.0) + 12)
+        wide = floor(min((drawing.width - left) / max(len(heat_map.lengths), 1), _WIDEST_CELL))
+        for column, length in enumerate(heat_map.lengths):
+            place = Box(left + column * wide, drawing.height, wide, _NAMES)
+            drawing.text(place, f"L {length}", "muted", align="center")
+        drawing.height += _NAMES
+        first = len(drawing.marks)
+        for width in heat_map.widths:
+            drawing.text(Box(0, drawing.height, left - 8, _CELL_HEIGHT), f"W {width}", "muted", align="right")
+            for column, length in enumerate(heat_map.lengths):
+                cell = Box(left + column * wide, drawing.height, wide, _CELL_HEIGHT)
+                self._draw_cell(drawing, (width, length), cell)
+            drawing.height += _CELL_HEIGHT
+        self._draw_legend(drawing, left)
+        best = heat_map.best
+        found = f"Best: {_pair(best)}, {ratio(heat_map.values[best])}." if best else "Nothing was measured."
+        cells = " ".join(mark.words for mark in drawing.marks[first:])
+        drawing.words.append(f"{title}. {heat_map.reference} is 1x. {found} {cells}")
+
+    def _draw_cell(self, drawing: Drawing, pair: tuple[int, int], cell: Box) -> None:
+        value, best, inside = self.map.values.get(pair), pair == self.map.best, cell.inset(_INSET)
+        if value is None:
+            drawing.mark(cell, f"{_pair(pair)}: not measured.")
+            drawing.area(inside, color="border", dashes=DASHED)
+            drawing.text(inside, "\N{EN DASH}", "muted", align="center")
+            return
+        drawing.mark(cell, f"{_pair(pair)}: {ratio(value)}.{' This is the best.' if best else ''}")
+        fastest = max((max(speed, 1 / speed) for speed in self.map.values.values() if speed > 0), default=1.0)
+        ground = drawing.palette.of_speed(value, fastest)
+        drawing.area(inside, ground)
+        place = Box(inside.x, inside.y + 4, inside.width, inside.height - 22) if best else inside
+        drawing.text(place, ratio(value), ink_on(ground), bold=best, align="center")
+        if best:
+            below = Box(inside.x, inside.y + 22, inside.width, inside.height - 27)
+            drawing.text(below, "best", ink_on(ground), more=-2, align="center")
+            drawing.area(inside.inset(0.5), color="text", width=2.5)
+
+    def _draw_legend(self, drawing: Drawing, left: float) -> None:
+        bar = Box(left + _INSET, drawing.height + 12, min(_LEGEND_WIDTH, drawing.width - left), 10)
+        step = bar.width / _LEGEND_STEPS
+        for number in range(_LEGEND_STEPS):
+            color = drawing.palette.between(2 * (number + 0.5) / _LEGEND_STEPS - 1)
+            drawing.area(Box(bar.x + number * step, bar.y, step + 0.5, bar.height), color)
+        drawing.area(bar, color="border")
+        for words, align in (("slower", "left"), ("1x", "center"), ("faster", "right")):
+            drawing.text(Box(bar.x, bar.y + 13, bar.width, 18), words, "muted", more=-2, align=align)
+        drawing.height += _LEGEND
+
+
+def _pair(pair: tuple[int, int]) -> str:
+    return f"W {pair[0]}, L {pair[1]}"

@@ -1,0 +1,204 @@
+"""What can be done to a row of the sidebar, and the menus that offer it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from PySide6.QtWidgets import QMenu, QWidget
+
+from rdchat.chat.conversation import Conversation, Folder
+from rdchat.chat.listing import ChatRow, FolderRow, Key, Row
+from rdchat.services.chat.conversation_desk import ConversationDesk
+from rdchat.services.order.chat_order import Place, named
+from rdchat.ui.look.formatting import counted
+from rdchat.ui.look.open_menu import add_action
+from rdchat.ui.look.questions import ask
+
+type Action = tuple[str, Callable[[], object]]
+"""The menu text and the function of an action."""
+
+
+@dataclass(frozen=True, slots=True)
+class DropTarget:
+    """Where a row is dropped: among the pinned chats, or into a folder."""
+
+    folder_id: int | None = None  # None: out of all folders
+    pinned: bool = False
+
+
+class RowActions:
+    """Carries out actions on chats and folders.
+
+    Args:
+        desk: The conversations.
+        rename: Opens the editor of a row.
+        parent: The parent of menus and questions.
+    """
+
+    def __init__(self, desk: ConversationDesk, rename: Callable[[Key], None], parent: QWidget) -> None:
+        self._desk, self._order, self._rename, self._parent = desk, desk.order, rename, parent
+
+    def chat_actions(self, chat: Conversation) -> dict[str, Action]:
+        """Return the actions on a chat by name; `{}` in a text stands for the noun, which context menus omit."""
+        desk, order, pinned = self._desk, self._order, chat.pinned_at is not None
+        archive: Action = ("Archive{}", lambda: desk.archive_conversation(chat.id))
+        if chat.archived:
+            archive = ("Move{} out of archive", lambda: order.set_archived(chat, archived=False))
+        return {
+            "rename": ("Rename{}", lambda: self._rename(("chat", chat.id))),
+            "pin": ("Unpin{}" if pinned else "Pin{}", lambda: order.set_pinned(chat, not pinned)),
+            "duplicate": ("Duplicate{}", lambda: order.duplicate(chat)),
+            "archive": archive,
+            "delete": ("Delete{}", lambda: desk.delete_conversation(chat.id)),
+        }
+
+    def open(self, conversation_id: int) -> None:
+        """Open a chat; during a search also the one that is open, to show its hits."""
+        current = self._desk.conversation
+        if current is None or current.id != conversation_id or self._desk.listing.query.words:
+            self._desk.open_conversation(conversation_id)
+
+    def expand(self, folder: Folder, expanded: bool) -> None:
+        """Expand or collapse a folder."""
+        self._order.set_expanded(folder, expanded)
+
+    def set_title(self, row: Row, title: str) -> None:
+        """Rename a chat or a folder."""
+        if isinstance(row, ChatRow):
+            self._desk.rename_conversation(row.conversation.id, title)
+        elif isinstance(row, FolderRow):
+            self._order.rename_folder(row.folder, title)
+
+    def delete(self, thing: Conversation | Folder) -> None:
+        """Move a chat or a folder to the bin; in the bin, ask to delete it for good."""
+        if self.in_bin:
+            self.erase(thing)
+        elif isinstance(thing, Folder):
+            self._order.delete_folder(thing)
+        else:
+            self._desk.delete_conversation(thing.id)
+
+    def restore(self, thing: Conversation | Folder | None) -> None:
+        """Take a chat or a folder out of the bin."""
+        if isinstance(thing, Folder):
+            self._order.restore_folder(thing)
+        elif thing is not None:
+            self._order.restore(thing)
+
+    def erase(self, *things: Conversation | Folder) -> None:
+        """Ask whether to delete for good; without arguments everything in the bin."""
+        order = self._order
+        all_things = things or (*order.deleted(), *order.deleted_folders())
+        chats = [thing for thing in all_things if isinstance(thing, Conversation)]
+        folders = [thing for thing in all_things if isinstance(thing, Folder)]
+        what = counted(len(all_things), "item")
+        if things:
+            what = f"the folder {named(folders[0].name)}" if folders else named(chats[0].title)
+        ask(
+            self._parent.window(),
+            f"Delete {what} for good?",
+            "This cannot be undone.",
+            "Delete",
+            lambda: order.erase(chats, folders),
+            removes=True,
+        )
+
+    def may_drop(self, key: Key, target: DropTarget) -> bool:
+        """Tell whether a row may be dropped there: folders are not pinned, and nest one level deep."""
+        if key[0] == "chat":
+            return True
+        folder, into = self._thing(key), self._order.folder(target.folder_id)
+        may_nest = isinstance(folder, Folder) and (into is None or self._order.may_hold(into, folder))
+        return may_nest and not target.pinned
+
+    def drop(self, key: Key, target: DropTarget) -> None:
+        """Move a row to where it was dropped."""
+        thing = self._thing(key)
+        if isinstance(thing, Folder):
+            self._order.move_folder(thing, target.folder_id)
+        elif thing is not None and target.pinned:
+            self._order.set_pinned(thing, pinned=True)
+        elif thing is not None:
+            self._order.move(thing, target.folder_id)
+
+    def _thing(self, key: Key) -> Conversation | Folder | None:
+        kind, number = key
+        if not isinstance(number, int):
+            return None
+        return self._order.folder(number) if kind == "folder" else self._desk.find(number)
+
+    def make_folder(self, parent_id: int | None = None, chat: Conversation | None = None) -> None:
+        """Create a folder, with a chat in it if one is given, and open the editor of its name."""
+        parent = self._order.folder(parent_id)
+        if parent is not None and not parent.expanded:
+            self._order.set_expanded(parent, expanded=True)
+        folder = self._order.create_folder("New folder", parent_id, chat)
+        if folder is not None:
+            self._rename(("folder", folder.id))
+
+    @property
+    def in_bin(self) -> bool:
+        """Whether the rows are those of the bin."""
+        return self._desk.listing.place is Place.BIN and not self._desk.listing.query
+
+    # Menus
+
+    def menu_for(self, row: Row | None) -> QMenu:
+        """Return the context menu of a row, or of the empty area below the rows."""
+        menu = QMenu(self._parent)
+        thing = thing_of(row)
+        if self.in_bin and thing is not None:
+            add_action(menu, "Restore", lambda: self.restore(thing))
+            menu.addSeparator()
+            add_action(menu, "Delete for good…", lambda: self.erase(thing))
+        elif isinstance(thing, Conversation):
+            self._fill_for_chat(menu, thing)
+        elif isinstance(thing, Folder):
+            self._fill_for_folder(menu, thing)
+        elif not self.in_bin:
+            add_action(menu, "New folder", self.make_folder)
+        return menu
+
+    def _fill_for_chat(self, menu: QMenu, chat: Conversation) -> None:
+        for name, (text, act) in self.chat_actions(chat).items():
+            if name == "delete":
+                menu.addSeparator()
+            add_action(menu, text.format(""), act)
+            if name == "pin":
+                self.fill_move_menu(menu.addMenu("Move to folder"), chat)
+
+    def _fill_for_folder(self, menu: QMenu, folder: Folder) -> None:
+        order = self._order
+        add_action(menu, "Rename", lambda: self._rename(("folder", folder.id)))
+        if folder.parent_id is None:
+            add_action(menu, "New folder inside", lambda: self.make_folder(folder.id))
+        move = menu.addMenu("Move to folder")
+        add_action(move, "No folder", lambda: order.move_folder(folder, None), folder.parent_id is None)
+        for each in order.folders:
+            if order.may_hold(each, folder):
+                add_action(move, each.name, partial(order.move_folder, folder, each.id), folder.parent_id == each.id)
+        menu.addSeparator()
+        add_action(menu, "Delete folder", lambda: order.delete_folder(folder))
+
+    def fill_move_menu(self, menu: QMenu, chat: Conversation) -> None:
+        """List the folders that a chat can be moved to."""
+        order = self._order
+        add_action(menu, "No folder", lambda: order.move(chat, None), order.folder(chat.folder_id) is None)
+        for folder in _in_order(order.folders):
+            name = folder.name if folder.parent_id is None else f"    {folder.name}"
+            add_action(menu, name, partial(order.move, chat, folder.id), chat.folder_id == folder.id)
+        menu.addSeparator()
+        add_action(menu, "New folder…", lambda: self.make_folder(None, chat))
+
+
+def thing_of(row: Row | None) -> Conversation | Folder | None:
+    """Return the chat or the folder of a row; None for a section."""
+    if isinstance(row, ChatRow):
+        return row.conversation
+    return row.folder if isinstance(row, FolderRow) else None
+
+
+def _in_order(folders: tuple[Folder, ...]) -> list[Folder]:
+    """Return each folder followed by the folders in it."""
+    top = [folder for folder in folders if folder.parent_id is None]
+    return [each for folder in top for each in (folder, *(inner for inner in folders if inner.parent_id == folder.id))]

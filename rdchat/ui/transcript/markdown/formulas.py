@@ -1,0 +1,235 @@
+"""Shows formulas in a document as pictures, which a child process draws; each is one character of the text."""
+
+import threading
+from collections import OrderedDict
+from functools import lru_cache
+from math import ceil
+from typing import Any
+
+from PySide6.QtCore import QByteArray, QObject, QRect, QRectF, QSizeF, Qt
+from PySide6.QtGui import (
+    QFont,
+    QFontInfo,
+    QFontMetrics,
+    QFontMetricsF,
+    QPainter,
+    QPixmap,
+    QPixmapCache,
+    QPyTextObject,
+    QTextCharFormat,
+    QTextDocument,
+    QTextFormat,
+)
+from PySide6.QtSvg import QSvgRenderer
+
+from rdchat.chat.formulas.formula import INK, UNITS, Formula
+from rdchat.chat.formulas.formula_drawer import FormulaDrawer
+from rdchat.ui.transcript.markdown.blocks import Run
+from rdchat.work.job import Job, StopWork
+from rdchat.work.serial_thread import SerialThread
+
+OBJECT = "\ufffc"
+_KIND = QTextFormat.ObjectTypes.UserObject.value + 1
+_TEX, _DISPLAY, _SOURCE, _SIZE, _DRAWN, _WIDTH, _HEIGHT = (
+    QTextFormat.Property.UserProperty.value + number for number in range(1, 8)
+)
+_ENLARGED = 1.06  # the formulas' font looks smaller than the system's
+_LARGEST_DEPTH = 120  # in pixels
+_MOST = 4000  # pictures that are kept
+
+Key = tuple[str, bool]  # TeX, and whether it stands on its own
+
+
+class FormulaLibrary:
+    """Pictures of formulas by their TeX. A text asks for them, and polls until they are drawn.
+
+    Args:
+        drawer: Draws one; used on the library's own thread alone.
+    """
+
+    def __init__(self, drawer: FormulaDrawer | None = None) -> None:
+        self._drawer = drawer or FormulaDrawer()
+        self._thread = SerialThread("formulas")
+        self._guard = threading.Lock()
+        self._known: dict[Key, Formula | None] = {}
+        self._wanted: OrderedDict[Key, None] = OrderedDict()  # the next one first
+        self._drawn_now: Key | None = None
+        self._closed = False
+
+    def find(self, tex: str, display: bool) -> Formula | None:
+        """Return a formula's picture, and ask for it if it is new; None before it is drawn, or if it cannot be."""
+        key = tex, display
+        formula = self._known.get(key)
+        if formula is None and key not in self._known:
+            self._ask(key)
+        return formula
+
+    def cannot_draw(self, tex: str, display: bool) -> bool:
+        """Whether drawing it was tried and failed."""
+        return self._known.get((tex, display), True) is None
+
+    def is_known(self, tex: str, display: bool) -> bool:
+        """Whether drawing it was tried."""
+        return (tex, display) in self._known
+
+    def hurry(self, tex: str, display: bool) -> None:
+        """Draw this one before all others: it is in view."""
+        with self._guard:
+            if (tex, display) in self._wanted:
+                self._wanted.move_to_end((tex, display), last=False)
+
+    def close(self) -> None:
+        """End the drawing. Idempotent."""
+        self._closed = True
+        self._thread.close()
+        self._drawer.close()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise StopWork
+
+    def _ask(self, key: Key) -> None:
+        with self._guard:
+            if key in self._wanted or key == self._drawn_now or self._closed:
+                return
+            self._wanted[key] = None
+        self._thread.do(self._draw_next)
+
+    def _draw_next(self, _job: Job[Any]) -> None:
+        with self._guard:
+            self._drawn_now = key = self._wanted.popitem(last=False)[0]
+        self._check()
+        formula = self._drawer.draw(*key, self._check)
+        with self._guard:
+            self._known[key] = formula
+            self._drawn_now = None
+            if len(self._known) > _MOST:
+                del self._known[next(iter(self._known))]
+
+
+FORMULAS = FormulaLibrary()
+"""One for all texts: a picture is the same in each of them."""
+
+
+def formula_format(run: Run, text: QTextCharFormat) -> QTextCharFormat:
+    """Return the format of the character that stands for a formula among text of a format."""
+    look = QTextCharFormat()
+    look.setObjectType(_KIND)
+    look.setForeground(text.foreground())
+    look.setProperty(_TEX, run.maths)
+    look.setProperty(_DISPLAY, run.display)
+    look.setProperty(_SOURCE, run.text)
+    look.setProperty(_SIZE, QFontInfo(text.font()).pixelSize() * _ENLARGED)
+    formula = FORMULAS.find(run.maths, run.display)
+    look.setProperty(_DRAWN, formula is not None)
+    font = text.font()
+    if formula:
+        # Qt lets such a character hang below the baseline by as much as its font does
+        scale = look.doubleProperty(_SIZE) / UNITS
+        metrics_of_text = QFontMetrics(font)  # a formula alone in its line, as in a table, keeps to its neighbours'
+        font = font_of_descent(max(metrics_of_text.descent(), ceil(formula.depth * scale)))
+        width = formula.width * scale
+        height = float(max(metrics_of_text.ascent(), ceil(formula.ascent * scale)) + QFontMetrics(font).descent())
+    else:
+        metrics = QFontMetricsF(font)
+        width, height = metrics.horizontalAdvance(run.text), metrics.height()
+    look.setFont(font)
+    look.setProperty(_WIDTH, width)
+    look.setProperty(_HEIGHT, height)  # both are floats: of a whole number `doubleProperty` makes 0
+    look.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignBaseline)
+    return look
+
+
+def is_drawn(look: QTextCharFormat) -> bool:
+    """Whether a formula's character shows the formula, not its source."""
+    return look.boolProperty(_DRAWN)
+
+
+def width_of(look: QTextCharFormat) -> float:
+    """Return the width of a formula's character in pixels."""
+    return look.doubleProperty(_WIDTH)
+
+
+def run_of(look: QTextCharFormat) -> Run:
+    """Return the formula that a character stands for."""
+    display = look.boolProperty(_DISPLAY)
+    return Run(source_of(look), maths=str(look.property(_TEX) or ""), display=display)
+
+
+def source_of(look: QTextCharFormat) -> str:
+    """Return the source of a formula by its character's format."""
+    return str(look.property(_SOURCE) or OBJECT)
+
+
+@lru_cache(maxsize=256)
+def font_of_descent(descent: int) -> QFont:
+    """Return a font that hangs below the baseline by so many pixels."""
+    font = QFont()
+    font.setPixelSize(_LARGEST_DEPTH)
+    share = QFontMetricsF(font).descent() / _LARGEST_DEPTH
+    # sizes far below need no look: each takes Qt up to a millisecond
+    lowest = max(1, int((min(descent, _LARGEST_DEPTH) - 2) / max(share, 0.05)))
+    for size in range(lowest, 20 * _LARGEST_DEPTH):
+        font.setPixelSize(size)
+        if QFontMetrics(font).descent() >= min(descent, _LARGEST_DEPTH):
+            break
+    return font
+
+
+class FormulaObject(QPyTextObject):
+    """Draws the formulas of a document."""
+
+    def __init__(self, document: QTextDocument, parent: QObject) -> None:
+        super().__init__(parent)
+        document.documentLayout().registerHandler(_KIND, self)
+
+    def intrinsicSize(self, document: QTextDocument, position: int, look: QTextFormat) -> QSizeF:
+        # asked for with each layout of the paragraph: nothing is worked out here
+        return QSizeF(look.doubleProperty(_WIDTH), look.doubleProperty(_HEIGHT))
+
+    def drawObject(
+        self, painter: QPainter, rect: QRectF | QRect, document: QTextDocument, position: int, look: QTextFormat
+    ) -> None:
+        rect = QRectF(rect)
+        formula = _formula(look)
+        text = look.toCharFormat()
+        color = text.foreground().color()
+        if formula is None:
+            FORMULAS.hurry(look.stringProperty(_TEX), look.boolProperty(_DISPLAY))
+            painter.setFont(text.font())
+            painter.setPen(color)
+            painter.drawText(rect, Qt.AlignmentFlag.AlignVCenter, source_of(text))
+            return
+        scale = look.doubleProperty(_SIZE) / UNITS
+        baseline = rect.bottom() - QFontMetrics(text.font()).descent()
+        height = (formula.ascent + formula.depth) * scale
+        place = QRectF(rect.left(), baseline - formula.ascent * scale, formula.width * scale, height)
+        painter.drawPixmap(
+            place.topLeft(), _picture(formula, color.name(), place, painter.device().devicePixelRatioF())
+        )
+
+
+def _formula(look: QTextFormat) -> Formula | None:
+    """Return the picture that a character was laid out for."""
+    if not is_drawn(look.toCharFormat()):
+        return None
+    return FORMULAS.find(look.stringProperty(_TEX), look.boolProperty(_DISPLAY))
+
+
+def _picture(formula: Formula, color: str, place: QRectF, ratio: float) -> QPixmap:
+    """Return a formula's picture in a colour, at the screen's resolution."""
+    size = ceil(place.width() + 1), ceil(place.height() + 1)
+    key = f"formula {hash(formula.svg)} {color} {place.width():.1f} {place.top() % 1:.2f} {ratio}"
+    picture = QPixmap()
+    if QPixmapCache.find(key, picture):
+        return picture
+    picture = QPixmap(round(size[0] * ratio), round(size[1] * ratio))
+    picture.setDevicePixelRatio(ratio)
+    picture.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(picture)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    renderer = QSvgRenderer(QByteArray(formula.svg.replace(INK, color).encode()))
+    renderer.render(painter, QRectF(0, 0, place.width(), place.height()))
+    painter.end()
+    QPixmapCache.insert(key, picture)
+    return picture

@@ -1,0 +1,206 @@
+"""Scrolls the parts of a document that are wider than the column, each by itself.
+
+The document lays them out at their full width. What scrolls is where they are drawn, and what a place under the
+pointer means: Qt's text edit gets a horizontal offset while it draws one of them or handles an event there.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from PySide6.QtCore import QPoint, QPointF, QRect, QRectF, Qt
+from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QTextCursor, QWheelEvent
+from PySide6.QtWidgets import QAbstractSlider, QTextEdit, QWidget
+
+from rdchat.ui.look.theme import SMALL, Theme
+
+BAR_HEIGHT = 10
+_SHORTEST = 28  # of the thumb
+_STEP = 40  # of an arrow key
+_MOST = 100  # parts with a bar of their own; those beyond it are cut off at the edge, and can be copied
+_MARGIN = 24  # what stays visible on either side of a word that is gone to
+
+
+@dataclass(frozen=True, slots=True)
+class WidePart:
+    """A part of the document that may be wider than the column."""
+
+    name: str  # of its bar
+    area: QRect  # where it is drawn, in the viewport
+    width: int
+    bar: int  # the top of its bar, in the viewport
+
+
+class ScrollBar(QAbstractSlider):
+    """A thin scroll bar. Its value is by how many pixels the content is moved to the left."""
+
+    def __init__(self, part: WidePart, theme: Theme, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._held: float | None = None  # where in the thumb the pointer holds it
+        self.setOrientation(Qt.Orientation.Horizontal)
+        self.setSingleStep(_STEP)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setCursor(Qt.CursorShape.ArrowCursor)
+        self.setAccessibleName(part.name)
+        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
+        self.show_part(part)
+        self.show()
+
+    def show_part(self, part: WidePart) -> None:
+        """Scroll this part from now on."""
+        self.part, area = part, part.area
+        self.setPageStep(max(1, area.width()))
+        self.setRange(0, max(0, part.width - area.width()))
+        self.setGeometry(area.left() + SMALL, part.bar, area.width() - 2 * SMALL, BAR_HEIGHT)
+
+    def _thumb(self) -> QRectF:
+        whole = self.pageStep() + self.maximum()
+        length = max(_SHORTEST, self.width() * self.pageStep() / whole)
+        start = (self.width() - length) * self.value() / max(1, self.maximum())
+        return QRectF(start, 2, length, self.height() - 4)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() is not Qt.MouseButton.LeftButton:
+            event.ignore()
+            return
+        thumb, x = self._thumb(), event.position().x()
+        self._held = x - thumb.left() if thumb.left() <= x <= thumb.right() else thumb.width() / 2
+        self._drag(x)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        if self._held is not None:
+            self._drag(event.position().x())
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        self._held = None
+
+    def _drag(self, x: float) -> None:
+        room = self.width() - self._thumb().width()
+        if room > 0 and self._held is not None:
+            self.setValue(round((x - self._held) / room * self.maximum()))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        colors = self._theme.colors
+        color = QColor(colors.accent if self.hasFocus() else colors.muted)
+        color.setAlpha(255 if self.hasFocus() else 200 if self.underMouse() or self._held is not None else 110)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(color)
+        radius = (self.height() - 4) / 2
+        painter.drawRoundedRect(self._thumb(), radius, radius)
+
+
+class HorizontalScrolling:
+    """Scrolls the wide parts of one text edit; each is known by its first block."""
+
+    def __init__(self, edit: QTextEdit, theme: Theme) -> None:
+        self._edit, self._theme = edit, theme
+        self._bars: dict[int, ScrollBar] = {}
+        self._shifting = False
+        edit.horizontalScrollBar().rangeChanged.connect(self._stay)
+        edit.selectionChanged.connect(self._draw_shifted)
+
+    def place(self, parts: dict[int, WidePart], first: int = 0) -> None:
+        """Take the parts that may be wider than their area; other parts before the block `first` stay."""
+        wide = {key: part for key, part in parts.items() if part.width > part.area.width()}
+        for key in [key for key in self._bars if key not in wide and (key >= first or key in parts)]:
+            gone = self._bars.pop(key)
+            gone.hide()
+            gone.deleteLater()
+        for key, part in wide.items():
+            if key in self._bars:
+                self._bars[key].show_part(part)
+            elif len(self._bars) < _MOST:
+                bar = self._bars[key] = ScrollBar(part, self._theme, self._edit.viewport())
+                bar.valueChanged.connect(lambda _value, bar=bar: self._redraw(bar))
+
+    def offset_at(self, point: QPoint) -> int:
+        """Return the scroll offset at a point of the viewport."""
+        return next((bar.value() for bar in self._bars.values() if bar.part.area.contains(point)), 0)
+
+    def _at_height(self, y: float) -> ScrollBar | None:
+        """Return the bar of the part at a height of the viewport."""
+        areas = ((bar, bar.part.area) for bar in self._bars.values())
+        return next((bar for bar, area in areas if area.top() <= y <= area.bottom()), None)
+
+    def _redraw(self, bar: ScrollBar) -> None:
+        self._edit.viewport().update(bar.part.area)
+
+    def _draw_shifted(self) -> None:
+        """Repaint scrolled parts: Qt only repaints where the selection would be without the offset."""
+        for bar in self._bars.values():
+            if bar.value():
+                self._redraw(bar)
+
+    def _stay(self) -> None:
+        """Keep the text edit from scrolling as a whole."""
+        if not self._shifting:
+            self._edit.horizontalScrollBar().setRange(0, 0)
+
+    @contextmanager
+    def shifted(self, offset: int) -> Iterator[None]:
+        """Make the text edit draw its contents, and handle events, moved to the left by `offset`."""
+        bar = self._edit.horizontalScrollBar()
+        if not offset or self._shifting:
+            yield
+            return
+        self._shifting = True
+        blocked = bar.blockSignals(True)
+        bar.setRange(0, offset)
+        bar.setValue(offset)
+        try:
+            yield
+        finally:
+            bar.setRange(0, 0)
+            bar.blockSignals(blocked)
+            self._shifting = False
+
+    def paint(self, event: QPaintEvent, draw: Callable[[QPaintEvent], None]) -> None:
+        """Paint in strips with Qt's `draw`: the scrolled parts, and the rest between them."""
+        shown = [bar for bar in self._bars.values() if bar.value() and bar.part.area.intersects(event.rect())]
+        moved = sorted(((bar.part.area, bar.value()) for bar in shown), key=lambda each: each[0].y())
+        if not moved:
+            draw(event)
+            return
+        rect, top = event.rect(), event.rect().top()
+        for area, by in moved:
+            if area.top() > top:
+                draw(QPaintEvent(QRect(rect.left(), top, rect.width(), area.top() - top)))
+            beside = QRect(0, area.top(), area.left(), area.height()) & rect
+            if not beside.isEmpty():
+                draw(QPaintEvent(beside))
+            with self.shifted(by):
+                draw(QPaintEvent(area & rect))
+            top = area.bottom() + 1
+        if top <= rect.bottom():
+            draw(QPaintEvent(QRect(rect.left(), top, rect.width(), rect.bottom() + 1 - top)))
+
+    def reveal(self, cursor: QTextCursor) -> QRect:
+        """Scroll the part around a text cursor so that the cursor is visible; return where it is drawn then."""
+        return self.bring_into_view(self._edit.cursorRect(cursor))
+
+    def bring_into_view(self, rect: QRect) -> QRect:
+        """Scroll a part until `rect`, given without any offset, is visible; return where it is drawn then."""
+        bar = self._at_height(rect.center().y())
+        if bar is None:
+            return rect
+        bar.setValue(min(bar.value(), rect.left() - bar.part.area.left() - _MARGIN))
+        bar.setValue(max(bar.value(), rect.right() - bar.part.area.right() + _MARGIN))
+        return rect.translated(-bar.value(), 0)
+
+    def drag(self, point: QPointF) -> None:
+        """Scroll the part at the pointer's height while a selection is dragged beyond its edge."""
+        if bar := self._at_height(point.y()):
+            bar.setValue(bar.value() + round(max(0.0, point.x() - bar.part.area.right())))
+            bar.setValue(bar.value() - round(max(0.0, bar.part.area.left() - point.x())))
+
+    def wheel(self, event: QWheelEvent) -> bool:
+        """Scroll the part under the pointer if the wheel turns horizontally; return whether there is one."""
+        by = event.pixelDelta() if not event.pixelDelta().isNull() else event.angleDelta() / 2
+        bar = self._at_height(event.position().y())
+        if bar is None or abs(by.x()) <= abs(by.y()) or not bar.part.area.contains(event.position().toPoint()):
+            return False
+        bar.setValue(bar.value() - by.x())
+        return True

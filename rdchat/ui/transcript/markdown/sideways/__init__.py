@@ -1,1 +1,0 @@
-"""What is wider than the column scrolls sideways by itself."""

@@ -1,0 +1,82 @@
+"""The range of messages that have widgets, which moves along a conversation of any length."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+FIRST = 2  # messages shown at first at the end or the start; the view asks for more until they fill it
+AROUND = 16  # messages shown at first around another place: more than a screen on either side
+OPENED = 60  # messages shown once those are drawn
+STEP = 4  # messages more when the reader comes near the first or last one
+MOST = 150
+
+
+@dataclass(slots=True)
+class MessageRange:
+    """Messages `start` to `end` of `total` are shown."""
+
+    start: int = 0
+    end: int = 0
+    total: int = 0
+
+    def show_latest(self, total: int) -> None:
+        self.total = self.end = total
+        self.start = max(0, total - FIRST)
+
+    def show_around(self, place: int, most: int = AROUND) -> None:
+        """Show a message and up to `most` with those around it; nothing changes if it is shown already."""
+        if not self.start <= place < self.end:
+            self.start = max(0, min(place - most // 2, self.total - most))
+            self.end = min(self.total, self.start + most)
+
+    def grow(self) -> bool:
+        """Show a few messages more on either side, up to `OPENED`; return whether that changed anything."""
+        room = OPENED - (self.end - self.start)
+        before = self.start, self.end
+        if room > 0:
+            self.end = min(self.total, self.end + min(FIRST, room))
+            self.start = max(0, self.start - FIRST, self.end - OPENED)
+        return (self.start, self.end) != before
+
+    def keep(self, total: int, kept: Sequence[int], *, at_end: bool) -> None:
+        """Take a new number of messages, and show few new ones: each takes milliseconds to make.
+
+        Args:
+            total: The new number.
+            kept: Places, in the new conversation, of messages that are shown already; one at least.
+            at_end: Whether to show the end; otherwise those messages stay.
+        """
+        self.total, last = total, max(kept) + 1
+        if at_end and total - last > AROUND:
+            self.show_latest(total)
+        else:
+            self.start, self.end = min(kept), total if at_end else min(total, last + STEP)
+
+    @property
+    def at_end(self) -> bool:
+        return self.end == self.total
+
+    def add(self) -> bool:
+        """Count one message more at the end; return whether it is shown."""
+        inside = self.at_end
+        self.total += 1
+        if inside:
+            self.end += 1
+            if self.end - self.start > MOST:
+                self.start += STEP
+        return inside
+
+    def slide_up(self) -> bool:
+        """Show older messages; return whether there were any."""
+        if self.start == 0:
+            return False
+        self.start = max(0, self.start - STEP)
+        self.end = min(self.end, self.start + MOST)
+        return True
+
+    def slide_down(self) -> bool:
+        """Show newer messages; return whether there were any."""
+        if self.at_end:
+            return False
+        self.end = min(self.total, self.end + STEP)
+        self.start = max(self.start, self.end - MOST)
+        return True

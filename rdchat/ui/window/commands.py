@@ -1,0 +1,235 @@
+"""What the window's actions do, and when they are enabled."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtWidgets import QApplication, QLineEdit, QPlainTextEdit, QTextEdit
+
+from rdchat.inference.api.requests import Mode, Role
+from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.order.chat_order import Place
+from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
+from rdchat.ui.look.file_dialogs import FileMode, ask_to_open
+from rdchat.ui.look.open_menu import OpenMenu
+from rdchat.ui.look.theme import LARGEST_TEXT, SMALLEST_TEXT, Theme
+
+if TYPE_CHECKING:
+    from rdchat.ui.window.main_window import MainWindow
+
+
+class Commands(QObject):
+    """Carries out actions.
+
+    Args:
+        window: The window of the actions.
+        controller: The conversations.
+        theme: The appearance to follow.
+
+    Attributes:
+        move_menu: The folders that the open chat can be moved to.
+        has_deleted: Whether deleted messages of the open chat can be restored.
+    """
+
+    def __init__(self, window: "MainWindow", controller: ChatController, theme: Theme) -> None:
+        super().__init__(window)
+        self._window, self._theme, self.controller, self._desk = window, theme, controller, controller.desk
+        self._opened = ""  # the folder chosen in the dialog, until it is known whether it holds a model
+        self.move_menu = OpenMenu(self._fill_move_menu, window)
+        self.has_deleted = False
+        for loaded in (controller.model_slot.loaded, controller.model_slot.failed):
+            loaded.connect(self._remember_folder)
+
+    # When actions are enabled
+
+    def has_chat(self) -> bool:
+        """Tell whether a stored chat is open."""
+        return self._desk.conversation is not None
+
+    def busy(self) -> bool:
+        """Tell whether a reply is being written."""
+        controller = self.controller
+        writing = controller.state in (EngineState.PREFILL, EngineState.WRITING)
+        return writing or controller.streaming_message_id is not None
+
+    def has_reply(self) -> bool:
+        """Tell whether the chat ends with a reply."""
+        messages = self.controller.messages
+        return bool(messages) and messages[-1].role is Role.ASSISTANT
+
+    def can_regenerate(self) -> bool:
+        """Tell whether the loaded model can write the last reply again."""
+        return self.controller.state is EngineState.IDLE and self.can_regenerate_with()
+
+    def can_regenerate_with(self) -> bool:
+        """Tell whether another model may write the last reply again."""
+        ready = self.controller.state in (EngineState.IDLE, EngineState.NO_MODEL)
+        return ready and bool(self.controller.messages) and not self.busy()
+
+    # Chats
+
+    def new_chat(self) -> None:
+        """Begin a chat, and list the chats."""
+        self._desk.new_chat()
+        if self.place is not Place.CHATS:
+            self._window.sidebar.show_place(Place.CHATS)
+        self._window.conversation.composer.setFocus()
+
+    def new_folder(self) -> None:
+        """Create a folder and open the editor of its name."""
+        self._show_place(Place.CHATS)
+        self._window.sidebar.row_actions.make_folder()
+
+    def chat_action_text(self, name: str) -> str:
+        """Return the text of an action on the open chat; empty if there is none."""
+        chat = self._desk.conversation
+        return self._window.sidebar.row_actions.chat_actions(chat)[name][0].format(" chat") if chat else ""
+
+    def run_chat_action(self, name: str) -> None:
+        """Carry out an action on the open chat."""
+        if (chat := self._desk.conversation) is not None:
+            if name == "rename":
+                self._window.show_side(self._window.sidebar)
+            self._window.sidebar.row_actions.chat_actions(chat)[name][1]()
+
+    def _fill_move_menu(self) -> None:
+        if (chat := self._desk.conversation) is not None:
+            self._window.sidebar.row_actions.fill_move_menu(self.move_menu, chat)
+
+    @property
+    def place(self) -> Place:
+        """What the sidebar lists."""
+        return self._desk.listing.place
+
+    def toggle_place(self, place: Place) -> None:
+        """List the archive or the bin, or the chats again."""
+        self._show_place(Place.CHATS if self.place is place else place)
+
+    def _show_place(self, place: Place) -> None:
+        self._window.show_side(self._window.sidebar)
+        self._window.sidebar.show_place(place)
+
+    def find(self) -> None:
+        """Search the open chat, or all chats if none is open."""
+        if self.has_chat():
+            self._window.conversation.find_bar.open()
+        else:
+            self.search()
+
+    def search(self) -> None:
+        """Go to the search field of the sidebar."""
+        self._window.show_side(self._window.sidebar)
+        self._window.sidebar.focus_search()
+
+    # Editing
+
+    def undo(self) -> None:
+        """Undo typing in a text field, else the last change to chats and messages."""
+        focused = QApplication.focusWidget()
+        if isinstance(focused, QLineEdit | QPlainTextEdit | QTextEdit) and not focused.isReadOnly():
+            focused.undo()
+            return
+        self._window.conversation.banners.close_banner("undo")
+        self._desk.undo()
+
+    def edit(self, slot: str) -> None:
+        """Call a slot of the focused text field, such as `paste`; all kinds of text fields have the same slots."""
+        act = getattr(QApplication.focusWidget(), slot, None)
+        if callable(act):
+            act()
+
+    # Replies and drafts
+
+    def regenerate(self) -> None:
+        """Write the last reply again."""
+        self.controller.regenerate(self.controller.messages[-1].id)
+
+    def regenerate_with(self, message_id: int | None = None) -> None:
+        """Ask with which model and options to write a reply again, by default the last one."""
+        controller, model = self.controller, self._window.header.model
+        reply = controller.messages[-1].id if message_id is None else message_id
+        own = controller.model.name if controller.model else ""
+        if controller.borrowed.holds:
+            own = controller.borrowed.own_name
+        model.look()
+        asked = controller.asked_with
+        sheet = RegenerateSheet(
+            own, model.choices, asked.system_prompt, asked.sampling, theme=self._theme, parent=self._window
+        )
+        sheet.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        model.choices_changed.connect(sheet.offer_found)
+        sheet.wished.connect(lambda wish: controller.regenerate(reply, wish))
+        sheet.open()
+
+    def choose_mode(self, mode: Mode) -> None:
+        """Change the draft mode; show why, if it is not available."""
+        drafting = self.controller.drafting
+        drafting.change(replace(drafting.settings, mode=mode))
+        option = drafting.option(mode)
+        if option is not None and not option.available:
+            self.show_drafting()
+
+    def show_drafting(self) -> None:
+        """Go to the draft settings of the speed panel."""
+        self._window.show_side(self._window.panel)
+        self._window.panel.show_drafting()
+
+    def show_tokens(self) -> None:
+        """Show the tokens and drafts of the last reply."""
+        self._window.windows.show_tokens(self.controller.messages[-1].id)
+
+    def open_race(self) -> None:
+        """Open the race with the text of the message field."""
+        self._window.windows.open_race(self._window.conversation.composer.text)
+
+    # Model folders
+
+    def choose_model(self) -> None:
+        """Ask for a model folder and load it."""
+        self._ask_for_folder("Open model folder", self._load)
+
+    def choose_models_folder(self) -> None:
+        """Ask for the folder where the dialog for models begins."""
+        self._ask_for_folder("Choose the models folder", self._begin_in)
+
+    def _ask_for_folder(self, title: str, then: Callable[[list[str]], None]) -> None:
+        begin = self.controller.preferences.settings.models_folder
+        ask_to_open(self._window, title, FileMode.Directory, then, folder=begin)
+
+    def _load(self, chosen: list[str]) -> None:
+        self._opened = chosen[0]
+        self.controller.model_slot.load(self._opened)
+
+    def _remember_folder(self) -> None:
+        """Begin the next dialog beside the folder chosen in this one, if that one held a model."""
+        opened, self._opened = self._opened, ""
+        slot = self.controller.model_slot
+        if opened and slot.info is not None and slot.chosen == opened:
+            self._begin_in([str(Path(opened).parent)])
+
+    def _begin_in(self, chosen: list[str]) -> None:
+        self._window.change(models_folder=chosen[0])
+
+    # Windows
+
+    def close_front(self) -> None:
+        """Close the window in front, which may be another one: a Mac has one menu bar for all windows."""
+        front = QApplication.activeWindow() or self._window
+        self.quit() if front is self._window else front.close()
+
+    def quit(self) -> None:
+        """Close the main window, unless a benchmark runs and the person wants to keep it."""
+        if self._window.windows.may_quit():
+            self._window.close()
+
+    def change_text_size(self, by: int) -> None:
+        """Make the text of conversations larger or smaller, in points."""
+        points = self.controller.preferences.settings.text_size + by
+        self._window.change(text_size=min(max(points, SMALLEST_TEXT), LARGEST_TEXT))
+
+    def toggle_full_screen(self) -> None:
+        """Fill the screen with the window, or end that."""
+        self._window.showNormal() if self._window.isFullScreen() else self._window.showFullScreen()

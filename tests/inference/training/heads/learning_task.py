@@ -1,0 +1,69 @@
+"""A rule that a small drafter's head can learn, prepared as a training's data are."""
+
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig
+from rdchat.inference.training.data.shards import TrainingConversation
+from rdchat.inference.training.heads.objective import Target, TrainingData
+from rdchat.inference.training.heads.recipes import Recipe
+from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
+from rdchat.inference.training.heads.trainer import Trainer
+
+WIDTH, TOKENS = 8, 30
+
+
+class Table:
+    """A target's embeddings, which are its output rows too."""
+
+    def __init__(self, rows: mx.array) -> None:
+        self._rows = rows
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        return self._rows[tokens]
+
+    output_rows = embed
+
+
+class Task:
+    """Answers in which token t is followed by 3 t + 1, of a target whose states say so; in four shards."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        draw = np.random.default_rng(0)
+        table = draw.normal(size=(TOKENS, WIDTH)).astype(np.float32)
+        self._shards = [
+            [self._conversation(number, draw) for number in range(first, first + 15)] for first in range(0, 60, 15)
+        ]
+        answers = [np.concatenate([4 * table[item.answer] for item in shard]) for shard in self._shards]
+        self._states = [states.astype(np.float16) for states in answers]
+        self._target = Target(Table(mx.array(table)), np.asarray, TOKENS)  # type: ignore[arg-type]
+        self._recipe = recipe
+
+    def objective(self) -> RecurrentObjective:
+        """Return the data and head that are still to be prepared."""
+        shape = HeadConfig(WIDTH, TOKENS, exit_size=16, state_size=16)
+        data = TrainingData(self._shards, self._states.__getitem__, window_tokens=700, candidates=TOKENS)
+        return RecurrentObjective(self._target, data, self._recipe, shape)
+
+    @staticmethod
+    def _conversation(number: int, draw: np.random.Generator) -> TrainingConversation:
+        answer = [int(draw.integers(TOKENS))]
+        for _ in range(19):
+            answer.append((3 * answer[-1] + 1) % TOKENS)
+        return TrainingConversation(number, [0, *answer], 1, 0.0)
+
+    def prepared(self, kept: Path | None = None) -> RecurrentObjective:
+        objective = self.objective()
+        assert len(list(objective.prepare(kept))) == 2, "two windows"
+        return objective
+
+    def trainer(self) -> Trainer:
+        return Trainer(self.prepared(), self._recipe)
+
+
+def quick(**changes: object) -> Recipe:
+    """Return a recipe that learns the rule in seconds; `changes` are fields of it."""
+    options = {"epochs": 12, "batch": 32, "learning_rate": 1e-2, "warm_up": 10, "dropout": 0.1, "steps": 3}
+    return Recipe(**(options | changes))  # type: ignore[arg-type]

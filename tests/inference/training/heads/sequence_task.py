@@ -1,0 +1,56 @@
+"""Sequence heads in training for a small model: its data are random texts, or such as follow a rule."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rdchat.inference.api.trained_kind import TrainedKind
+from rdchat.inference.target.hooks import HiddenReads
+from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.data.hidden_states import conversation_states
+from rdchat.inference.training.data.shards import TrainingConversation
+from rdchat.inference.training.heads.objective import Target, TrainingData
+from rdchat.inference.training.heads.recipes import SequenceRecipe, default_recipe
+from rdchat.inference.training.heads.sequence_objective import SequenceObjective
+from rdchat.inference.training.run.training_plan import sequence_layers
+
+KINDS = (TrainedKind.EAGLE3, TrainedKind.DSPARK)
+QUESTION, ANSWER = 6, 14
+
+
+def shards(model: LoadedModel, count: int, *, ruled: bool) -> list[list[TrainingConversation]]:
+    """Return shards of 15 conversations; with a rule, token t of an answer is followed by 3 t + 1 of 23 tokens."""
+    draw, size = np.random.default_rng(4), model.info.vocabulary_size
+    conversations = []
+    for number in range(15 * count):
+        tokens = draw.integers(size, size=QUESTION + ANSWER).tolist()
+        for place in range(QUESTION, QUESTION + ANSWER if ruled else 0):
+            tokens[place] = (3 * tokens[place - 1] + 1) % 23
+        conversations.append(TrainingConversation(number, tokens, QUESTION, 0.0))
+    return [conversations[first : first + 15] for first in range(0, 15 * count, 15)]
+
+
+def recipe_of(kind: TrainedKind, **changes: Any) -> SequenceRecipe:
+    recipe = default_recipe(kind)
+    assert isinstance(recipe, SequenceRecipe)
+    return replace(recipe, **{"candidates": 20, "warm_up": 5, **changes})
+
+
+def prepared(
+    kind: TrainedKind,
+    model: LoadedModel,
+    recipe: SequenceRecipe,
+    *,
+    count: int = 1,
+    ruled: bool = False,
+    window_tokens: int = 10_000,
+) -> SequenceObjective:
+    """Return the data of some shards, with a fresh head."""
+    layers, made = sequence_layers(model), shards(model, count, ruled=ruled)
+    reads = HiddenReads(layers, normalised=False)
+    model.hooks.read(reads)
+    data = TrainingData(made, lambda number: conversation_states(model, made[number], reads), window_tokens, 30)
+    found = SequenceObjective(Target.of(model), data, recipe, model=model, kind=kind, layers=layers)
+    list(found.prepare())
+    return found

@@ -1,0 +1,141 @@
+"""The training maths: a hand-worked example, finite differences, the sampled normaliser, what is masked."""
+
+import itertools
+import math
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten, tree_unflatten
+
+from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, RecurrentHead
+from rdchat.inference.training.heads.loss import distillation, sampled_distillation, unroll, weighted_mean
+
+
+def test_the_loss_of_a_hand_worked_example() -> None:
+    """Logits 1, 0, -1; the target says the first with 3/4, the last with 1/4."""
+    features, rows = mx.array([[1.0, 0.0]]), mx.array([[1.0, 5.0], [0.0, 7.0], [-1.0, 2.0]])
+    loss = distillation(features, rows, mx.array([[0, 2]]), mx.array([[0.75, 0.25]]))
+    normalizer = math.log(math.e + 1 + 1 / math.e)
+    assert loss.tolist() == pytest.approx([normalizer - 0.75 * 1 - 0.25 * -1])
+
+
+@pytest.mark.across_rows
+def test_the_loss_is_least_where_the_drafter_says_what_the_target_says() -> None:
+    probs = mx.array([[0.5, 0.3, 0.2]])
+    rows, columns = mx.eye(3), mx.array([[0, 1, 2]])
+    gradient = mx.grad(lambda x: distillation(x, rows, columns, probs).sum())(mx.log(probs))
+    assert mx.abs(gradient).max().item() < 1e-6
+
+
+def random_case(seed: int, tokens: int = 7, named: int = 2) -> tuple[mx.array, mx.array, mx.array, mx.array]:
+    draw = np.random.default_rng(seed)
+    features, rows = draw.normal(size=(2, 3, 4)), draw.normal(size=(tokens, 4))
+    columns = np.array([[draw.choice(tokens, named, replace=False) for _ in range(3)] for _ in range(2)])
+    probs = draw.dirichlet(np.ones(named), size=(2, 3))
+    floats = [mx.array(array.astype(np.float32)) for array in (features, rows, probs)]
+    return floats[0], floats[1], mx.array(columns.astype(np.int32)), floats[2]
+
+
+def candidates(rows: mx.array, drawn: list[int], chances: list[float]) -> tuple[mx.array, mx.array, mx.array]:
+    places = np.full(rows.shape[0], -1, np.int32)
+    places[drawn] = np.arange(len(drawn))
+    return mx.array(drawn), mx.log(mx.array(chances)), mx.array(places)
+
+
+@pytest.mark.across_rows
+def test_drawing_every_token_gives_the_full_loss() -> None:
+    features, rows, columns, probs = random_case(1)
+    everything = candidates(rows, list(range(7)), [1.0] * 7)
+    sampled = sampled_distillation(features, rows, columns, probs, everything)
+    full = distillation(features, rows, columns, probs)
+    np.testing.assert_allclose(np.array(sampled), np.array(full), rtol=1e-5)
+
+
+@pytest.mark.across_rows
+def test_the_sampled_normaliser_is_right_in_expectation() -> None:
+    """Over all ways to draw 2 of the 5 rarer tokens, beside 2 that are always there, the mean of Z is Z."""
+    features, rows, columns, probs = random_case(2)
+    target = np.array(mx.sum((rows[columns] @ features[..., None])[..., 0] * probs, axis=-1))
+    normalizers = []
+    for others in itertools.combinations(range(2, 7), 2):
+        case = candidates(rows, [0, 1, *others], [1, 1, 2 / 5, 2 / 5])
+        loss = np.array(sampled_distillation(features, rows, columns, probs, case))
+        normalizers.append(np.exp(loss + target))
+    full = np.exp(np.array(distillation(features, rows, columns, probs)) + target)
+    np.testing.assert_allclose(np.mean(normalizers, axis=0), full, rtol=1e-4)
+    assert np.std(normalizers, axis=0).max() > 0.1  # the draws differ: the mean is no accident
+
+
+def test_a_sampled_loss_has_a_lower_bound_where_the_named_tokens_are_not_drawn() -> None:
+    rows, columns, probs = mx.eye(4), mx.array([[3]]), mx.array([[1.0]])
+    case = candidates(rows, [0, 1], [1, 1])
+    for scale in (1.0, 10.0, 100.0):
+        loss = sampled_distillation(scale * mx.array([[0.0, 0, 0, 1]]), rows, columns, probs, case)
+        assert loss.item() >= 0
+
+
+def head(cell: Cell) -> RecurrentHead:
+    mx.random.seed(3)
+    return RecurrentHead(HeadConfig(4, 7, exit_size=5, state_size=6, cell=cell))
+
+
+@pytest.mark.parametrize("cell", [Cell.RNN, Cell.GRU])
+@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.across_rows
+def test_gradients_agree_with_finite_differences(cell: Cell, sampled: bool) -> None:
+    _, rows, _, _ = random_case(4)
+    draw = np.random.default_rng(5)
+    hidden, embeddings = mx.array(draw.normal(size=(2, 4))), mx.array(draw.normal(size=(2, 3, 4)))
+    _, _, columns, probs = random_case(6)
+    weights = mx.array([[1.0, 0.8, 0.0], [1.0, 0.0, 0.0]])
+    case = candidates(rows, [0, 2, 4, 5], [1, 1, 0.4, 0.4])
+    network = head(cell)
+
+    def loss(parameters: dict[str, mx.array]) -> mx.array:
+        network.update(tree_unflatten(list(parameters.items())))
+        features = unroll(network, hidden, embeddings)
+        if sampled:
+            losses = sampled_distillation(features, rows, columns, probs, case)
+        else:
+            losses = distillation(features, rows, columns, probs)
+        return weighted_mean(losses, weights)
+
+    parameters = dict(tree_flatten(network.parameters()))
+    gradients = mx.grad(loss)(parameters)
+    for name, array in parameters.items():
+        direction = mx.array(draw.normal(size=array.shape).astype(np.float32))
+        step = 1e-2
+        ahead, behind = ({**parameters, name: array + sign * step * direction} for sign in (1, -1))
+        measured = (loss(ahead) - loss(behind)).item() / (2 * step)
+        assert measured == pytest.approx(mx.sum(gradients[name] * direction).item(), rel=2e-2, abs=2e-4), name
+
+
+def test_a_draft_is_unrolled_as_it_is_drafted() -> None:
+    network = head(Cell.RNN)
+    hidden, embeddings = mx.random.normal((2, 4)), mx.random.normal((2, 3, 4))
+    features = unroll(network, hidden, embeddings)
+    state = network.initial_state((2,))
+    for step in range(3):
+        state = network.advance(state, embeddings[:, step])
+        expected = network.features(network.context(hidden), state)
+        np.testing.assert_allclose(np.array(features[:, step]), np.array(expected), rtol=1e-5)
+
+
+def test_positions_without_weight_do_not_count() -> None:
+    losses = mx.array([[1.0, 50.0], [3.0, mx.finfo(mx.float32).max]])
+    assert weighted_mean(losses, mx.array([[1.0, 0.0], [1.0, 0.0]])).item() == 2
+    assert weighted_mean(losses, mx.zeros((2, 2))).item() == 0
+
+
+def test_value_and_grad_sees_every_parameter() -> None:
+    network = head(Cell.RNN)
+    _, rows, columns, probs = random_case(7)
+
+    def loss(network: RecurrentHead) -> mx.array:
+        features = unroll(network, mx.random.normal((2, 4)), mx.random.normal((2, 3, 4)))
+        return distillation(features, rows, columns, probs).mean()
+
+    _, gradients = nn.value_and_grad(network, loss)(network)
+    assert all(mx.abs(array).max().item() > 0 for _, array in tree_flatten(gradients))

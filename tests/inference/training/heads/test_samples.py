@@ -1,0 +1,131 @@
+"""Samples: aligned with the states they come from, nothing predicted beyond an answer or the draft vocabulary."""
+
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
+from rdchat.inference.training.heads.objective import Target, TrainingData
+from rdchat.inference.training.heads.recipes import Recipe
+from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
+from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, StateWindows, Teacher, draft_vocabulary
+from tests.inference.training.heads.learning_task import Table
+
+WIDTH, CANDIDATES = 5, 40
+# two answers, 10 11 12 13 and 20 21; 90s are questions
+CONVERSATIONS = [
+    TrainingConversation(0, [90, 91, 10, 11, 12, 13], 2, 0.0),
+    TrainingConversation(1, [92, 20, 21], 1, 0.5),
+]
+
+
+def states_of(tokens: list[int]) -> np.ndarray:
+    """A state that names its token."""
+    return np.array([[token, *range(1, WIDTH)] for token in tokens], np.float16)
+
+
+STATES = states_of([10, 11, 12, 13, 20, 21])
+
+
+def objective() -> RecurrentObjective:
+    """Return the data of both conversations."""
+    target = Target(Table(mx.random.normal((100, WIDTH))), np.asarray, 100)  # type: ignore[arg-type]
+    shape = HeadConfig(WIDTH, 100, exit_size=4, state_size=4)
+    data = TrainingData([CONVERSATIONS], lambda _: STATES, window_tokens=9, candidates=100)
+    made = RecurrentObjective(target, data, Recipe(steps=3), shape)
+    made.teacher.columns[:], made.teacher.probs[:] = 0, 0
+    return made
+
+
+def test_a_sample_is_the_state_its_root_was_chosen_from_and_what_follows() -> None:
+    roots = np.array([0, 1, 4])
+    batch = objective().samples_at(roots, STATES[roots])
+    assert np.array(batch.hidden)[:, 0].tolist() == [10, 11, 20]
+    assert np.array(batch.path)[:, 0].tolist() == [10, 11, 20]
+    assert np.array(batch.path)[0].tolist() == [10, 11, 12]
+    assert np.array(batch.weights).tolist() == [[1, 1, 1], [1, 1, 0], [1, 0, 0]]
+
+
+def test_questions_are_neither_roots_nor_goals() -> None:
+    made = objective()
+    roots = made.roots(0, 6, held_out=False)
+    assert made.answers.tokens[roots].tolist() == [10, 11, 12, 20]
+    goals = made.goals(roots)
+    assert goals.tolist() == [[11, 12, 13], [12, 13, -1], [13, -1, -1], [21, -1, -1]]
+    assert made.roots(1, 5, held_out=False).tolist() == [1, 2, 4]
+
+
+def test_nothing_is_learnt_behind_a_token_that_cannot_be_drafted() -> None:
+    made = objective()
+    made._draftable[:] = made.answers.tokens != 12
+    batch = made.samples_at(np.array([0]), STATES[:1])
+    assert np.array(batch.weights).tolist() == [[1, 0, 0]]
+
+
+def test_windows_cover_all_shards_in_order() -> None:
+    parts = [STATES[:2], STATES[2:3], STATES[3:]]
+    windows = StateWindows([2, 1, 3], parts.__getitem__, most_tokens=3)
+    assert [windows.span(window) for window in range(len(windows))] == [(0, 3), (3, 6)]
+    assert windows.load(0)[:, 0].tolist() == [10, 11, 12]
+    assert windows.load(1)[:, 0].tolist() == [13, 20, 21]
+
+
+def test_a_shard_larger_than_a_window_has_one_of_its_own() -> None:
+    windows = StateWindows([2, 4], [STATES[:2], STATES[2:]].__getitem__, most_tokens=1)
+    assert [windows.span(window) for window in range(len(windows))] == [(0, 2), (2, 6)]
+
+
+def test_the_teacher_is_the_targets_distribution_over_its_most_likely_tokens() -> None:
+    mx.random.seed(1)
+    rows = mx.random.normal((CANDIDATES, WIDTH)) * 0.1
+    teacher = Teacher.blank(6, CANDIDATES)
+    teacher.part(0, 2).fill(STATES[:2], rows, np.asarray)
+    teacher.part(2, 6).fill(STATES[2:], rows, np.asarray)
+    logits = STATES.astype(np.float32) @ np.array(rows).T
+    for row, columns, probs in zip(logits, teacher.columns, teacher.probs, strict=True):
+        assert set(columns) == set(np.argsort(-row)[:TEACHER_TOKENS])
+        expected = np.exp(row[columns] - row.max())
+        np.testing.assert_allclose(probs, expected / expected.sum(), atol=2e-3)
+
+
+def test_the_draft_vocabulary_holds_the_most_frequent_answer_tokens() -> None:
+    items = [
+        TrainingConversation(0, [90, 90, 90, 5, 5, 7, 7, 7, 3], 3, 0.0),
+        TrainingConversation(14, [90, 8, 8, 8, 8], 1, 0.0),
+    ]
+    answers = Answers.of(items, held_out_every=15)
+    assert draft_vocabulary(answers, 2).tolist() == [5, 7]
+    assert draft_vocabulary(answers, 9).tolist() == [3, 5, 7]
+
+
+def test_a_head_trained_further_drafts_the_tokens_of_its_new_data_in_place_of_old_ones_that_it_lacks() -> None:
+    answers = Answers.of([TrainingConversation(0, [90, 5, 5, 7, 7, 7, 3, 1], 1, 0.0)], held_out_every=15)
+    known = np.array([1, 6, 8], np.int32)
+    assert draft_vocabulary(answers, 3, known).tolist() == [1, 5, 7]
+    assert draft_vocabulary(answers, 5, known).tolist() == [1, 3, 5, 6, 7]
+    assert draft_vocabulary(answers, 9, known).tolist() == [1, 3, 5, 6, 7, 8]
+    foreign = Answers.of([TrainingConversation(0, [90, 90, 90, 200, 200], 1, 0.0)], held_out_every=15)
+    assert draft_vocabulary(foreign, 3, known).tolist() == [1, 90, 200]
+
+
+def test_a_large_vocabulary_takes_four_bytes(tmp_path: Path) -> None:
+    folder = ShardFolder(tmp_path, 2**17)
+    item = TrainingConversation(4, [100_000, 1], 1, 0.5)
+    folder.append([item])
+    assert folder.read(0) == [item]
+
+
+def test_what_the_teacher_said_is_kept(tmp_path: Path) -> None:
+    teacher, file = Teacher.blank(6, CANDIDATES), tmp_path / "teacher.npz"
+    assert not teacher.read(file)
+    teacher.fill(STATES, mx.random.normal((CANDIDATES, WIDTH)), np.asarray)
+    teacher.write(file)
+    again = Teacher.blank(6, CANDIDATES)
+    assert again.read(file)
+    assert (again.columns == teacher.columns).all()
+    assert (again.probs == teacher.probs).all()
+    assert not Teacher.blank(5, CANDIDATES).read(file)
+    file.write_bytes(file.read_bytes()[:-30])
+    assert not again.read(file)

@@ -1,0 +1,154 @@
+"""EAGLE-3 and DSpark in training compute what they compute in drafting, and their gradients are those of that."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten, tree_map
+
+from rdchat.inference.api.trained_kind import TrainedKind
+from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
+from rdchat.inference.drafting.heads.head import HeadKind, Root
+from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.heads.dspark import _of_both, block_mask
+from rdchat.inference.training.heads.eagle3 import Eagle3Training
+from rdchat.inference.training.heads.sequence_head import Sample
+from rdchat.inference.training.heads.sequence_objective import SequenceObjective
+from tests.inference.fakes import shared_llama, tiny_llama
+from tests.inference.training.heads.sequence_task import KINDS, prepared, recipe_of
+
+
+def target(bits: int) -> LoadedModel:
+    if not bits:
+        return shared_llama()
+    model = tiny_llama()
+    nn.quantize(model.network, 32, bits)
+    mx.eval(model.network.parameters())
+    return model
+
+
+def shaken(kind: TrainedKind, model: LoadedModel, **changes: Any) -> SequenceObjective:
+    """Return a head whose weights are all other than those of a fresh one, that drops nothing."""
+    found = prepared(kind, model, recipe_of(kind, dropout=0.0, **changes))
+    mx.random.seed(5)
+    found.network.update(
+        tree_map(lambda array: array + 0.2 * mx.random.normal(array.shape), found.network.parameters())
+    )
+    found.network.eval()
+    return found
+
+
+def sample_of(trained: SequenceObjective) -> Sample:
+    return trained.held_out[0]
+
+
+@pytest.mark.parametrize("bits", [0, 4])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.across_rows
+def test_logits_in_training_are_those_of_the_stored_head_in_drafting(
+    kind: TrainedKind, bits: int, tmp_path: Path
+) -> None:
+    """Below every place: whitening is folded, positions and masks are the same, and so is the layout that is read."""
+    model = target(bits)
+    trained = shaken(kind, model, question_tokens=4)
+    sample, head = sample_of(trained), trained.head
+    roots = np.array(sample.roots(), np.int32)[:-5]
+    expected = np.array(head.features(sample, roots) @ head.rows().T)
+    write_drafter(tmp_path / "out", head.published(), "")
+    bound = load_drafter(tmp_path / "out", model).bind(model)
+    tokens, hidden = sample.tokens.tolist(), mx.array(sample.features).astype(mx.float32)
+    memory = bound.memory()
+    memory.begin([0] * sample.position + tokens[: roots[0]])
+    memory.take(tokens[: roots[0]], hidden[: roots[0]], sample.position)
+    for place, root in enumerate(roots.tolist()):
+        state = memory.state(Root(tokens[root], sample.position + root, hidden[root - 1]))
+        for step in range(5):
+            found = np.array(state.logits())[0]
+            assert np.abs(found - expected[place, step]).max() < 2e-4, (place, step)
+            state = state.after(mx.array([0]), mx.array([tokens[root + 1 + step]]))
+        memory.take([tokens[root]], hidden[root : root + 1], sample.position + root)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_stored_has_the_published_layout_and_knows_its_target(kind: TrainedKind, tmp_path: Path) -> None:
+    model = shared_llama()
+    write_drafter(tmp_path / "out", prepared(kind, model, recipe_of(kind)).drafter(TargetBinding.of(model.info)), "")
+    expected = {TrainedKind.EAGLE3: HeadKind.EAGLE3, TrainedKind.DSPARK: HeadKind.BLOCK}[kind]
+    assert inspect_drafter(tmp_path / "out") is expected
+    assert check_drafter(tmp_path / "out", model).sure
+    tensors = mx.load(str(tmp_path / "out" / "model.safetensors"))
+    assert isinstance(tensors, dict)
+    chosen = np.flatnonzero(np.array(tensors["t2d"]))
+    assert (np.array(tensors["d2t"]) + np.arange(len(chosen)) == chosen).all()
+    floats = {array.dtype for name, array in tensors.items() if name not in ("d2t", "t2d")}
+    assert floats == {mx.float16}
+    assert any(name.startswith("midlayer.") for name in tensors) == (kind is TrainedKind.EAGLE3)
+
+
+def unrolled(head: Eagle3Training, sample: Sample, roots: list[int]) -> mx.array:
+    """Return the features of each root's own draft, computed by itself: (roots, steps, width)."""
+    network, tables = head.network, head.tables
+    layer, tokens = network.layers[0], mx.array(sample.tokens)
+    scaled = mx.array(sample.features).astype(mx.float32) / tables.input_scales
+    found = []
+    for root in roots:
+        hidden, outputs, rows = network.fuse(scaled[:root]), list[mx.array](), list[mx.array]()
+        embedded = tables.embed(tokens[1 : root + 1])
+        for step in range(head.steps):
+            start = sample.position + (root - 1 + step if step else 0)
+            taken, residual = layer.inputs(embedded, hidden)
+            own = layer.self_attn.rows(taken, range(start, start + taken.shape[0]))
+            rows = [mx.concatenate([*pair], axis=2) for pair in zip(rows, own, strict=True)] if rows else own
+            attended = layer.self_attn(taken[-1:], [sample.position + root - 1 + step], rows, None)
+            outputs.append(layer.outputs(residual[-1:], attended))
+            hidden = network.carried(outputs[-1])
+            embedded = tables.embed(tokens[mx.array([min(root + step + 1, len(sample.tokens) - 1)])])
+        found.append(network.norm(mx.concatenate(outputs)))
+    return mx.stack(found)
+
+
+@pytest.mark.across_rows
+def test_the_gradient_of_the_training_time_test_is_that_of_drafts_unrolled_one_by_one() -> None:
+    trained = shaken(TrainedKind.EAGLE3, shared_llama())
+    head, sample = trained.head, sample_of(trained)
+    assert isinstance(head, Eagle3Training)
+    roots = list(sample.roots())
+    weights = mx.random.normal((len(roots), head.steps, head.rows().shape[1]))
+    ours, theirs = (
+        nn.value_and_grad(head.network, lambda compute=compute: mx.sum(compute() * weights))()
+        for compute in (
+            partial(head.features, sample, np.array(roots, np.int32)),
+            partial(unrolled, head, sample, roots),
+        )
+    )
+    assert ours[0].item() == pytest.approx(theirs[0].item(), rel=1e-4)
+    for (name, expected), (_, found) in zip(tree_flatten(theirs[1]), tree_flatten(ours[1]), strict=True):
+        assert mx.allclose(expected, found, rtol=1e-3, atol=1e-3 * float(mx.abs(expected).max())).item(), name
+
+
+def test_fresh_heads_look_first_where_the_next_token_is_decided() -> None:
+    """An EAGLE-3 row at itself, which holds the token before; a block at the end of the text."""
+    model = shared_llama()
+    eagle3, dspark = (prepared(kind, model, recipe_of(kind)).head.network for kind in KINDS)
+    attention = eagle3.layers[0].self_attn
+    mx.random.seed(2)
+    rows = mx.random.normal((7, 2 * eagle3.config.hidden_size))
+    for queries, keys in [(attention.q_proj(rows), attention.k_proj(rows))]:
+        scores = queries @ keys.T
+        assert mx.array_equal(mx.argmax(scores, axis=-1), mx.arange(7)).item()
+    width = dspark.config.hidden_size
+    first, second = mx.random.normal((2, width))
+    both = _of_both(first, second)
+    assert mx.allclose(mx.stack([first, second]) @ both, mx.ones(2), atol=1e-4).item()
+
+
+def test_a_block_sees_the_text_before_its_root_and_itself() -> None:
+    mask = block_mask(np.array([1, 3], np.int32), 2, 4)
+    shown = ["".join("x" if seen else "." for seen in row) for row in mask]
+    assert shown == ["x...xx..", "x...xx..", "xxx...xx", "xxx...xx"]

@@ -1,0 +1,93 @@
+"""Training a sequence head learns, and stopping at any step and going on ends in the same weights."""
+
+from pathlib import Path
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+
+from rdchat.inference.api.trained_kind import TrainedKind
+from rdchat.inference.training.data.shards import TrainingConversation
+from rdchat.inference.training.heads.samples import Teacher
+from rdchat.inference.training.heads.sequence_head import Goals, Sample
+from rdchat.inference.training.heads.trainer import Trainer
+from tests.inference.fakes import shared_llama
+from tests.inference.training.heads.sequence_task import KINDS, prepared, recipe_of
+
+
+def check_same(first: nn.Module, second: nn.Module) -> None:
+    pairs = zip(tree_flatten(first.parameters()), tree_flatten(second.parameters()), strict=True)
+    for (name, expected), (_, found) in pairs:
+        assert mx.array_equal(expected, found).item(), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rule_is_learnt(kind: TrainedKind) -> None:
+    """The target does not know it, so its answers' own tokens are put in its place as the teacher."""
+    recipe = recipe_of(kind, epochs=8, learning_rate=8e-3, steps=3)
+    trained = prepared(kind, shared_llama(), recipe, ruled=True)
+    trainer, teacher = Trainer(trained, recipe), trained.teacher
+    tokens = np.minimum(trained.answers.tokens, trained.vocabulary[-1])
+    teacher.columns[:, 0] = np.searchsorted(trained.vocabulary, tokens)
+    teacher.probs[:] = [1, *[0] * (teacher.probs.shape[1] - 1)]
+    before = trained.accuracy()
+    losses = list(trainer.run())
+    assert np.mean(losses[-14:]) < 0.6 * np.mean(losses[:14])
+    assert trainer.step == trainer.total == len(losses)
+    after = trained.accuracy()
+    assert before[0] < 0.3 < 0.8 < after[0]
+    assert min(after) > 0.7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "stop"), [*zip(KINDS, (1, 45), strict=True)])
+def test_a_resumed_training_ends_in_the_same_weights(kind: TrainedKind, stop: int, tmp_path: Path) -> None:
+    """Dropout, drawn candidates and roots, the optimiser's moments, the order of samples and windows included."""
+    recipe = recipe_of(kind, epochs=2, roots=5)
+
+    def fresh() -> Trainer:
+        return Trainer(prepared(kind, shared_llama(), recipe, count=2, window_tokens=320), recipe)
+
+    whole, first, second = fresh(), fresh(), fresh()
+    assert len(whole.objective.windows) == 2
+    assert len(list(whole.run())) == whole.total == 56
+    next(loss for loss in first.run() if first.step == stop)
+    first.save(tmp_path / "state.safetensors")
+    second.restore(tmp_path / "state.safetensors")
+    assert second.step == stop
+    list(second.run())
+    check_same(whole.objective.network, second.objective.network)
+
+
+def test_another_seed_trains_other_weights() -> None:
+    heads = []
+    for seed in (1, 2):
+        recipe = recipe_of(TrainedKind.DSPARK, epochs=1, seed=seed)
+        trained = prepared(TrainedKind.DSPARK, shared_llama(), recipe)
+        list(Trainer(trained, recipe).run())
+        heads.append(trained.network.fc.weight)
+    assert not mx.array_equal(*heads).item()
+
+
+def sample_of(answer: list[int], question: int, kept: int) -> Sample:
+    item = TrainingConversation(0, [*range(question), *answer], question, 0.0)
+    teacher = Teacher(np.zeros((len(answer), 2), np.uint16), np.ones((len(answer), 2), np.float16))
+    features = np.arange(question + len(answer), dtype=np.float16)[:, None]
+    return Sample.of(item, features, teacher, np.array([7, 8, 9], np.int32), kept)
+
+
+def test_a_long_question_loses_its_beginning_and_nothing_else_moves() -> None:
+    sample = sample_of([7, 8, 9], question=6, kept=2)
+    assert sample.tokens.tolist() == [4, 5, 7, 8, 9]
+    assert sample.features[:, 0].tolist() == [4, 5, 6, 7, 8]
+    assert (sample.position, sample.answer, list(sample.roots())) == (4, 2, [2, 3])
+
+
+def test_nothing_is_learnt_behind_an_answer_and_from_a_token_on_that_cannot_be_drafted() -> None:
+    sample = sample_of([7, 8, 3, 9], question=2, kept=2)
+    goals = Goals.of(sample, np.array(sample.roots()), 3)
+    assert goals.tokens.tolist() == [[8, 3, 9], [3, 9, -1], [9, -1, -1]]
+    assert goals.weights.tolist() == [[1, 0, 0], [0, 0, 0], [1, 0, 0]]

@@ -1,0 +1,98 @@
+"""Training learns, and stopping at any step and going on ends in the same weights."""
+
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+
+from rdchat.inference.training.heads.recipes import Recipe
+from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
+from rdchat.inference.training.heads.samples import Teacher
+from rdchat.inference.training.heads.trainer import Trainer
+from tests.inference.training.heads.learning_task import WIDTH, Task, quick
+
+
+def tokens_per_call(trainer: Trainer) -> float:
+    """Return the tokens per target call of drafts along held-out answers, each of which begins where the last ended."""
+    objective = trainer.objective
+    assert isinstance(objective, RecurrentObjective)
+    objective.network.eval()
+    drafts = [np.logical_and.accumulate(guesses == goals, axis=1) for guesses, goals in objective.held_out_drafts()]
+    objective.network.train()
+    roots, accepted = objective.held_out, np.concatenate(drafts).sum(axis=1)
+    tokens = calls = 0
+    following = -1  # the next round's root
+    for place, root in enumerate(roots.tolist()):
+        if root < following and place and roots[place - 1] == root - 1:
+            continue
+        gained = int(accepted[place]) + 1
+        calls, tokens, following = calls + 1, tokens + gained, root + gained
+    return tokens / calls
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("candidates", [0, 18])
+def test_a_rule_is_learnt(candidates: int) -> None:
+    trainer = Task(quick(candidates=candidates)).trainer()
+
+    before = tokens_per_call(trainer)
+    losses = list(trainer.run())
+    assert np.mean(losses[-30:]) < np.mean(losses[:30])
+    assert trainer.step == trainer.total == len(losses)
+    assert before < 1.3 < 2.8 < tokens_per_call(trainer)
+
+
+@pytest.mark.parametrize("stop", [1, 17, 25])
+def test_a_resumed_training_ends_in_the_same_weights(stop: int, tmp_path: Path) -> None:
+    """Dropout, drawn candidates, the optimiser's moments and the order of samples included."""
+    task = Task(quick(epochs=2, candidates=18))
+    whole = task.trainer()
+    list(whole.run())
+    first = task.trainer()
+    for _ in first.run():
+        if first.step == stop:
+            break
+    first.save(tmp_path / "state.safetensors")
+    second = task.trainer()
+    second.restore(tmp_path / "state.safetensors")
+    assert second.step == stop
+    list(second.run())
+    for (name, expected), (_, found) in zip(
+        tree_flatten(whole.objective.network.parameters()),
+        tree_flatten(second.objective.network.parameters()),
+        strict=True,
+    ):
+        assert mx.array_equal(expected, found).item(), name
+
+
+def test_another_seed_trains_other_weights() -> None:
+    heads = []
+    for seed in (1, 2):
+        trainer = Task(quick(epochs=1, seed=seed)).trainer()
+        list(trainer.run())
+        heads.append(trainer.objective.network.output.weight)
+    assert not mx.array_equal(*heads).item()
+
+
+def test_a_preparation_that_was_broken_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task(Recipe())
+    steps = task.objective().prepare(tmp_path)
+    assert next(steps).fraction == 0.5
+    steps.close()
+    filled: list[int] = []
+    fill = Teacher.fill
+
+    def counted(teacher: Teacher, states: Any, *output: Any) -> None:
+        filled.append(len(states))
+        fill(teacher, states, *output)
+
+    monkeypatch.setattr(Teacher, "fill", counted)
+    again = task.prepared(tmp_path)
+    assert len(filled) == 1  # of two windows
+    roots = again.roots(0, 1200, held_out=False)
+    states = np.zeros((len(roots), WIDTH), np.float16)
+    ours, fresh = (prepared.samples_at(roots, states) for prepared in (again, task.prepared()))
+    assert all(mx.array_equal(a, b) for a, b in zip(ours, fresh, strict=True))

@@ -1,0 +1,317 @@
+"""Export, import, backup and restore by the File menu, with mouse and keyboard."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFileDialog, QPushButton, QTextBrowser, QToolButton
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.backup.restore import Restored
+from rdchat.chat.conversation import Notice
+from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.schema import MIGRATIONS
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.stored_chats import readable_again
+from rdchat.inference.api.requests import Role
+from rdchat.services.transfer.remote_requests import RemoteRequests
+from rdchat.services.transfer.transfer_desk import TransferDesk
+from rdchat.ui.conversation.banner import Banner
+from rdchat.ui.import_export.import_export import ImportExport
+from rdchat.ui.import_export.pages import ExportPage, ImportPage, MessagePage, ReportPage, RestorePage
+from rdchat.ui.import_export.sheet import ProgressPage, Sheet
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.window.main_window import MainWindow
+from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
+from tests.ui.conftest import Chat
+
+WAIT_MS = 20_000
+
+
+class Menu:
+    """The window's menu with what it opens."""
+
+    def __init__(self, qtbot: QtBot, window: MainWindow, transfers: ImportExport, desk: TransferDesk) -> None:
+        self.qtbot, self.window, self.transfers, self.desk = qtbot, window, transfers, desk
+        self.actions = window.actions_
+
+    @property
+    def sheet(self) -> Sheet:
+        return self.transfers.sheet
+
+    @property
+    def banner(self) -> Banner | None:
+        return self.window.conversation.banners.banner("transfer")
+
+    def click(self, text: str) -> None:
+        buttons = [each for each in self.sheet.findChildren(QPushButton) if each.isVisible() and each.text() == text]
+        self.qtbot.mouseClick(buttons[0], Qt.MouseButton.LeftButton)
+
+    def choose(self, *paths: Path) -> None:
+        """Choose files in the dialog that is open."""
+        (dialog,) = [each for each in self.window.findChildren(QFileDialog) if each.isVisible()]
+        signal = (
+            dialog.filesSelected if len(paths) > 1 or dialog.fileMode() is QFileDialog.FileMode.ExistingFiles else None
+        )
+        dialog.close()
+        if signal is not None:
+            dialog.filesSelected.emit([str(path) for path in paths])
+        else:
+            dialog.fileSelected.emit(str(paths[0]))
+            dialog.filesSelected.emit([str(paths[0])])
+
+    def wait_for_page(self, kind: type) -> None:
+        self.qtbot.waitUntil(lambda: isinstance(self.sheet.page, kind) and self.sheet.isVisible(), timeout=WAIT_MS)
+
+    def wait_for_banner(self, words: str) -> None:
+        self.qtbot.waitUntil(lambda: self.banner is not None and words in self.banner.accessibleName(), timeout=WAIT_MS)
+
+    def undo(self) -> None:
+        assert self.banner is not None
+        button = next(each for each in self.banner.findChildren(QPushButton) if each.text() == "Undo")
+        self.qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+
+
+@pytest.fixture
+def menu(qtbot: QtBot, chat: Chat, window: MainWindow, theme: Theme, tmp_path: Path) -> Iterator[Menu]:
+    """A window with one chat, open."""
+    bread = chat.store.create_conversation("Bread")
+    chat.store.add_message(bread.id, None, Role.USER, "How?")
+    chat.controller.desk.open_latest()
+    desk = TransferDesk(chat.controller, chat.store, tmp_path / "settings.json")
+    transfers = ImportExport(window, chat.controller, desk, RemoteRequests(desk), theme)
+    yield Menu(qtbot, window, transfers, desk)
+    desk.close()
+    transfers.sheet.finish()
+
+
+def titles(chat: Chat) -> list[str]:
+    return [each.title for each in chat.controller.desk.conversations()]
+
+
+def test_a_chat_is_exported_to_markdown_or_json(menu: Menu, tmp_path: Path):
+    menu.actions.export_chat.trigger()
+    page = menu.sheet.page
+    assert isinstance(page, ExportPage)
+    assert page.title == "Export “Bread”"
+    menu.qtbot.keyClick(page.details, Qt.Key.Key_Space)
+    menu.qtbot.keyClick(menu.sheet, Qt.Key.Key_Return)
+    menu.choose(tmp_path / "bread.md")
+    menu.wait_for_banner("Exported 1 chat")
+    assert "- Sampling: temperature 0.7" in (tmp_path / "bread.md").read_text()
+    menu.actions.export_chat.trigger()
+    page = menu.sheet.page
+    assert isinstance(page, ExportPage)
+    menu.qtbot.keyClick(page.json, Qt.Key.Key_Space)
+    assert not page.details.isEnabled()
+    menu.click("Export…")
+    menu.choose(tmp_path / "bread.json")
+    menu.qtbot.waitUntil((tmp_path / "bread.json").exists, timeout=WAIT_MS)
+    menu.qtbot.waitUntil(lambda: not menu.desk.busy)
+    assert json.loads((tmp_path / "bread.json").read_text())["chats"][0]["title"] == "Bread"
+
+
+def test_all_chats_are_exported_into_a_folder(menu: Menu, tmp_path: Path):
+    menu.actions.export_all.trigger()
+    menu.click("Export…")
+    menu.choose(tmp_path / "out")
+    menu.wait_for_banner("Exported 1 chat")
+    assert (tmp_path / "out" / "Bread.md").exists()
+
+
+def test_an_import_is_reported_and_undone_by_one_click(menu: Menu, chat: Chat, tmp_path: Path):
+    circle = chatgpt_chat(chatgpt_node("a", "a", "user", "x"), title="A <b>circle</b>")
+    (tmp_path / "conversations.json").write_text(json.dumps([chatgpt_with_everything(), circle]))
+    menu.actions.import_chats.trigger()
+    assert isinstance(menu.sheet.page, ImportPage)
+    menu.click("Choose files…")
+    menu.choose(tmp_path / "conversations.json")
+    menu.wait_for_page(ReportPage)
+    page = menu.sheet.page
+    assert isinstance(page, ReportPage)
+    assert page.title == "1 chat imported"
+    assert page.text.startswith("4 messages from ChatGPT. 1 chat or file could not be taken.")
+    (listed,) = page.findChildren(QTextBrowser)
+    assert "A <b>circle</b>\nIts messages follow one another in a circle." in listed.toPlainText().replace(
+        "\u2028", "\n"
+    )
+    assert titles(chat) == ["Bread", "Rivers"]
+    menu.click("Undo import")
+    menu.wait_for_banner("The import was undone")
+    assert titles(chat) == ["Bread"]
+    assert not menu.sheet.isVisible()
+
+
+def test_a_folder_is_imported(menu: Menu, chat: Chat, tmp_path: Path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "conversations.json").write_text(json.dumps([chatgpt_with_everything()]))
+    menu.actions.import_chats.trigger()
+    menu.click("Choose folder…")
+    menu.choose(tmp_path / "in")
+    menu.wait_for_page(ReportPage)
+    menu.qtbot.keyClick(menu.sheet, Qt.Key.Key_Escape)
+    assert not menu.sheet.isVisible()
+    assert titles(chat) == ["Bread", "Rivers"]
+
+
+def test_escape_cancels_what_is_under_way(menu: Menu, chat: Chat, tmp_path: Path):
+    chats = [
+        chatgpt_chat(*[chatgpt_node(str(n), str(n - 1) if n else None, "user", "words " * 500) for n in range(100)],
+                     title=f"Chat {number}")
+        for number in range(60)
+    ]  # fmt: skip
+    (tmp_path / "conversations.json").write_text(json.dumps(chats))
+    menu.actions.import_chats.trigger()
+    menu.click("Choose files…")
+    with menu.qtbot.waitSignal(menu.desk.progressed, timeout=WAIT_MS):  # it has begun
+        menu.choose(tmp_path / "conversations.json")
+    menu.wait_for_page(ProgressPage)
+    menu.qtbot.keyClick(menu.sheet, Qt.Key.Key_Escape)
+    menu.wait_for_page(ReportPage)
+    assert menu.sheet.page is not None
+    assert menu.sheet.page.title == "Nothing was imported"
+    assert titles(chat) == ["Bread"]
+
+
+def test_a_backup_is_restored_after_a_question_and_that_is_undone(menu: Menu, chat: Chat, tmp_path: Path):
+    preferences = chat.controller.preferences
+    preferences.change(replace(preferences.settings, system_prompt="Then"))
+    menu.actions.back_up.trigger()
+    menu.choose(tmp_path / "backup.zip")
+    menu.wait_for_banner("Backed up 1 chat, ")
+    chat.store.create_conversation("Later")
+    chat.controller.desk.refresh()
+    menu.actions.restore.trigger()
+    menu.choose(tmp_path / "backup.zip")
+    menu.wait_for_page(RestorePage)
+    assert menu.sheet.page is not None
+    assert menu.sheet.page.text.startswith("It has 1 chat with 1 message and the settings, of ")
+    assert titles(chat) == ["Later", "Bread"]
+    menu.qtbot.keyClick(menu.sheet, Qt.Key.Key_Return)
+    menu.wait_for_banner("The backup was restored")
+    assert titles(chat) == ["Bread"]
+    menu.undo()
+    menu.wait_for_banner("The restore was undone")
+    assert titles(chat) == ["Later", "Bread"]
+
+
+def test_an_undo_that_could_not_begin_leaves_the_next_restore_its_question(menu: Menu, chat: Chat, tmp_path: Path):
+    menu.actions.back_up.trigger()
+    menu.choose(tmp_path / "backup.zip")
+    menu.wait_for_banner("Backed up")
+    menu.desk.back_up(tmp_path / "terminal.zip")  # as the terminal does it
+    menu.transfers._undo_restore(Restored(str(tmp_path / "kept.db")))
+    menu.wait_for_page(MessagePage)
+    menu.qtbot.waitUntil(lambda: not menu.desk.busy, timeout=WAIT_MS)
+    menu.sheet.finish()
+    menu.actions.restore.trigger()
+    menu.choose(tmp_path / "backup.zip")
+    menu.wait_for_page(RestorePage)
+    menu.click("Cancel")
+    assert titles(chat) == ["Bread"]
+
+
+def test_a_restore_that_is_not_wanted_changes_nothing(menu: Menu, chat: Chat, tmp_path: Path):
+    menu.actions.back_up.trigger()
+    menu.choose(tmp_path / "backup.zip")
+    menu.wait_for_banner("Backed up")
+    menu.actions.restore.trigger()
+    menu.choose(tmp_path / "backup.zip")
+    menu.wait_for_page(RestorePage)
+    menu.click("Cancel")
+    assert not menu.sheet.isVisible()
+    assert not menu.desk.busy
+    assert not (tmp_path / "part-restore").exists()
+
+
+def test_a_damaged_backup_is_told_of(menu: Menu, tmp_path: Path):
+    (tmp_path / "bad.zip").write_text("text")
+    menu.actions.restore.trigger()
+    menu.choose(tmp_path / "bad.zip")
+    menu.wait_for_page(MessagePage)
+    page = menu.sheet.page
+    assert page is not None
+    assert (page.title, page.text) == ("bad.zip is damaged", "Choose another backup. Your chats are as they were.")
+
+
+def test_what_the_terminal_imports_is_told_with_an_undo(menu: Menu, chat: Chat, tmp_path: Path):
+    from rdchat.chat.transfer.reports import FileReport, ImportReport
+
+    later = chat.store.create_conversation("From there")
+    chat.controller.desk.refresh()
+    report = ImportReport((FileReport("a.json", "rdchat", (later.id,), 1),))
+    menu.transfers._report_import(report)
+    menu.wait_for_banner("1 chat imported from the terminal")
+    menu.undo()
+    menu.wait_for_banner("The import was undone")
+    assert titles(chat) == ["Bread"]
+
+
+def test_a_new_chat_has_nothing_to_export(menu: Menu, chat: Chat):
+    assert menu.actions.export_chat.isEnabled()
+    chat.controller.desk.new_chat()
+    assert not menu.actions.export_chat.isEnabled()
+
+
+def test_every_control_is_reached_by_tab_and_has_a_name(menu: Menu):
+    menu.actions.export_chat.trigger()
+    menu.qtbot.waitUntil(menu.sheet.isVisible)
+    seen = set()
+    for _ in range(8):
+        menu.qtbot.keyClick(menu.sheet.focusWidget() or menu.sheet, Qt.Key.Key_Tab)
+        focused = menu.sheet.focusWidget()
+        seen.add(focused.property("text") if focused is not None else "")
+    assert {"Markdown, for reading", "With settings and statistics", "Cancel", "Export…"} <= seen
+    assert menu.sheet.accessibleName() == "Export “Bread”"
+
+
+def test_a_failure_that_is_not_ours_stays_with_who_asked(menu: Menu):
+    menu.desk.failed.emit(Notice("Wrong", "Somewhere"))
+    assert not menu.sheet.isVisible()
+
+
+def put_aside(folder: Path) -> Path:
+    """Have an older version put a store with one chat aside, and move it into a folder; return where it is."""
+    path = folder / "was" / "conversations.db"
+    with closing(ConversationStore.open(path)) as store:
+        store.add_message(store.create_conversation("Before").id, None, Role.USER, "Hi")
+    Database(path, MIGRATIONS[:-1]).close()
+    (found,) = readable_again(path)
+    return found.rename(folder / found.name)
+
+
+def test_chats_that_an_older_version_put_aside_are_brought_back(menu: Menu, chat: Chat, tmp_path: Path):
+    menu.transfers.offer_set_aside()
+    banners = menu.window.conversation.banners
+    assert banners.banner("set aside") is None
+    put_aside(tmp_path)
+    menu.transfers.offer_set_aside()
+    banner = banners.banner("set aside")
+    assert banner is not None
+    assert "an older version put aside" in banner.accessibleName()
+    (button,) = banner.findChildren(QPushButton)
+    menu.qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+    menu.wait_for_page(ReportPage)
+    page = menu.sheet.page
+    assert isinstance(page, ReportPage)
+    assert (page.title, page.text) == ("1 chat imported", "1 message from rdchat.")
+    assert titles(chat) == ["Before", "Bread"]
+    menu.click("Done")
+    menu.transfers.offer_set_aside()
+    assert banners.banner("set aside") is None
+
+
+def test_chats_that_are_not_wanted_back_are_not_offered_again_and_stay_where_they_are(menu: Menu, tmp_path: Path):
+    whole = put_aside(tmp_path).read_bytes()
+    menu.transfers.offer_set_aside()
+    banner = menu.window.conversation.banners.banner("set aside")
+    assert banner is not None
+    (close,) = banner.findChildren(QToolButton)
+    menu.qtbot.mouseClick(close, Qt.MouseButton.LeftButton)
+    menu.transfers.offer_set_aside()
+    assert menu.window.conversation.banners.banner("set aside") is None
+    assert [path.read_bytes() for path in tmp_path.glob("conversations-kept-*.db")] == [whole]

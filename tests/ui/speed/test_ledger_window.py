@@ -1,0 +1,157 @@
+"""The time ledger's tree, its switch and its export."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QAbstractItemModel, QModelIndex, Qt
+from PySide6.QtGui import QKeySequence
+from PySide6.QtTest import QAbstractItemModelTester, QTest
+from PySide6.QtWidgets import QMessageBox
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.api.events import FinishReason, ReplyEnd
+from rdchat.inference.api.ledger_tree import ledger_rows
+from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
+from rdchat.inference.api.shown_ledger import shown
+from rdchat.services.engine.engine_events import ReplyProgress
+from rdchat.ui.speed.ledger_window import SHARE_ROLE, LedgerModel, LedgerWindow
+from rdchat.ui.window.main_window import MainWindow
+from tests.ui.conftest import Chat
+
+_ENTRIES = (
+    LedgerEntry("prefill", "", 1, 50.0),
+    LedgerEntry("round", "", 4, 200.0),
+    LedgerEntry("draft", "round", 4, 40.0),
+    LedgerEntry("verify", "round", 4, 150.0),
+)
+
+
+def _table(model: QAbstractItemModel, parent: QModelIndex = QModelIndex()) -> list[object]:  # noqa: B008
+    """Return the display texts, with the children of a row behind it in a list of their own."""
+    found: list[object] = []
+    for row in range(model.rowCount(parent)):
+        found.append([model.index(row, column, parent).data() for column in range(model.columnCount(parent))])
+        if below := _table(model, model.index(row, 0, parent)):
+            found.append(below)
+    return found
+
+
+def test_the_tree_follows_the_rows(qtbot: QtBot) -> None:
+    model = LedgerModel()
+    tester = QAbstractItemModelTester(model, QAbstractItemModelTester.FailureReportingMode.Fatal)
+    model.show_rows(ledger_rows(_ENTRIES[:3]))
+    model.show_rows(ledger_rows(_ENTRIES))
+    assert _table(model) == [
+        ["prefill", "1", "50.00", "50.0", ""],
+        ["round", "4", "50.00", "200.0", ""],
+        [["draft", "4", "10.00", "40.0", "20.0"], ["verify", "4", "37.50", "150.0", "75.0"]],
+    ]
+    verify = model.index(1, 4, model.index(1, 0))
+    assert verify.data(SHARE_ROLE) == pytest.approx(0.75)
+    assert model.headerData(0, Qt.Orientation.Horizontal) == "Stage"
+    model.show_rows(ledger_rows(_ENTRIES[1:2]))
+    assert _table(model) == [["round", "4", "50.00", "200.0", ""]]
+    del tester
+
+
+def test_new_figures_keep_what_is_selected(qtbot: QtBot) -> None:
+    model = LedgerModel()
+    model.show_rows(ledger_rows(_ENTRIES))
+    verify = model.index(1, 0, model.index(1, 0))
+    with qtbot.waitSignal(model.dataChanged):
+        model.show_rows(ledger_rows((*_ENTRIES[:3], replace(_ENTRIES[3], calls=9))))
+    assert verify.data() == "verify"
+    assert verify.siblingAtColumn(1).data() == "9"
+
+
+@pytest.fixture
+def ledger(chat: Chat, window: MainWindow) -> LedgerWindow:
+    chat.start()
+    window.actions_.ledger.trigger()
+    assert window.windows.ledger.isVisible()
+    return window.windows.ledger
+
+
+def _measure(chat: Chat) -> None:
+    chat.client.reply_progressed.emit(ReplyProgress(1, "", Statistics(ledger=_ENTRIES)))
+
+
+def _end(chat: Chat, tps: float) -> None:
+    statistics = Statistics(generated_tokens=11, target_calls=10, decode_ms=10_000 / tps, ledger=_ENTRIES)
+    chat.client.reply_finished.emit(ReplyEnd(1, "", (), "", FinishReason.EOS, statistics))
+
+
+def test_it_fills_while_a_reply_is_written_and_empties_on_reset(chat: Chat, ledger: LedgerWindow) -> None:
+    assert ledger.note.text().startswith("Nothing was measured yet")
+    assert not ledger.export.isEnabled()
+    _measure(chat)
+    chat.qtbot.waitUntil(lambda: len(ledger.model.rows) == 5)
+    assert ledger.note.text().startswith("What is computed in one go")
+    assert [row.name for row in ledger.model.rows] == ["Reply", "Prompt", "Draft", "Target call", "Host work"]
+    assert ledger.view.isExpanded(ledger.model.index(0, 0))
+    ledger.reset.click()
+    chat.qtbot.waitUntil(lambda: ledger.model.rows == ())
+
+
+def test_exact_times_are_switched_there_and_their_cost_is_told(chat: Chat, ledger: LedgerWindow) -> None:
+    assert "not measured yet" in ledger.cost.text()
+    ledger.exact.click()
+    assert chat.controller.drafting.exact_times
+    _measure(chat)
+    chat.qtbot.waitUntil(lambda: ledger.note.text().startswith("Exact times"))
+    _end(chat, tps=30.0)
+    ledger.exact.click()
+    _end(chat, tps=40.0)
+    told = "With exact times: 0.75x, 30.0 instead of 40.0 tokens/s in the last replies."
+    chat.qtbot.waitUntil(lambda: ledger.cost.text() == told)
+
+
+def test_the_table_is_saved_as_csv(chat: Chat, ledger: LedgerWindow, tmp_path: Path) -> None:
+    _measure(chat)
+    chat.qtbot.waitUntil(lambda: len(ledger.model.rows) == 5)
+    ledger.save(str(tmp_path / "ledger.csv"))
+    with (tmp_path / "ledger.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows] == ["Reply", "Prompt", "Draft", "Target call", "Host work"]
+    assert float(rows[3]["percent_of_parent"]) == pytest.approx(60.0)
+
+
+def test_a_file_that_cannot_be_written_is_said_so(chat: Chat, ledger: LedgerWindow, tmp_path: Path) -> None:
+    ledger.save(str(tmp_path / "missing" / "ledger.csv"))
+    box = ledger.findChild(QMessageBox)
+    assert box is not None
+    assert box.text() == "The file could not be saved: No such file or directory."
+    box.close()
+
+
+def test_the_panels_button_opens_it(chat: Chat, window: MainWindow) -> None:
+    window.panel.time.ledger.click()
+    assert window.windows.ledger.isVisible()
+
+
+def test_names_can_be_read_in_a_small_window(chat: Chat, ledger: LedgerWindow) -> None:
+    _measure(chat)
+    chat.qtbot.waitUntil(lambda: len(ledger.model.rows) == 5)
+    ledger.resize(ledger.minimumSize())
+    longest = ledger.view.fontMetrics().horizontalAdvance("Target call") + 2 * ledger.view.indentation()
+    ledger.view.setColumnWidth(1, 50)
+    ledger.resize(ledger.width() + 5, ledger.height())
+    assert ledger.view.columnWidth(1) == 50, "what the person drew otherwise stays"
+    sideways = ledger.view.horizontalScrollBar()
+    chat.qtbot.waitUntil(lambda: ledger.view.columnWidth(0) > longest and sideways.maximum() == 0)
+
+
+def test_stages_say_what_they_are(qtbot: QtBot) -> None:
+    model = LedgerModel()
+    model.show_rows(ledger_rows(shown((*_ENTRIES, LedgerEntry("new stage", "", 1, 1.0)))))
+    assert "The device computes the model" in model.index(2, 0, model.index(0, 0)).data(Qt.ItemDataRole.ToolTipRole)
+    host = model.index(3, 0, model.index(0, 0))
+    assert "new stage" in model.index(1, 0, host).data(Qt.ItemDataRole.ToolTipRole)
+
+
+def test_the_usual_key_closes_it(chat: Chat, ledger: LedgerWindow) -> None:
+    ledger.activateWindow()
+    QTest.keySequence(ledger, QKeySequence(QKeySequence.StandardKey.Close))
+    assert not ledger.isVisible()
