@@ -124,7 +124,7 @@ def _trashed() -> "tuple[TrashedModel, ...]":
 
 
 def _agreed(yes: bool, words: str) -> bool:
-    """Say what would go, and ask unless the person has agreed already."""
+    """Print what will be deleted, and ask unless `--yes` was given."""
     print(words, file=sys.stderr)
     if yes:
         return True

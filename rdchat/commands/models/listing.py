@@ -21,10 +21,10 @@ class ListedModel:
         name: What `--model`, `verify` and `delete` take; of an unfinished download, its hub id.
         place: Whose folder it lies in.
         path: The model folder or GGUF file; empty for an unfinished download.
-        kind: `model` or `drafter`; empty where nobody knows yet.
-        family: The architecture, `GGUF` for such a file, a drafter's kind; empty where nobody knows yet.
-        parameters: Number of weights; None where nobody knows.
-        quantization: Such as `4-bit`, `bfloat16` or `Q4_0`; empty where nobody knows.
+        kind: `model` or `drafter`; empty where it is not known yet.
+        family: The architecture, `GGUF` for such a file, a drafter's kind; empty where it is not known yet.
+        parameters: Number of weights; None where it is not known.
+        quantization: Such as `4-bit`, `bfloat16` or `Q4_0`; empty where it is not known.
         size: Bytes of its weights; of all its files, where it is an unfinished download.
         here: Bytes of them that are here.
         complete: Whether it can be loaded, or drafted with, as it is.
@@ -89,7 +89,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _told_apart(models: list[ListedModel]) -> list[ListedModel]:
-    """Call drafters by their paths where they have the names of the models that they were trained for."""
+    """Name drafters by their paths where a model has the same name."""
     names = {model.name for model in models if model.kind == "model"}
     return [
         replace(model, name=model.path) if model.kind == "drafter" and model.name in names else model

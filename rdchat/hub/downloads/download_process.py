@@ -22,9 +22,9 @@ Tell = Callable[[Download], object]
 
 
 class DownloadProcess:
-    """Downloads models in a process of its own; neither its crash nor its interpreter's lock is felt here.
+    """Downloads models in a child process. Neither its crash nor its interpreter lock affects the app.
 
-    All methods but `close` return at once: what takes time, such as a keychain that asks the person, is on threads.
+    All methods but `close` return at once: slow work, such as a keychain that asks the person, runs on threads.
 
     Args:
         tokens: Where the person's tokens are found.
@@ -40,7 +40,7 @@ class DownloadProcess:
         self._closed = False
 
     def start(self, download: Download, tell: Tell) -> Job[Any]:
-        """Begin a download, or go on with it from the byte where it was.
+        """Start a download, or resume it at the last byte.
 
         Args:
             download: Its record as it is.
@@ -71,7 +71,7 @@ class DownloadProcess:
         )
 
     def set_at_once(self, number: int) -> None:
-        """Let so many downloads go on at once."""
+        """Set how many downloads run at once."""
         self._limits = replace(self._limits, at_once=number)
         if self._child.pid is not None:
             self._submit("limit", {"at_once": number})
@@ -85,7 +85,7 @@ class DownloadProcess:
             thread.close(0.0)
 
     def _start(self, download: Download, job: Job[Any]) -> None:
-        """Find the token for a download and have the process go on with it, unless it was paused meanwhile."""
+        """Find the token and submit a download to the process, unless it was paused meanwhile."""
         try:
             token = self._tokens.find(find_endpoint())
         except RdchatError as error:

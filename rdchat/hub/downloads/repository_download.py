@@ -118,12 +118,12 @@ class RepositoryDownload:
         return snapshot
 
     def _kept(self) -> DownloadRecord | None:
-        """Return the unfinished download that this one goes on with."""
+        """Return the unfinished download to resume."""
         records = records_of(self.repository)
         return next((record for record in records if record.is_of(self.download.revision, self.download.gguf)), None)
 
     async def _begun(self, checked: frozenset[str] = frozenset()) -> DownloadRecord:
-        """Return a record of what the hub has now."""
+        """Start a record of the files that the hub has now."""
         self.running.state = DownloadState.ASKING
         record = DownloadRecord(await self._files_at(self.download.revision), self.download.gguf)
         record = replace(record, checked=checked & record.digests)
@@ -131,7 +131,7 @@ class RepositoryDownload:
         return record
 
     async def _renewed(self, dropped: DownloadRecord, error: MissingError) -> DownloadRecord:
-        """Return a record of what the hub has now in the place of a commit that it dropped; what recurs there stays."""
+        """Start a record of the newest version when the hub has dropped the commit; files that recur are kept."""
         name, commit = self.repository.name, dropped.files.commit
         if await self._is_at_hub(commit):
             raise error  # it is a file of it that is not found, perhaps for now
@@ -152,7 +152,7 @@ class RepositoryDownload:
         return True
 
     async def _files_at(self, revision: str) -> RepositoryFiles:
-        """Return what the hub has of the model at a revision."""
+        """Return the hub's files of the model at a revision."""
         api = HubApi(self.access)
         return await self._asked(
             lambda: asyncio.to_thread(api.files, self.repository.name, revision, self.download.gguf)
@@ -174,7 +174,7 @@ class RepositoryDownload:
                 self.running.note("", "")
 
     async def _missing(self, record: DownloadRecord) -> tuple[DownloadRecord, list[HubFile]]:
-        """Return the files that are not here whole; what is here counts by its checksum, found now or before."""
+        """Return the files to fetch. A file that is here counts if its checksum is right, checked now or before."""
         missing, intact = [], set[str]()
         for file in record.files.contents:
             blob = self.repository.blobs / file.digest

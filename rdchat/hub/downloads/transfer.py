@@ -95,7 +95,7 @@ class PartialFile:
         return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
     def _read_etag(self) -> str | None:
-        """Return the ETag of what was begun; None where nothing usable was."""
+        """Return the ETag of the partial file; None where it is unusable."""
         try:
             facts = read_json(self._facts, most=_MOST_FACTS)
         except (RdchatError, OSError):
@@ -153,7 +153,7 @@ class Transfer:
         return wait
 
     async def _fetch(self) -> None:
-        """Fetch what one connection gives."""
+        """Fetch over one connection."""
         have = self.partial.size
         url = self.access.endpoint.file_url(self.files.repository, self.files.commit, self._file.name)
         try:
@@ -177,7 +177,7 @@ class Transfer:
         return headers | self.access.header_for(url)
 
     def _begin(self, response: httpx2.Response, have: int) -> None:
-        """Have the partial file end where the answer's bytes begin."""
+        """Make the partial file end where the answer's bytes begin."""
         status, headers = response.status_code, response.headers
         if headers.get("content-encoding", "identity") != "identity":
             raise HubError(f"The server sends {self._file.name} in another form.", "Check the proxy, if there is one.")
@@ -200,7 +200,7 @@ class Transfer:
             )
 
     def _refusal(self, response: httpx2.Response) -> HubError:
-        """Say what the server refuses; a store's own 403 may be a link that has run out, so the hub is asked anew."""
+        """Return the error for a refusal. A 403 of the file store may be an expired link: the hub is asked again."""
         status = response.status_code
         ours = self.access.endpoint.owns(str(response.url))
         if not ours and status in {401, 403, 404}:

@@ -17,7 +17,7 @@ _MOST = 40  # figures
 
 @dataclass(frozen=True, slots=True)
 class CardFigure:
-    """A figure of a card: what it is of, what it measures, in the card's own words, and how it is written there."""
+    """A figure of a card in the card's own words: its row, its column, and its value."""
 
     of: str
     measure: str

@@ -26,7 +26,7 @@ class FactsReader:
         self._limits = limits
 
     def read(self, path: Path) -> FolderFacts:
-        """Return what `read_facts` says of a folder or a file."""
+        """Return `read_facts` of a folder or a file."""
         try:
             facts: FolderFacts = self.child.submit("read", {"path": str(path)}, self._limits, read=_facts_of).result()
         except ChildLimitError as error:

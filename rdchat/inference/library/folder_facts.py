@@ -23,7 +23,7 @@ _ADAPTED = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")  # end the
 
 @dataclass(frozen=True, slots=True)
 class FolderFacts:
-    """What the headers say.
+    """Facts from headers.
 
     Attributes:
         family, sizes, quantization, problem, tokens: See `ModelCard`.
@@ -52,7 +52,7 @@ def parsed_facts(told: Any) -> FolderFacts | None:
 
 
 def read_facts(path: Path) -> FolderFacts:
-    """Read a model folder or a GGUF file; what is wrong with it is one of the facts."""
+    """Read a model folder or a GGUF file; a problem is one of the facts."""
     try:
         if path.suffix.lower() == ".gguf":
             return _gguf_facts(path)
@@ -84,7 +84,7 @@ def _words(path: Path, error: RdchatError | OSError) -> str:
 
 
 def _tokens(folder: Path) -> str:
-    """Return a hash of the tokenizer's file. Two files may differ and yet say the same: then nobody is told so."""
+    """Return a hash of the tokenizer's file. Different files may hold the same tokens; that is not noticed."""
     path = folder / "tokenizer.json"
     try:
         check_file(path)
@@ -109,7 +109,7 @@ def _known_family(folder: Path) -> str:
 
 
 def _gguf_facts(path: Path) -> FolderFacts:
-    """Tell of a GGUF file what the folder that it is converted into would say."""
+    """Return the facts of the folder that a GGUF file would be converted into."""
     header = check_gguf(path)
     problem = gguf_problem(path, header)
     kinds = Counter(dict.fromkeys(QUANTISED_BITS, 0))

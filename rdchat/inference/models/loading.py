@@ -50,7 +50,7 @@ def load_model(
     *,
     anyway: bool = False,
 ) -> LoadedModel:
-    """Load a model, and have what MLX holds from then on kept in memory (`wire_memory`).
+    """Load a model, and wire the memory that MLX holds (`wire_memory`).
 
     Args:
         model: An mlx-lm model folder, a hub id that is in the hub's cache, or None for the default model.
@@ -138,7 +138,7 @@ def _read(folder: Path) -> tuple[nn.Module, dict[str, object]]:
 
 
 def _classes(config: dict[str, object]) -> tuple[Callable[[object], nn.Module], type]:
-    """Return what makes the network, and its arguments, as mlx-lm asks for them."""
+    """Return the function that makes the network and the class of its arguments, for mlx-lm."""
     model_class, arguments = mlx_lm_utils._get_classes(config)
     return partial(_build, model_class), arguments
 

@@ -89,7 +89,7 @@ def locate_model(model: str) -> Path:
 
 @contextmanager
 def _in_words(model: str) -> Iterator[None]:
-    """Say as a ModelError what the system or a file with something unforeseen in it stumbles over."""
+    """Turn errors of the system, and unforeseen ones from damaged files, into ModelErrors."""
     try:
         yield
     except RdchatError:
@@ -130,12 +130,12 @@ def _find(model: str) -> Path:
 
 
 def display_name(model: str | Path | None, folder: Path) -> str:
-    """Return what people call the model that was found in `folder` when `model` was asked for."""
+    """Return the name to show for the model in `folder` that was asked for as `model`."""
     return folder.name if model is None or Path(os.path.expanduser(model)).is_dir() else str(model)  # noqa: PTH111
 
 
 def shown_name(folder: Path) -> str:
-    """Return what people call a folder: in the hub's cache, whose folders are named by hashes, the hub id."""
+    """Return the name to show for a folder; the hub id in the hub's cache, whose folders are named by hashes."""
     repository = folder.parent.parent.name
     if folder.parent.name == "snapshots" and repository.startswith(_CACHED):
         return repository.removeprefix(_CACHED).replace("--", "/")[:100]

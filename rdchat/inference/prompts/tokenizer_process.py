@@ -95,7 +95,7 @@ class TokenizerProcess:
                     del self._control[other]
                 request = {"folder": str(folder), "forget": [str(other) for other in gone]}
                 limits, what = Limits(_LOAD_S, _LOAD_BYTES), f"The tokenizer of {folder.name}"
-                self._control[folder] = self._ask("load", request, limits, what, waiting, _control_of)
+                self._control[folder] = self._ask("load", request, limits, what, waiting=waiting, read=_control_of)
                 self._read_by = self.child.starts
             return self._control[folder]
 
@@ -114,7 +114,9 @@ class TokenizerProcess:
         with self._turn(waiting):  # with reading: another thread's request may end the child, which then has read none
             self.read(folder, waiting)
             read = _count_of if request["count"] else _ids_of
-            return self._ask("encode", request, limits, f"The chat template of {folder.name}", waiting, read)
+            return self._ask(
+                "encode", request, limits, f"The chat template of {folder.name}", waiting=waiting, read=read
+            )
 
     @contextmanager
     def _turn(self, waiting: Waiting) -> Iterator[None]:
@@ -133,7 +135,9 @@ class TokenizerProcess:
                 request = {"folder": str(folder), "variables": variables}
                 limits, what = Limits(_TRY_S, _ENCODE_BYTES), f"The chat template of {folder.name}"
                 try:
-                    self._thinking[folder] = self._ask("thinking", request, limits, what, waiting, _thinking_of)
+                    self._thinking[folder] = self._ask(
+                        "thinking", request, limits, what, waiting=waiting, read=_thinking_of
+                    )
                 except _InterruptedError:  # the template is not to blame: the next call tries it again
                     return TemplateThinking()
                 except ModelError:  # encoding a conversation will report it
@@ -141,7 +145,7 @@ class TokenizerProcess:
             return self._thinking[folder]
 
     def _ask[T](
-        self, do: str, request: dict[str, Any], limits: Limits, what: str, waiting: Waiting, read: Callable[[Any], T]
+        self, do: str, request: dict[str, Any], limits: Limits, what: str, *, waiting: Waiting, read: Callable[[Any], T]
     ) -> T:
         """Return what `read` makes of the child's answer; errors name `what`."""
 

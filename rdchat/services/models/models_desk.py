@@ -58,7 +58,7 @@ class ModelsDesk(QObject):
         self.here = FolderSearch(downloaded_repositories, self)  # hub ids of what is on this machine
         self.removal.removed.connect(self._on_removed)
         self.removal.restored.connect(self._on_restored)
-        self.shelf = DrafterShelf(slot, drafting, preferences, self.library, sources.made_for, self)
+        self.shelf = DrafterShelf(slot, drafting, preferences, self.library, sources.made_for, parent=self)
         self.hub_drafters = HubDrafters(self.tokens, self.downloads, self)
         self.downloads.finished.connect(self.shelf.look)
         self.training = TrainingControl(self)
@@ -66,12 +66,12 @@ class ModelsDesk(QObject):
 
     @property
     def machine(self) -> Machine | None:
-        """What models of the hub are judged by; None before the engine has begun."""
+        """This machine's memory and precision; None before the engine has started."""
         memory = self.memory.now
         return None if memory is None else Machine(memory, self.slot.dtype)
 
     def close(self) -> None:
-        """End what goes on; downloads are paused and go on when the app is started again."""
+        """End all work; running downloads are resumed at the next start."""
         self.search.close()
         self.details.close()
         self.here.close()

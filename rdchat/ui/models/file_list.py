@@ -16,7 +16,7 @@ _WIDEST = "88.8 of 88.8 GB  ·  888.8 MB/s  ·  88 min left"
 
 
 class FileList(QWidget):
-    """Draws a line for each file; only those that are seen are drawn, as a model may have hundreds.
+    """Draws a line for each visible file: a model may have hundreds.
 
     Args:
         theme: The appearance to follow.

@@ -17,7 +17,7 @@ _GIVEN = {TokenSource.KEYCHAIN, TokenSource.THIS_RUN}
 
 
 class TokenDialog(QDialog):
-    """Opened in front of a window. What is typed is shown as dots, and forgotten when it closes.
+    """The dialog. The typed token is shown as dots, and forgotten when the dialog closes.
 
     Args:
         account: Checks and keeps the token.

@@ -77,14 +77,14 @@ class ModelsWindow(QDialog):
 
     @cached_property
     def downloads(self) -> "DownloadsPage":
-        """What is being downloaded."""
+        """The list of downloads."""
         from rdchat.ui.models.downloads.page import DownloadsPage  # noqa: PLC0415
 
         return self._placed("downloads", DownloadsPage(self._desk, self._links, self._theme))
 
     @cached_property
     def drafters(self) -> "DraftersPage":
-        """What drafts for a model."""
+        """The drafters of a model."""
         from rdchat.ui.models.drafters.page import DraftersPage  # noqa: PLC0415
 
         return self._placed("drafters", DraftersPage(self._desk, self._theme))

@@ -19,7 +19,7 @@ _END_S = 0.5  # in which a question under way may end: a hub may take its time
 
 @dataclass(frozen=True, slots=True)
 class HubQuery:
-    """What is searched for.
+    """A search.
 
     Attributes:
         words: Of models' names; empty for nothing.
@@ -34,7 +34,7 @@ class HubQuery:
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """Where a search stands.
+    """The state of a search.
 
     Attributes:
         query: What is searched for.
@@ -111,7 +111,7 @@ class HubSearch(QObject):
             self._ask()
 
     def retry(self) -> None:
-        """Ask once more for what was not answered."""
+        """Ask again after a failure."""
         if self.state.trouble is not None:
             self._waiting.stop()
             self._set(replace(self.state, asking=True, trouble=None, wait_s=0))

@@ -12,7 +12,7 @@ from rdchat.services.models.sources import DeviceMemory
 
 
 class LargerModel(QObject):
-    """Knows whether a larger model is to be offered, and which. Nothing is asked of the hub for it.
+    """Chooses the larger model to offer, if any. It does not ask the hub.
 
     Args:
         slot: The model that answers.

@@ -50,6 +50,7 @@ class DrafterShelf(QObject):
         preferences: SettingsControl,
         library: Library,
         made_for: Callable[[str], tuple[ModelCard, ...] | None],
+        *,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
@@ -67,7 +68,7 @@ class DrafterShelf(QObject):
         self._made_for.changed.connect(self._refresh)
 
     def look(self) -> None:
-        """Look again what is here."""
+        """Search this machine again."""
         self._library.look()
         self._drafting.look_for_drafters()
         self._look_for_chosen()
@@ -132,7 +133,7 @@ class DrafterShelf(QObject):
         return frozenset([each.model for each in self._drafting.drafters] + models)
 
     def use(self, drafter: str, *, is_model: bool = False) -> None:
-        """Have the loaded model draft with a drafter head, or with a smaller model."""
+        """Make the loaded model draft with a drafter head, or with a smaller model."""
         wanted = self._settings_with(drafter, is_model)
         keeps = self.settings.mode in {Mode.AUTO, wanted.mode}
         self._drafting.change(replace(wanted, mode=self.settings.mode if keeps else Mode.AUTO))
@@ -147,7 +148,7 @@ class DrafterShelf(QObject):
         return replace(self.settings, mode=Mode.DRAFTER, drafter=drafter)
 
     def prefer(self, drafter: str, model: str) -> None:
-        """Have a model that is not loaded draft with a drafter the next time; `model` is its folder."""
+        """Make a model that is not loaded use a drafter the next time; `model` is its folder."""
         settings = self._preferences.settings
         kept = tuple(
             replace(each, draft=replace(each.draft, drafter=drafter)) if each.model == model else each
@@ -175,7 +176,7 @@ class DrafterShelf(QObject):
         return self._figures[name]
 
     def let_go(self, model: ModelCard) -> None:
-        """Have the loaded model draft without a drafter that is about to be deleted."""
+        """Stop using a drafter that is about to be deleted."""
         if self._drafting.settings.drafter in {model.model, str(model.path)}:
             self._drafting.change(replace(self._drafting.settings, drafter=None))
 
@@ -184,7 +185,7 @@ class DrafterShelf(QObject):
         self._made_for.close()
 
     def _used(self) -> str | None:
-        """Return what the loaded model drafts with: what is named, else the one made for it."""
+        """Return the drafter of the loaded model: the chosen one, else the one made for it."""
         if self._drafting.settings.drafter is not None:
             return self._drafting.settings.drafter
         option = self._drafting.option(Mode.DRAFTER)

@@ -89,7 +89,7 @@ class Removal(QObject):
         self._work = BackgroundWork("removal", self)
 
     def ask(self, model: ModelCard) -> None:
-        """Look what deleting a model would do; `asked` or `failed` follows."""
+        """Find out what deleting a model would do; emits `asked` or `failed`."""
         self._do(lambda: removal_question(model), self.asked.emit)
 
     def remove(self, question: RemovalQuestion) -> None:
@@ -97,7 +97,7 @@ class Removal(QObject):
         self._do(lambda: remove_model(question), lambda trashed: self._on_removed(question, trashed))
 
     def look(self) -> None:
-        """Look what the trash holds; `trash_changed` follows where that is something else."""
+        """Read the trash; emits `trash_changed` if it differs."""
         self._do(_trashed, self._show)
 
     def restore(self, trashed: TrashedModel) -> None:
@@ -106,11 +106,11 @@ class Removal(QObject):
         self.look()
 
     def delete_for_good(self, trashed: TrashedModel) -> None:
-        """Delete what is in rdchat's own trash for good; `trash_changed` or `failed` follows."""
+        """Delete a model of rdchat's own trash for good; emits `trash_changed` or `failed`."""
         self._do(lambda: delete_for_good(trashed), lambda _none: self.look())
 
     def close(self) -> None:
-        """Wait for what goes on: a deletion that is cut short can be put back."""
+        """Wait for the running work: a deletion that is cut short can be undone."""
         self._work.close()
 
     def _do[T](self, work: Callable[[], T], then: Callable[[T], object]) -> None:

@@ -57,7 +57,7 @@ class Verification(QObject):
         self.stopped.emit()
 
     def close(self) -> None:
-        """End what goes on."""
+        """End the work."""
         self._task.close()
 
     @Slot(object)

@@ -27,7 +27,7 @@ _GATED = "Gated: its authors give access on its page, and the hub wants a token.
 
 
 class DetailsView(QStackedWidget):
-    """Shows a model, or what stands in its place.
+    """Shows a model, or a notice in its place.
 
     Args:
         desk: The window's services.
@@ -105,7 +105,7 @@ class DetailsView(QStackedWidget):
         suggestion: Suggestion | None,
         here: frozenset[str],
     ) -> None:
-        """Show what is known of a model so far.
+        """Show a model, as far as it is known.
 
         Args:
             model: That.
@@ -132,7 +132,7 @@ class DetailsView(QStackedWidget):
         self.setCurrentWidget(self.area)
 
     def focus_download(self) -> None:
-        """Give the keyboard to what downloads or loads, or else to the page's link."""
+        """Focus the button that downloads or loads, else the link to the page."""
         for button in (self.download.button, self.download.load, self.download.more, self.page):
             if button.isVisibleTo(self) and button.isEnabled():
                 button.setFocus(Qt.FocusReason.ShortcutFocusReason)
@@ -190,7 +190,7 @@ class DetailsView(QStackedWidget):
 
 
 def _sizes(model: ModelDetails, suggestion: Suggestion | None) -> ModelSizes | None:
-    """Return what a model's need of memory is reckoned from: its files where they are known."""
+    """Return a model's sizes, from its files where they are known."""
     if model.facts is not None and model.files is not None:
         return sizes_of_files(model.facts, model.files)
     found = sizes_found(model.facts) if model.facts is not None else None

@@ -54,12 +54,12 @@ class DownloadBox(QWidget):
     def show_model(
         self, repository: str, gguf: str, size: int, *, here: bool, older_here: bool = False, loads: str = ""
     ) -> None:
-        """Show what may be downloaded.
+        """Show a model's download.
 
         Args:
             repository: The hub id.
             gguf: The GGUF file of it; empty for all that is known.
-            size: Bytes of it; 0 where nobody knows.
+            size: Bytes of it; 0 where that is not known.
             here: Whether all of it is on this machine.
             older_here: Whether another version of it is.
             loads: What the model slot takes for it; empty for the hub id.
@@ -97,7 +97,7 @@ class DownloadBox(QWidget):
 
     @property
     def _model(self) -> str:
-        """What the model slot takes for it."""
+        """The name that loads it."""
         return self._loads or self._repository
 
     def _show_progress(self, progress: Download) -> None:

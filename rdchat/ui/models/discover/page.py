@@ -118,7 +118,7 @@ class DiscoverPage(QWidget):
             self.bar.field.setFocus()
 
     def _judge_anew(self) -> None:
-        """Say by the memory that there is now what fits."""
+        """Judge the models by the memory that is free now."""
         if self.isVisible() and self._desk.machine != self._machine:
             self._show_all()
 
@@ -223,7 +223,7 @@ class DiscoverPage(QWidget):
         self.details.show_model(model, self._desk.machine, suggestion, frozenset(self._desk.here.found))
 
     def _look_again(self, repository: str = "") -> None:
-        """See anew what is on this machine: of the model that is shown where it may be that one, or nobody knows."""
+        """Look again what is on this machine; for the shown model, if it is the changed one or that is not known."""
         self._desk.here.look()
         shown = self._desk.details.model
         if shown is not None and repository in {"", shown.repository}:

@@ -60,7 +60,7 @@ class SearchBar(QWidget):
         return SearchFilters(self.largest.currentData(), quantization, licence, family, fitting)
 
     def show_choices(self, choices: FilterChoices) -> None:
-        """Offer what there is among the models that were found; what is chosen stays chosen."""
+        """Offer the values of the found models; a chosen value stays."""
         for box, names in (
             (self.quantization, choices.quantizations),
             (self.licence, choices.licences),
@@ -88,7 +88,7 @@ class SearchBar(QWidget):
         self._tell_filters()
 
     def show_filters(self, shown: bool) -> None:
-        """Show what narrows a search; there is nothing to narrow in the list for newcomers."""
+        """Enable the filters during a search; the list for newcomers has none."""
         self._filters.setEnabled(shown)
 
     def _lay_out(self) -> None:
@@ -109,7 +109,7 @@ class SearchBar(QWidget):
         self.format.currentIndexChanged.connect(self._show_known)
 
     def _show_known(self) -> None:
-        """Take away what the hub does not say of repositories of GGUF files, which hold one model many times."""
+        """Disable the filters by size for GGUF files: their repositories hold one model many times."""
         for widget in (self.largest, self.quantization, self.fitting):
             widget.setEnabled(not self.format.currentData())
         self._tell_filters()

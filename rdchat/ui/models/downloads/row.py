@@ -33,7 +33,7 @@ _ICONS = {
 
 
 class DownloadRow(QWidget):
-    """Shows a download and passes on what the person wants of it.
+    """Shows a download, with buttons.
 
     Args:
         progress: The download.
@@ -116,7 +116,7 @@ class DownloadRow(QWidget):
         return self._progress.id
 
     def show_progress(self, progress: Download) -> None:
-        """Show where the download stands now."""
+        """Show the download's state."""
         going, finished = not progress.state.has_ended, progress.state is DownloadState.FINISHED
         if going and self._progress.state.has_ended:
             self._cancelled = False  # it goes on
@@ -157,7 +157,7 @@ class DownloadRow(QWidget):
         self._show_load()
 
     def _show_load(self) -> None:
-        """Tell whether it is what answers already."""
+        """Say on the button whether the model is loaded."""
         finished = self._progress.state is DownloadState.FINISHED
         slot = self._slot
         chosen = finished and slot.failure is None and slot.chosen == self._progress.model_name
@@ -179,7 +179,7 @@ class DownloadRow(QWidget):
         self.files.setVisible(shown and bool(self._progress.files))
 
     def _show_question(self) -> None:
-        """Ask what is to become of what is here, once a cancelled download stands still; of nothing nobody asks."""
+        """After a cancelled download has stopped, ask whether to keep its files, if there are any."""
         if not self._cancelled or not self._progress.state.has_ended:
             self.question.hide()
             return

@@ -17,7 +17,7 @@ _STOPPED = {DownloadState.PAUSED: "Paused", DownloadState.FAILED: "Stopped"}
 
 
 def title(progress: Download) -> str:
-    """Return the name of what is downloaded, with its file and revision where they were asked for."""
+    """Return the name of the download, with the GGUF file and the revision that were asked for."""
     words = progress.repository
     if progress.gguf:
         words += f"{_DOT}{progress.gguf}"
@@ -25,7 +25,7 @@ def title(progress: Download) -> str:
 
 
 def state_words(progress: Download) -> str:
-    """Return where a download stands, in one line."""
+    """Return the state of a download in one line."""
     done, total = progress.done_bytes, progress.total_bytes
     here = part_size(done, total) if total else ""
     if progress.state is DownloadState.FINISHED:
@@ -56,7 +56,7 @@ def _going_words(here: str, speed: float | None, left: float | None) -> str:
 
 
 def note_words(progress: Download) -> str:
-    """Return what keeps a download that goes on from going on; empty where nothing does."""
+    """Return the problem of a running download's connections; empty where there is none."""
     notes = list(dict.fromkeys(progress.notes))
     if not notes:
         return ""
@@ -69,7 +69,7 @@ def problem_words(progress: Download) -> tuple[str, str]:
 
 
 def totals_words(totals: DownloadTotals) -> str:
-    """Return all downloads that go on in one line; empty where none does."""
+    """Return the sum of the running downloads in one line; empty where none runs."""
     if not totals.going:
         return ""
     name = "1 download" if totals.going == 1 else f"{totals.going} downloads"

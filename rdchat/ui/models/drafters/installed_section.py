@@ -57,7 +57,7 @@ class InstalledSection(QWidget):
         self.refresh()
 
     def refresh(self) -> None:
-        """Show what is there now."""
+        """Show the current drafters."""
         shelf, chosen = self._shelf, self._shelf.chosen
         cards = shelf.fitting if chosen is not None else ()
         self.list.show_items({card.model: card for card in cards})
@@ -84,7 +84,7 @@ class InstalledSection(QWidget):
         row.show_card(card, figures=shelf.figures_of(card), loaded=loaded, used=shelf.is_used(card))
 
     def say_outcome(self, words: str, color: str = "muted", deleted: TrashedModel | None = None) -> None:
-        """Say what came of something; what was deleted can be put back."""
+        """Show the result of an action; a deletion can be undone."""
         self._deleted = deleted
         self.outcome.set_color(color)
         self.outcome.say(words)

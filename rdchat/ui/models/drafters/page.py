@@ -99,12 +99,12 @@ class DraftersPage(QWidget):
         training.taken.connect(self._on_taken)
 
     def showEvent(self, event: QShowEvent) -> None:
-        """Look again what is here: perhaps something was downloaded meanwhile."""
+        """Search this machine again: something may have been downloaded."""
         super().showEvent(event)
         self._shelf.look()
 
     def show_training(self) -> None:
-        """Show the training, or what one can be."""
+        """Show the training, or the form to start one."""
         self._stack.setCurrentWidget(self.training)
         self.training.back.setFocus()
 
@@ -148,7 +148,7 @@ class DraftersPage(QWidget):
         self.note.setVisible(bool(self.note.text()))
 
     def _on_taken(self, drafter: str, model: str) -> None:
-        """Have the model draft with what was trained for it."""
+        """Make the model use the drafter that was trained for it."""
         loaded = self._shelf.loaded
         if loaded is not None and str(loaded.path) == model:
             self._shelf.use(drafter)

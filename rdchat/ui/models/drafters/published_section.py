@@ -21,7 +21,7 @@ _FOUND = "Found by name. Whether one fits is known once it is here."
 
 
 class PublishedSection(QWidget):
-    """Lists what was found, and downloads it.
+    """Lists the results, and downloads them.
 
     Args:
         hub: Searches the hub.
@@ -50,7 +50,7 @@ class PublishedSection(QWidget):
             self._hub.search(WantedModel(chosen.name, chosen.path))
 
     def refresh(self) -> None:
-        """Show what was found so far."""
+        """Show the results so far."""
         hub, chosen = self._hub, self._shelf.chosen
         asked = bool(hub.model) and chosen is not None and hub.model == chosen.name
         self.search.setEnabled(chosen is not None and not hub.searching)

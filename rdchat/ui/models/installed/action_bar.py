@@ -15,7 +15,7 @@ from rdchat.ui.models.thin_bar import BusyBar
 
 
 class ActionBar(QWidget):
-    """Buttons over which a line says what goes on. Attributes are the parts."""
+    """Buttons below a line of text. Attributes are the parts."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class ActionBar(QWidget):
         column(said, running, buttons, within=self, spacing=TIGHT, margins=(LARGE, SMALL, LARGE, MEDIUM))
 
     def say(self, words: str, color: str = "muted", action: str = "", do: Callable[[], object] | None = None) -> None:
-        """Say what came of something, with one thing to do about it; an empty string takes it away."""
+        """Show the result of an action, with one link; an empty string hides the line."""
         self.status.set_color(color)
         self.status.say(words)
         self.action.show_text(action)
@@ -43,7 +43,7 @@ class ActionBar(QWidget):
         self._do = do or (lambda: None)
 
     def show_progress(self, share: float | None) -> None:
-        """Show how far something is, from 0 to 1; None for nothing that goes on."""
+        """Show a progress from 0 to 1; None hides the bar."""
         for widget in (self.progress, self.stop):
             widget.setVisible(share is not None)
         if share is not None:

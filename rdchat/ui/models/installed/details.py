@@ -106,7 +106,7 @@ class ModelDetails(QScrollArea):
     def show_drafters(
         self, model: ModelCard, heads: Sequence[ModelCard] | None, draft_models: Sequence[ModelCard]
     ) -> None:
-        """Show what drafts for a model; None where that is being looked for."""
+        """Show the drafters for a model; None while they are searched."""
         verifies, reason = verifies_words(model)
         rows = [("Verifies", f"{verifies}\n{reason}" if model.tried and reason else verifies, reason)]
         if heads is None:

@@ -25,7 +25,7 @@ def entries_of(rows: Iterable[Row], searched: str, sort: SortBy, loaded: Row | N
 
 
 def key_of(row: Row) -> str:
-    """Return what stays the same of a row while its figures change."""
+    """Return a key that stays the same while the row's figures change."""
     if isinstance(row, TrashedModel):
         return f"deleted {row.entry}"
     return f"{'download' if row.is_unfinished else 'model'} {row.path}"

@@ -22,7 +22,7 @@ _CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
 
 
 class MemorySection(QWidget):
-    """Reckons as the engine does before it loads a model."""
+    """Computes the need of memory as the engine does before it loads a model."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class MemorySection(QWidget):
 
     @property
     def gate(self) -> MemoryNeed | None:
-        """What the engine asks for before it loads the model that is shown."""
+        """The memory that the engine requires before it loads the shown model."""
         if self._model is None or self._model.sizes is None or self._memory is None:
             return None
         return memory_need(self._model.sizes, self._dtype, self._memory.on_gpu)
@@ -83,7 +83,7 @@ class MemorySection(QWidget):
         self._reckon()
 
     def show_memory(self, memory: MachineMemory | None) -> None:
-        """Take what is known of the machine by now."""
+        """Set the machine's memory."""
         self._memory = memory
         self._reckon()
 
@@ -177,7 +177,7 @@ class MemorySection(QWidget):
 
 
 class _Line:
-    """A line of the legend: a swatch, what it stands for, and how much that is."""
+    """A line of the legend: a swatch, a name and a size."""
 
     def __init__(self, theme: Theme, grid: QGridLayout, number: int) -> None:
         self._theme = theme

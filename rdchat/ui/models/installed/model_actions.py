@@ -32,7 +32,7 @@ _DRAFTER = "It drafts for a model and cannot answer: see the Drafters page."
 
 
 class ModelActions(QObject):
-    """Keeps the bar to the row that is shown, and has the desk do what is pressed.
+    """Sets the buttons for the shown row, and runs their actions.
 
     Args:
         desk: Does it.
@@ -64,7 +64,7 @@ class ModelActions(QObject):
         removal.failed.connect(lambda error: self._bar.say(str(error), "danger"))
 
     def show_row(self, row: Row | None) -> None:
-        """Offer what can be done with a row."""
+        """Set the buttons for a row."""
         if self._row is not None and (row is None or key_of(row) != key_of(self._row)):
             self._bar.say("")  # that was about the other one
         self._row = row
@@ -99,7 +99,7 @@ class ModelActions(QObject):
         bar.offer(bar.verify, "Verify", reason_not_to_verify(model), "Hold its files against the hub's checksums")
 
     def load(self) -> None:
-        """Load the model that is shown, or put it back where it was deleted."""
+        """Load the shown model, or restore a deleted one."""
         row = self._row
         if isinstance(row, TrashedModel):
             self._desk.removal.restore(row)
@@ -138,7 +138,7 @@ class ModelActions(QObject):
         slot.load(model.model or None)
 
     def delete(self) -> None:
-        """Ask whether to delete what is shown."""
+        """Ask whether to delete the shown row."""
         row = self._row
         if isinstance(row, TrashedModel):
             if row.place is not None:
@@ -198,7 +198,7 @@ class ModelActions(QObject):
         self._bar.say(str(error) if self._is_shown(model) else f"{short_name(model)}: {error}", "danger")
 
     def _download(self, model: ModelCard, said: str) -> None:
-        """Download what is damaged or missing; what is whole is not fetched again."""
+        """Download the damaged and missing files; whole ones are not fetched again."""
         try:
             self._desk.downloads.start(model.repository, model.revision, model.gguf)
         except RdchatError as error:

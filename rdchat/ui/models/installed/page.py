@@ -116,7 +116,7 @@ class InstalledPage(QWidget):
         self._memory_timer.stop()
 
     def show_refused(self, words: str) -> None:
-        """Say why what was dropped is no model."""
+        """Say why a dropped file or folder cannot be loaded."""
         self.bar.say(words, "danger")
 
     def _focus_search(self) -> None:
