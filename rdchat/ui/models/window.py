@@ -45,7 +45,7 @@ class ModelsWindow(QDialog):
         self._links = PageLinks(self)
         self._links.downloads_requested.connect(lambda: self.show_page(self.downloads))
         self._links.discover_requested.connect(lambda: self.show_page(self.discover))
-        self._links.token_requested.connect(lambda: self.token_dialog.open())
+        self._links.token_requested.connect(self._ask_for_token)
         self._drops = FileDrops(drops, self, theme)
         self._drops.refused.connect(self._show_refused)
         self._tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
@@ -88,6 +88,9 @@ class ModelsWindow(QDialog):
         from rdchat.ui.models.drafters.page import DraftersPage  # noqa: PLC0415
 
         return self._placed("drafters", DraftersPage(self._desk, self._theme))
+
+    def _ask_for_token(self) -> None:
+        self.token_dialog.open()
 
     @property
     def shows_downloads(self) -> bool:

@@ -52,6 +52,9 @@ class Here:
     models: tuple[ModelCard, ...] = ()
     made_for: Callable[[str], tuple[ModelCard, ...]] = lambda _model: ()
 
+    def find(self, model: str) -> tuple[ModelCard, ...]:
+        return self.made_for(model)
+
 
 @pytest.fixture
 def here() -> Here:
@@ -61,7 +64,7 @@ def here() -> Here:
 @pytest.fixture
 def desk(qtbot: QtBot, chat: Chat, here: Here, no_keychain: None) -> Iterator[ModelsDesk]:
     controller = chat.controller
-    sources = ModelSources(models=lambda _chosen: here.models, made_for=lambda model: here.made_for(model))
+    sources = ModelSources(models=lambda _chosen: here.models, made_for=here.find)
     desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, sources)
     yield desk
     desk.close()

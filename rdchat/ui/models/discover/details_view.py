@@ -51,7 +51,7 @@ class DetailsView(QStackedWidget):
         self.addWidget(self.area)
         self.notice.retry_requested.connect(desk.details.retry)
         for token_wanted in (self.notice.token_requested, self.token.clicked):
-            token_wanted.connect(lambda: links.token_requested.emit())
+            token_wanted.connect(links.token_requested)
         self.gguf.activated.connect(lambda: desk.details.choose(self.gguf.currentData()))
         self.card.cut.connect(self.cut.setVisible)
         self.show_nothing()

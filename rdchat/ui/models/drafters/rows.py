@@ -74,7 +74,7 @@ class _Row(QWidget):
 
     def _button(self, text: str, on_click: Callable[[], object]) -> QPushButton:
         button = push_button(text, "")
-        button.clicked.connect(lambda: on_click())
+        button.clicked.connect(on_click)
         self.buttons.addWidget(button)
         return button
 

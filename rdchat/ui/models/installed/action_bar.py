@@ -26,13 +26,16 @@ class ActionBar(QWidget):
             push_button(words, "") for words in ("Stop", SHOW_FOLDER, "Verify", "Delete…", "Load")
         )
         self._do: Callable[[], object] = lambda: None
-        self.action.clicked.connect(lambda: self._do())
+        self.action.clicked.connect(self._press)
         self.say("")
         self.show_progress(None)
         said = row((self.status, 1), self.action)
         running = row((self.progress, 1), self.stop)
         buttons = row(self.reveal, self.verify, self.delete, None, self.load)
         column(said, running, buttons, within=self, spacing=TIGHT, margins=(LARGE, SMALL, LARGE, MEDIUM))
+
+    def _press(self) -> None:
+        self._do()
 
     def say(self, words: str, color: str = "muted", action: str = "", do: Callable[[], object] | None = None) -> None:
         """Show the result of an action, with one link; an empty string hides the line."""
