@@ -13,8 +13,8 @@ STEPS = {
     ),
     Lack.GOOD_TOKEN: "It may have run out. Make a new one and give it to rdchat.",
     Lack.AGREEMENT: (
-        "On the model's page click “Agree and access repository”, wait where its authors decide, then try again. "
-        "A fine-grained token also has to allow gated repositories."
+        "On the model's page click “Agree and access repository” with your token's account, wait where its authors "
+        "decide, then try again. A fine-grained token also has to allow gated repositories."
     ),
 }
 """What to do about a refusal; the window has buttons for the page and the token."""
