@@ -68,6 +68,10 @@ def key_of(row: Row) -> Key:
     return ("folder", row.folder.id) if isinstance(row, FolderRow) else ("section", row.words)
 
 
+_GONE = Conversation(id=0, title="", created_at=None, updated_at=None)
+"""Stands for a conversation that was removed after the rows were counted, until they are counted again."""
+
+
 class Listing(Sequence[Row]):
     """Rows of which those that are asked for are read, a page at a time; reading raises StorageError.
 
@@ -110,7 +114,9 @@ class Listing(Sequence[Row]):
             assert self._spans is not None
             if len(self._pages) >= _MOST_PAGES:
                 self._pages.clear()
-            self._pages[number, page] = self._spans.read(part.span, page * _PAGE, _PAGE)
+            read = self._spans.read(part.span, page * _PAGE, _PAGE)
+            expected = min(_PAGE, part.span.count - page * _PAGE)
+            self._pages[number, page] = read + [_GONE] * (expected - len(read))
         return self._pages[number, page]
 
     @property

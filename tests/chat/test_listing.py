@@ -112,3 +112,11 @@ def test_newest_and_titles_are_found_without_listing(store: ConversationStore) -
     assert store.newest_conversation() == store.conversation(new)
     assert list(store.find([odd, old, put_away, deleted, 99])) == [odd, put_away, old]
     assert [store.has_title(title) for title in ("Old", "Put away", "Deleted", "None")] == [True, True, False, False]
+
+
+def test_rows_of_chats_that_were_deleted_meanwhile_are_empty(store: ConversationStore) -> None:
+    """Another process may delete chats between the count of the rows and the reading of a page."""
+    chats = [add(store, f"chat {number}", number) for number in range(3)]
+    rows = listing(store)
+    store.delete_conversation(chats[0])
+    assert [words_of(row).strip() for row in rows[1:]] == ["chat 2", "chat 1", ""]
