@@ -71,7 +71,9 @@ class App:
             self.controller = ChatController(store, settings, engine)
             self.controller.model_slot.loaded.connect(self._garbage.spare_what_is_there)
             transcript = TranscriptView(theme, unsent=self.controller.chat.unsent)
-            sources = ModelSources(library_models, machine_memory, fitting_drafters, problem_of_model)
+            sources = ModelSources(
+                library_models, machine_memory, fitting_drafters, drafters_made_for, problem_of_model
+            )
             self.window = MainWindow(self.controller, theme, transcript, sources)
             self._installed = InstalledModels(installed_models)
             self.transfer = TransferDesk(self.controller, store, settings.path)
@@ -80,7 +82,6 @@ class App:
             self.window.header.model.offer(self._installed)
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer(self._drafters)
-            self.window.windows.offer(self._installed, drafters_made_for)
             self.window.conversation.offer_larger_model(self.window.windows.memory)
             header, banners = self.window.header, self.window.conversation.banners
             options = self.window.actions_.options

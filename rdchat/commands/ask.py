@@ -178,7 +178,7 @@ class _Answer:
 
     def make(self, system: list[ChatMessage], prompt: str, files: Sequence[ReadFile], args: argparse.Namespace) -> None:
         from rdchat.inference.drafters import Drafters  # noqa: PLC0415  MLX: only once the arguments are right
-        from rdchat.inference.prompts.token_counter import TokenCounter  # noqa: PLC0415
+        from rdchat.inference.prompts.model_prompts import TokenCounter  # noqa: PLC0415
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
         with ProgressLine(sys.stderr) as progress:

@@ -1,1 +1,1 @@
-"""The Hugging Face hub: search, download, verify and remove models. Nothing else in rdchat knows it; no Qt, no MLX."""
+"""The Hugging Face hub: search, download, verify and delete models. No Qt, no MLX."""

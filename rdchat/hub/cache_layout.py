@@ -94,7 +94,7 @@ class CachedRepository:
 
     def commits(self) -> list[str]:
         """Return the commits of which there is a snapshot."""
-        return [folder.name for folder in _folders(self.snapshots)]
+        return [folder.name for folder in folders_in(self.snapshots)]
 
     def blobs_of(self, commit: str) -> dict[str, str]:
         """Return the blob's name for each file of a snapshot that is a link into this repository's `blobs`."""
@@ -129,7 +129,7 @@ def repository_of(name: str) -> CachedRepository:
 
 def cached_repositories() -> Iterator[CachedRepository]:
     """Yield the models that the hub's cache holds, or some of."""
-    for folder in _folders(hub_cache()):
+    for folder in folders_in(hub_cache()):
         kind, *words = folder.name.split("--")
         if kind == "models" and words:
             yield CachedRepository("/".join(words), folder)
@@ -143,7 +143,20 @@ def snapshot_of(name: str, revision: str = "main") -> Path | None:
     return snapshot if commit and snapshot.is_dir() else None
 
 
-def _folders(parent: Path) -> list[Path]:
+def downloaded_repositories() -> tuple[str, ...]:
+    """Return the hub ids in the cache whose main snapshot has weights: other tools fetch configurations alone."""
+    return tuple(each.name for each in cached_repositories() if _has_weights(snapshot_of(each.name)))
+
+
+def _has_weights(snapshot: Path | None) -> bool:
+    try:
+        entries = [] if snapshot is None else entries_of(snapshot)
+        return any(path.suffix.lower() in {".safetensors", ".gguf"} and path.is_file() for path in entries)
+    except (ModelError, OSError):
+        return False
+
+
+def folders_in(parent: Path) -> list[Path]:
     """Return the folders in one, by name, without hidden ones; none where it is missing or cannot be read."""
     try:
         return [path for path in entries_of(parent) if not path.name.startswith(".") and path.is_dir()]

@@ -1,4 +1,4 @@
-"""Deletes a model from the hub's cache, into the trash: what only this revision uses, and nothing that others do."""
+"""Deletes a model from the hub's cache into the trash, except files that other revisions use."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from rdchat.hub.trash import SystemTrash, TrashedModel, move_to_trash, trashed_m
 
 @dataclass(frozen=True, slots=True)
 class DeletionPlan:
-    """What deleting a revision would take away.
+    """What deleting a revision removes.
 
     Attributes:
         repository: Where it lies.
@@ -36,12 +36,12 @@ class DeletionPlan:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         return Path(self.gguf).stem if self.gguf else self.repository.name
 
 
 def plan_deletion(repository: CachedRepository, revision: str = "main", gguf: str = "") -> DeletionPlan:
-    """Look what deleting would do; nothing is changed.
+    """Return what deleting a revision would remove; changes nothing.
 
     Args:
         repository: Where it lies.
@@ -85,10 +85,10 @@ def _planned(repository: CachedRepository, commit: str, gguf: str) -> DeletionPl
 
 
 def delete(plan: DeletionPlan, system_trash: SystemTrash | None = None) -> TrashedModel | None:
-    """Do as planned; what was in the cache goes to the trash, an unfinished download for good.
+    """Delete as planned: a model goes to the trash, an unfinished download is deleted for good.
 
     Args:
-        plan: That.
+        plan: Of `plan_deletion`.
         system_trash: Takes whole repositories; parts of one go to rdchat's own trash, as nobody could put them back.
 
     Returns:
@@ -118,7 +118,7 @@ def trash_places() -> tuple[Path, ...]:
 
 
 def all_trashed() -> tuple[TrashedModel, ...]:
-    """Return what is in the trash of all these, the last one first."""
+    """Return the trash of all these folders, the newest first."""
     found = [model for place in trash_places() for model in trashed_models(place)]
     return tuple(sorted(found, key=lambda model: model.deleted, reverse=True))
 

@@ -1,4 +1,4 @@
-"""Models as the hub tells of them, in plain data; importing this imports no client."""
+"""Models as the hub describes them. Plain data; importing this imports no HTTP client."""
 
 import re
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ class HubCommit:
 
 
 def found_model(name: str, told: dict[str, Any]) -> FoundModel:
-    """Return what the hub tells of a model; what is of the wrong type counts as not told.
+    """Parse the hub's description of a model; values of a wrong type count as missing.
 
     Args:
         name: The hub id.

@@ -1,4 +1,4 @@
-"""Asks the hub which models there are, and which files one has."""
+"""Questions to the hub: which models there are, and which files one has."""
 
 import logging
 from collections.abc import Iterator
@@ -7,8 +7,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from rdchat.hub.answer_limits import AnswerLimits
-from rdchat.hub.endpoint import check_online
+from rdchat.hub.endpoint import AnswerLimits, check_online
 from rdchat.hub.found_models import ASKED_OF_EACH, FoundModel, HubCommit, HubModel, SortBy, found_model
 from rdchat.hub.hub_errors import HubError, refusal
 from rdchat.hub.known_files import (
@@ -81,7 +80,7 @@ class HubApi:
             return tuple(found_model(name, told) for name, told in named.items())
 
     def account(self) -> str:
-        """Return the name of whom the token stands for.
+        """Return the name of the account of the token.
 
         Raises:
             NetworkError: If the hub cannot be asked, or does not accept the token.
@@ -90,7 +89,7 @@ class HubApi:
             return _text(self._object(f"{self._endpoint.url}/api/whoami-v2")["name"])[:_LONGEST_NAME]
 
     def files(self, repository: str, revision: str = "main", gguf: str = "") -> RepositoryFiles:
-        """Return what is to be fetched of a model.
+        """Return the files of a model to fetch.
 
         Args:
             repository: The hub id.
@@ -124,7 +123,7 @@ class HubApi:
             return tuple(HubCommit(commit, date.fromisoformat(day[:10])) for commit, day in told if is_commit(commit))
 
     def look_at(self, repository: str, revision: str = "main") -> HubModel:
-        """Return what the hub says of a model, and all its files; raises as `files`."""
+        """Return a model's facts and all its files; raises as `files`."""
         listed, told = self._listed(repository, revision)
         return HubModel(found_model(repository, told), told["sha"], listed)
 
@@ -147,7 +146,7 @@ class HubApi:
         return answer.body.decode("utf-8", "replace")
 
     def _listed(self, repository: str, revision: str) -> tuple[tuple[HubFile, ...], dict[str, Any]]:
-        """Return all files of a model, and the rest of what the hub says of it."""
+        """Return all files of a model, and the hub's whole answer."""
         check_names(repository, revision)
         url = f"{self._endpoint.url}/api/models/{repository}/revision/{quote(revision, safe='')}?blobs=true"
         with self._in_words():
@@ -204,7 +203,7 @@ def _text(value: Any) -> str:
 
 
 def _file(told: dict[str, Any]) -> HubFile:
-    """Return a file as the hub tells of it; raises HubError where it leaves out size or checksum."""
+    """Parse a file; raises HubError where size or checksum is missing."""
     name, lfs = _text(told["rfilename"])[:_LONGEST_FILE_NAME], told.get("lfs")
     facts, key = (lfs, "sha256") if lfs else (told, "blobId")
     size, digest = facts.get("size"), facts.get(key)

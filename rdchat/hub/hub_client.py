@@ -5,10 +5,12 @@ Its import takes a quarter of a second, so others import it with the first quest
 
 import asyncio
 import json
+import ssl
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -16,8 +18,7 @@ import httpx2
 from socksio import SOCKSError
 
 from rdchat import __version__
-from rdchat.hub.answer_limits import AnswerLimits
-from rdchat.hub.connections import tls_context
+from rdchat.hub.endpoint import AnswerLimits
 from rdchat.hub.hub_errors import HubError, TemporaryHubError, UnreachableError
 from rdchat.hub.tokens import HubAccess
 
@@ -160,12 +161,18 @@ def make_async_client(stall_s: float = _STALL_S, connect_s: float = _CONNECT_S) 
     """
     try:
         timeout = httpx2.Timeout(stall_s, connect=connect_s)
-        return httpx2.AsyncClient(verify=tls_context(), timeout=timeout, follow_redirects=False)
+        return httpx2.AsyncClient(verify=_tls_context(), timeout=timeout, follow_redirects=False)
     except ValueError as error:
         raise HubError(
             "The proxy that the environment names is of a kind that rdchat does not speak.",
             "Its address begins with http://, https://, socks5:// or socks5h://. See HTTPS_PROXY and ALL_PROXY.",
         ) from error
+
+
+@cache
+def _tls_context() -> ssl.SSLContext:
+    """Return the trusted certificates, read once: that takes a sixth of a second."""
+    return httpx2.create_ssl_context()
 
 
 def _within[T](access: HubAccess, limits: AnswerLimits, ask: Callable[[httpx2.AsyncClient], Awaitable[T]]) -> T:

@@ -1,4 +1,4 @@
-"""What the hub refuses, in words for people: what happened, and what to click."""
+"""The hub's refusals as errors, with a message and a remedy."""
 
 import re
 import time
@@ -15,7 +15,7 @@ _RATE_LIMIT_RESET = re.compile(r"\bt=(\d{1,6})\b")
 
 
 class HubError(NetworkError):
-    """The hub does not give what was asked for, and asking again would not help."""
+    """The hub refuses, and asking again would not help."""
 
 
 class UnreachableError(HubError):
@@ -27,7 +27,7 @@ class MissingError(HubError):
 
 
 class Lack(StrEnum):
-    """What is missing where the hub refuses somebody."""
+    """What the person lacks when the hub refuses access."""
 
     TOKEN = "token"  # noqa: S105  none was sent: whether there is such a model, and whether it is gated, nobody is told
     GOOD_TOKEN = "good token"  # noqa: S105  the one that was sent has run out, or never was one
@@ -66,7 +66,7 @@ def refusal(
     repository: str,
     revision: str = "main",
 ) -> HubError:
-    """Return the error for an answer of the hub that is none of what was asked for.
+    """Return the error for an answer with another status than 200.
 
     Args:
         status: HTTP's.

@@ -69,7 +69,7 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class RepositoryFiles:
-    """What is fetched of a repository."""
+    """The files of a repository to fetch."""
 
     repository: str  # the hub id
     revision: str  # the branch, tag or commit that was asked for
@@ -90,7 +90,7 @@ class RepositoryFiles:
 
 
 def download_command(repository: str, revision: str = "main", gguf: str = "") -> str:
-    """Return the command that downloads a model, or goes on with it, as a shell takes it."""
+    """Return the shell command that downloads or resumes a model."""
     words = ["rdchat", "models", "download", repository]
     if revision != "main":
         words += ["--revision", revision]
@@ -146,7 +146,7 @@ def is_safe_name(name: str) -> bool:
 
 
 def chosen_files(files: Iterable[HubFile], gguf: str = "") -> tuple[tuple[HubFile, ...], tuple[str, ...]]:
-    """Return what is to be fetched, and the names of what is not.
+    """Return the files to fetch, and the names of the others.
 
     A repository of GGUF files alone holds one model many times: one is taken.
 

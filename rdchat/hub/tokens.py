@@ -1,4 +1,4 @@
-"""The person's token of the hub: found, kept in the system's keychain, shown to nobody.
+"""Finds the person's hub token, and keeps it in the system's keychain.
 
 `HF_TOKEN` and the hub's own token file are huggingface.co's. A mirror is sent them only where `RDCHAT_HUB_TOKEN_HOST`
 names its host; a token that was given for a mirror's host is that host's alone.
@@ -132,7 +132,7 @@ class Tokens:
         return kept
 
     def forget(self, endpoint: Endpoint) -> bool:
-        """Forget what was given for a hub's host; True if there was something."""
+        """Forget the token for a hub's host; True if there was one."""
         name = _kept_as(endpoint)
         with self._asking:
             known = self._known.pop(name, None)
@@ -151,7 +151,7 @@ _FAILED = object()
 
 
 def _kept_as(endpoint: Endpoint) -> str:
-    """Return what a hub's token is kept under, so that one given for HTTPS is never sent over HTTP."""
+    """Return the key of a hub's token. It differs for HTTP, so that a token for HTTPS is never sent over HTTP."""
     return endpoint.host if urlsplit(endpoint.url).scheme == "https" else f"http://{endpoint.host}"
 
 
@@ -173,7 +173,7 @@ def _ask_keychain(method: str, *arguments: str) -> Any:
 
 
 def _from_file() -> str:
-    """Return what the hub's own tools keep; empty where they keep nothing."""
+    """Return the token in the file of the hub's own tools; empty where there is none."""
     try:
         with hub_token_file().open(encoding="ascii") as file:
             return file.read(1000)

@@ -1,4 +1,6 @@
-"""Deleted models: one whole folder goes to the system's Trash where there is one, all else to rdchat's own.
+"""Moves deleted models to the system's Trash or to rdchat's own trash, and restores them.
+
+One whole folder goes to the system's Trash where there is one, everything else to rdchat's own.
 
 The journal says what goes where before anything is moved, so a crash in between loses nothing. rdchat's own trash lies
 on the same disk; each move into it is one rename, and its journal puts everything back. Of what is in the system's
@@ -101,7 +103,7 @@ def move_to_trash(
 
 
 def trashed_models(base: Path) -> list[TrashedModel]:
-    """Return what of a folder is in the trash, the last one first; forget what has left it."""
+    """Return the trashed models of a folder, the newest first; forget those that left the Trash."""
     found: list[TrashedModel] = []
     for entry in _entries(base):
         with suppress(RdchatError, OSError, KeyError, TypeError, ValueError, OverflowError):
@@ -117,7 +119,7 @@ def trashed_models(base: Path) -> list[TrashedModel]:
 
 
 def restore(model: TrashedModel) -> None:
-    """Put a model back where it was; what a person has put back by hand is there already.
+    """Put a model back; parts that the person has put back by hand are left alone.
 
     Raises:
         ModelError: If something else is there by now, or the model has left the trash.
@@ -163,7 +165,7 @@ def delete_for_good(model: TrashedModel) -> None:
 
 
 def empty(base: Path) -> int:
-    """Delete for good what rdchat's own trash in a folder holds; return the bytes that this frees."""
+    """Empty rdchat's own trash in a folder, and return the freed bytes."""
     kept = {model.entry for model in trashed_models(base) if model.place is not None}
     freed = 0
     for entry in _entries(base):
@@ -186,7 +188,7 @@ def _put_back(parts: Sequence[tuple[Path, Path]]) -> None:
 
 
 def _read(entry: Path) -> TrashedModel:
-    """Return what an entry's journal says; anything may be raised where it is damaged."""
+    """Read an entry's journal; a damaged one may raise anything."""
     journal = read_json(entry / _JOURNAL, most=_MOST_BYTES)
     name, deleted = str(journal["name"])[:_LONGEST_NAME], float(journal["deleted"])
     if not 0 <= deleted <= _LATEST:
@@ -210,7 +212,7 @@ def _is_in_trash(model: TrashedModel) -> bool:
 
 
 def _inode(path: Path) -> int | None:
-    """Return what a folder keeps wherever it is moved on its disk; None where nobody lets us look."""
+    """Return the inode, which moves on one disk do not change; None where it cannot be read."""
     try:
         return path.lstat().st_ino
     except OSError:
@@ -218,7 +220,7 @@ def _inode(path: Path) -> int | None:
 
 
 def _is_there(path: Path) -> bool | None:
-    """Tell whether something lies there; None where nobody lets us look, as perhaps a Mac into its Trash."""
+    """Tell whether the path exists; None where that cannot be read, as perhaps in a Mac's Trash."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):

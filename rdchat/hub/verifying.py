@@ -1,4 +1,4 @@
-"""Holds a model's files against the hub's checksums."""
+"""Compares a model's files with the hub's checksums."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from rdchat.hub.known_files import HubFile, chosen_files, is_document
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found of a model's files.
+    """The result of a comparison with the hub's checksums.
 
     Attributes:
         name: The hub id.
@@ -45,7 +45,7 @@ class Verdict:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing stands against it."""
+        """Whether all files are intact."""
         return bool(self.intact) and not (self.damaged or self.missing or self.astray)
 
     @property

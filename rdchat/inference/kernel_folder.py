@@ -1,4 +1,4 @@
-"""Where MLX keeps the kernels that it compiles for the CPU: a folder that no other user of the machine can enter.
+"""Keeps the kernels that MLX compiles for the CPU in a folder that no other user can write to.
 
 MLX runs `mlx/VERSION/cpu/libKERNEL.so` of the folder for temporary files if it is there, whoever wrote it. That folder
 is often one that all users share, and the names can be known beforehand.

@@ -20,7 +20,7 @@ from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.library.tried_models import remember_tried
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.prompts.token_counter import TokenCounter
+from rdchat.inference.prompts.model_prompts import TokenCounter
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.device import unwire_memory

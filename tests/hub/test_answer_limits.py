@@ -9,8 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from rdchat.hub import hub_client
-from rdchat.hub.answer_limits import AnswerLimits
-from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.endpoint import AnswerLimits, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import HubError, TemporaryHubError
 from rdchat.hub.tokens import Tokens

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from rdchat.hub.downloads import child, download_queue
+from rdchat.hub.downloads import child
+from rdchat.hub.downloads.child import DownloadQueue
 from rdchat.hub.downloads.download import Download
-from rdchat.hub.downloads.download_queue import DownloadQueue
 from tests.hub.downloading import LIMITS, NAME, small_files
 from tests.hub.hub_server import Fault, HubServer
 
@@ -27,7 +27,7 @@ def test_a_stalled_download_lets_the_machine_sleep_until_bytes_come_again(
 
     monkeypatch.setattr(child, "keep_awake", kept_awake)
     monkeypatch.setattr(child, "_AWAKE_LOOK_S", 0.02)
-    monkeypatch.setattr(download_queue, "AWAKE_S", 0.3)
+    monkeypatch.setattr(child, "AWAKE_S", 0.3)
     hub.add(NAME, small_files())
     hub.fault("model.safetensors", Fault(stall=50_000), Fault(stall=50_000))  # the rest alone would come in no time
     asyncio.run(download_and_watch(awake))

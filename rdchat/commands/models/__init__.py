@@ -1,4 +1,4 @@
-"""`rdchat models`: which there are, finding, downloading, verifying and deleting them, and the hub's token."""
+"""`rdchat models`: lists, finds, downloads, verifies and deletes models, and keeps the hub's token."""
 
 import argparse
 import json
@@ -27,7 +27,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what was asked for; the exit status is 0, or 1 where something had to be looked at and was wrong."""
+    """Run the action and return the exit status: 0, or 1 where a check found a problem."""
     act: Callable[[argparse.Namespace], int] = args.act
     return act(args)
 

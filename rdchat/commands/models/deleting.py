@@ -4,18 +4,16 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rdchat import paths
-from rdchat.commands.models.listing import listed_place
+from rdchat.commands.models.listing import card_named
 from rdchat.commands.models.table import size_words
 from rdchat.errors import InvalidSettingError, ModelError
 
 if TYPE_CHECKING:
-    from rdchat.hub.cache_layout import CachedRepository
     from rdchat.hub.trash import TrashedModel
+    from rdchat.services.models.installed.removal import RemovalQuestion
 
 
 def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -37,10 +35,21 @@ def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _delete(args: argparse.Namespace) -> int:
-    words, act = _planned(args.model, args.revision)
-    if not _agreed(args.yes, words):
+    from rdchat.services.models.installed.removal import (  # noqa: PLC0415  slow to import, as all of these
+        reason_not_to_delete,
+        removal_question,
+        remove_model,
+    )
+
+    card = card_named(args.model, args.revision)
+    if card is None:
+        raise ModelError(f"rdchat has no model {args.model}.", "`rdchat models list` shows what there is.")
+    if reason := reason_not_to_delete(card):
+        raise ModelError(f"rdchat does not delete {args.model}.", reason)
+    question = removal_question(card)
+    if not _agreed(args.yes, _words(args.model, question)):
         return 1
-    trashed = act()
+    trashed = remove_model(question)
     if args.json:
         print(json.dumps({"model": args.model, "restorable": trashed is not None}, ensure_ascii=False))
     elif trashed is None:
@@ -52,52 +61,19 @@ def _delete(args: argparse.Namespace) -> int:
     return 0
 
 
-def _planned(name: str, revision: str) -> "tuple[str, Callable[[], TrashedModel | None]]":
-    """Return what deleting would do, in words, and what does it."""
-    from rdchat.hub.cache_layout import repository_of  # noqa: PLC0415  slow to import, as all of these rooms
-    from rdchat.hub.downloads.download_record import records_of  # noqa: PLC0415
-    from rdchat.hub.known_files import is_repository  # noqa: PLC0415
-    from rdchat.inference.models.model_places import HUB, NOT_DELETED, OWN, TRAINED  # noqa: PLC0415
-
-    repository = repository_of(name) if is_repository(name) else None
-    cached = repository is not None and (repository.commits() or records_of(repository))
-    place = None if cached else listed_place(name, revision)
-    if place is None and repository is not None:
-        return _cached_model(name, repository, revision)
-    if place is None:
-        raise ModelError(f"rdchat has no model {name}.", "`rdchat models list` shows what there is.")
-    if place.place == HUB:
-        return _cached_model(name, repository_of(place.repository), place.revision, place.gguf)
-    if place.place in (OWN, TRAINED):
-        return _own_model(name, place.path)
-    raise ModelError(f"rdchat does not delete {name}.", NOT_DELETED[place.place])
-
-
-def _own_model(name: str, folder: Path) -> "tuple[str, Callable[[], TrashedModel | None]]":
-    from rdchat.hub.trash import move_to_trash  # noqa: PLC0415
-    from rdchat.services.models.system_trash import move_to_system_trash  # noqa: PLC0415
-
-    words = f"{name} was converted on this machine; it can be made again from what it was made from."
-    if folder.parent == paths.drafters_dir():
-        words = f"The drafter {name} was trained on this machine."
-    return words, lambda: move_to_trash(name, folder.parent, [folder], move_to_system_trash)
-
-
-def _cached_model(
-    name: str, repository: "CachedRepository", revision: str, gguf: str = ""
-) -> "tuple[str, Callable[[], TrashedModel | None]]":
-    from rdchat.hub.deleting import delete, plan_deletion  # noqa: PLC0415  slow to import
-    from rdchat.services.models.system_trash import move_to_system_trash  # noqa: PLC0415
-
-    plan = plan_deletion(repository, revision, gguf)
+def _words(name: str, question: "RemovalQuestion") -> str:
+    """Return what deleting a model would do, in sentences."""
+    plan = question.plan
+    if plan is None and question.model.path.parent == paths.drafters_dir():
+        return f"The drafter {name} was trained on this machine."
+    if plan is None:
+        return f"{name} was converted on this machine; it can be made again from what it was made from."
     words = f"{name} takes {size_words(plan.freed_bytes)} of the Hugging Face cache, which other programs use as well."
     if not plan.commit:
         words = f"{name} is not downloaded whole; what is here of it is deleted for good."
     elif plan.unfinished:
         words += " What is here of its unfinished download is deleted for good."
-    for other in plan.sharing:
-        words += f" Revision {other} shares files with it; these stay."
-    return words, lambda: delete(plan, move_to_system_trash)
+    return words + "".join(f" Revision {other} shares files with it; these stay." for other in plan.sharing)
 
 
 def _restore(args: argparse.Namespace) -> int:
@@ -136,9 +112,9 @@ def _empty_trash(args: argparse.Namespace) -> int:
 
 def _is_here(name: str) -> bool:
     from rdchat.hub.cache_layout import repository_of  # noqa: PLC0415  slow to import
-    from rdchat.hub.known_files import is_repository  # noqa: PLC0415
 
-    return listed_place(name) is not None or (is_repository(name) and any(repository_of(name).commits()))
+    card = card_named(name)
+    return card is not None and (not card.repository or bool(repository_of(card.repository).commits()))
 
 
 def _trashed() -> "tuple[TrashedModel, ...]":
@@ -148,7 +124,7 @@ def _trashed() -> "tuple[TrashedModel, ...]":
 
 
 def _agreed(yes: bool, words: str) -> bool:
-    """Say what would go, and ask unless the person has agreed already."""
+    """Print what will be deleted, and ask unless `--yes` was given."""
     print(words, file=sys.stderr)
     if yes:
         return True

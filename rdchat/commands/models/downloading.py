@@ -1,4 +1,4 @@
-"""`rdchat models download REPO`: Ctrl-C pauses, and the same command goes on from the byte where it was."""
+"""`rdchat models download REPO`. Ctrl-C pauses it, and the same command resumes it."""
 
 import argparse
 import json

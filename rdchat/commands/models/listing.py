@@ -1,4 +1,4 @@
-"""`rdchat models list`: models and drafters, those that are damaged, and what is not downloaded whole."""
+"""`rdchat models list`: models and drafters, damaged ones and unfinished downloads too."""
 
 import argparse
 import json
@@ -21,10 +21,10 @@ class ListedModel:
         name: What `--model`, `verify` and `delete` take; of an unfinished download, its hub id.
         place: Whose folder it lies in.
         path: The model folder or GGUF file; empty for an unfinished download.
-        kind: `model` or `drafter`; empty where nobody knows yet.
-        family: The architecture, `GGUF` for such a file, a drafter's kind; empty where nobody knows yet.
-        parameters: Number of weights; None where nobody knows.
-        quantization: Such as `4-bit`, `bfloat16` or `Q4_0`; empty where nobody knows.
+        kind: `model` or `drafter`; empty where it is not known yet.
+        family: The architecture, `GGUF` for such a file, a drafter's kind; empty where it is not known yet.
+        parameters: Number of weights; None where it is not known.
+        quantization: Such as `4-bit`, `bfloat16` or `Q4_0`; empty where it is not known.
         size: Bytes of its weights; of all its files, where it is an unfinished download.
         here: Bytes of them that are here.
         complete: Whether it can be loaded, or drafted with, as it is.
@@ -44,15 +44,28 @@ class ListedModel:
     problem: str = ""
 
 
-def listed_place(name: str, revision: str = "main") -> "ModelCard | None":
-    """Return where a model of the list lies, by its name or path; None where there is none.
+def card_named(name: str, revision: str = "main") -> "ModelCard | None":
+    """Return the model that a hub id, a name of the list or a path stands for; None where there is none.
+
+    A hub id stands for the model in the hub's cache, whole or not, before any other one.
 
     Raises:
         ModelError: If several models have this name.
     """
-    from rdchat.inference.models.model_places import place_named  # noqa: PLC0415  slow to import
+    from rdchat.hub.cache_layout import repository_of  # noqa: PLC0415  slow to import, as all of these
+    from rdchat.hub.downloads.download_record import records_of  # noqa: PLC0415
+    from rdchat.hub.known_files import is_repository  # noqa: PLC0415
+    from rdchat.inference.api.model_card import ModelCard  # noqa: PLC0415
+    from rdchat.inference.models.model_places import HUB, place_named  # noqa: PLC0415
 
-    return place_named(name if revision == "main" else f"{name}@{revision}", stored_settings().models_folder)
+    repository = repository_of(name) if is_repository(name) else None
+    cached = None
+    if repository is not None:
+        snapshot = repository.snapshots / repository.commit_of(revision)
+        cached = ModelCard(name, name, HUB, snapshot, name, revision)
+        if repository.commits() or records_of(repository):
+            return cached
+    return place_named(name if revision == "main" else f"{name}@{revision}", stored_settings().models_folder) or cached
 
 
 def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -76,7 +89,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _told_apart(models: list[ListedModel]) -> list[ListedModel]:
-    """Call drafters by their paths where they have the names of the models that they were trained for."""
+    """Name drafters by their paths where a model has the same name."""
     names = {model.name for model in models if model.kind == "model"}
     return [
         replace(model, name=model.path) if model.kind == "drafter" and model.name in names else model

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from rdchat.commands.models.listing import listed_place
+from rdchat.commands.models.listing import card_named
 from rdchat.commands.models.table import size_words
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import ModelError, one_line
@@ -43,26 +43,15 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _verdict(name: str, revision: str, on_bytes: Callable[[int], None]) -> "Verdict":
-    from rdchat.hub.cache_layout import repository_of  # noqa: PLC0415  slow to import, as all of these rooms
-    from rdchat.hub.endpoint import find_endpoint  # noqa: PLC0415
-    from rdchat.hub.hub_api import HubApi  # noqa: PLC0415
-    from rdchat.hub.known_files import is_repository  # noqa: PLC0415
-    from rdchat.hub.tokens import Tokens  # noqa: PLC0415
-    from rdchat.hub.verifying import verify_cached, verify_folder  # noqa: PLC0415
-    from rdchat.inference.models.model_places import CHOSEN, HUB, NOT_VERIFIED, hub_name  # noqa: PLC0415
+    from rdchat.hub.tokens import Tokens  # noqa: PLC0415  slow to import, as all of these
+    from rdchat.services.models.installed.verification import reason_not_to_verify, verify_model  # noqa: PLC0415
 
-    api = HubApi(Tokens().access(find_endpoint()))
-    repository = repository_of(name) if is_repository(name) else None
-    place = None if repository and repository.commits() else listed_place(name, revision)
-    if place is not None and place.place == HUB:
-        repository, revision = repository_of(place.repository), place.revision
-    elif place is not None:
-        if is_repository(hub_name(place)):
-            return verify_folder(hub_name(place), place.folder, api, on_bytes)
-        raise ModelError(f"{name} cannot be verified. {NOT_VERIFIED.get(place.place, NOT_VERIFIED[CHOSEN])}")
-    if repository is None:
+    card = card_named(name, revision)
+    if card is None:
         raise ModelError(f"There is no model {name}.", "`rdchat models list` shows what there is.")
-    return verify_cached(repository, repository.commit_of(revision), api, on_bytes)
+    if reason := reason_not_to_verify(card):
+        raise ModelError(f"{name} cannot be verified. {reason}")
+    return verify_model(card, Tokens(), on_bytes)
 
 
 def _print(verdict: "Verdict") -> None:

@@ -1,1 +1,1 @@
-"""Downloads of models, in a process of their own."""
+"""Downloads of models, in a child process."""

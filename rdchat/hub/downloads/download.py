@@ -10,7 +10,7 @@ from rdchat.hub.hub_errors import LONGEST_WAIT_S, AccessRefusedError
 
 
 class DownloadState(StrEnum):
-    """What a download does. The last four are its ends; a paused or failed one can be resumed."""
+    """The state of a download. The last four are final; a paused or failed download can be resumed."""
 
     WAITING = "waiting"  # for others, of which so many go on at once
     ASKING = "asking"  # the hub, for its files
@@ -72,7 +72,7 @@ class DownloadFile:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """The record of a download: what is wanted, and how far it has come."""
+    """A download: its model, its state and its progress."""
 
     repository: str  # the hub id
     revision: str = "main"  # the branch, tag or commit that was asked for
@@ -93,7 +93,7 @@ class Download:
 
     @property
     def id(self) -> str:
-        """What is wanted, as one string."""
+        """Repository, revision and GGUF file as one string."""
         return "\n".join((self.repository, self.revision, self.gguf))
 
     @property
@@ -114,7 +114,7 @@ class Download:
 
     @property
     def model_name(self) -> str:
-        """What loads it once it is finished: the hub id, or the path of another revision or of a GGUF file."""
+        """The name that loads the finished model: the hub id, or the path of another revision or of a GGUF file."""
         names = [file.name for file in self.files]
         if "config.json" in names:
             return self.repository if self.revision == "main" else self.folder
@@ -122,7 +122,7 @@ class Download:
         return str(Path(self.folder) / (self.gguf or next(ggufs, "")))
 
     def at(self, state: DownloadState) -> "Download":
-        """Return the record in another state, without what was said of the state before."""
+        """Return the download in another state, without the old state's notes and problem."""
         wanted = Download(self.repository, self.revision, self.gguf, self.is_model, state)
         return replace(wanted, commit=self.commit, files=self.files, left_out=self.left_out)
 
@@ -137,7 +137,7 @@ class Download:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "Download":
-        """Return what `to_dict` gave; ValueError, TypeError or KeyError where it did not give that."""
+        """Parse the result of `to_dict`; raises ValueError, TypeError or KeyError for anything else."""
         files = tuple(DownloadFile(**file) for file in fields["files"])
         if not all(
             isinstance(file.name, str) and isinstance(file.done_bytes, int) and isinstance(file.size, int)

@@ -1,4 +1,4 @@
-"""The downloading process as the app sees it; the record of a download that goes on is that process's."""
+"""The app's side of the child process that downloads."""
 
 import threading
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from rdchat.hub.tokens import Tokens
 from rdchat.work.child_limits import ChildEndedError, Limits
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import CancelledError, Job
+from rdchat.work.serial_thread import SerialThread
 
 _END_S = 3.0  # in which it ends by itself once its input does
 _AT_ONCE = 10_000  # requests; the process itself has so many downloads wait as the limits say
@@ -21,9 +22,9 @@ Tell = Callable[[Download], object]
 
 
 class DownloadProcess:
-    """Downloads models in a process of its own; neither its crash nor its interpreter's lock is felt here.
+    """Downloads models in a child process. Neither its crash nor its interpreter lock affects the app.
 
-    All methods but `close` return at once: what takes time, such as a keychain that asks the person, is on threads.
+    All methods but `close` return at once: slow work, such as a keychain that asks the person, runs on threads.
 
     Args:
         tokens: Where the person's tokens are found.
@@ -34,11 +35,12 @@ class DownloadProcess:
         self._tokens, self._limits = tokens, limits
         # other programs use the hub's cache too
         self._child = ChildProcess("downloads", at_once=_AT_ONCE, umask=persons_umask())
+        self._starts, self._discards = SerialThread("download"), SerialThread("discard")
         self._guard = threading.Lock()
         self._closed = False
 
     def start(self, download: Download, tell: Tell) -> Job[Any]:
-        """Begin a download, or go on with it from the byte where it was.
+        """Start a download, or resume it at the last byte.
 
         Args:
             download: Its record as it is.
@@ -58,31 +60,32 @@ class DownloadProcess:
 
         job: Job[Any] = Job(take, end)
         job.when_cancelled(lambda: job.end(CancelledError()))
-        threading.Thread(target=self._start, args=(download, job), name="download", daemon=True).start()
+        self._starts.do(lambda _job: self._start(download, job))
         return job
 
     def discard(self, download: Download, tell: Tell) -> None:
         """Stop a download and remove all that it left; `tell` is called with the record, at the end."""
-
-        def submit() -> None:
-            self._submit("discard", {"record": download.to_dict()}, on_end=lambda told: tell(_ended(download, told)))
-
-        threading.Thread(target=submit, name="discard", daemon=True).start()
+        arguments = {"record": download.to_dict()}
+        self._discards.do(
+            lambda _job: self._submit("discard", arguments, on_end=lambda told: tell(_ended(download, told)))
+        )
 
     def set_at_once(self, number: int) -> None:
-        """Let so many downloads go on at once."""
+        """Set how many downloads run at once."""
         self._limits = replace(self._limits, at_once=number)
         if self._child.pid is not None:
             self._submit("limit", {"at_once": number})
 
     def close(self) -> None:
-        """Pause all and end the process."""
+        """Pause all downloads and end the process. A keychain that asks the person is not waited for."""
         with self._guard:
             self._closed = True
         self._child.close(_END_S)
+        for thread in (self._starts, self._discards):
+            thread.close(0.0)
 
     def _start(self, download: Download, job: Job[Any]) -> None:
-        """Find the token for a download and have the process go on with it, unless it was paused meanwhile."""
+        """Find the token and submit a download to the process, unless it was paused meanwhile."""
         try:
             token = self._tokens.find(find_endpoint())
         except RdchatError as error:

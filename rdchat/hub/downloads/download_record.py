@@ -1,4 +1,4 @@
-"""What was being fetched of a repository: kept from before the first byte until all is whole, to be resumed by."""
+"""The record of an unfinished download on disk, from which it is resumed."""
 
 import hashlib
 import os
@@ -44,7 +44,7 @@ class DownloadRecord:
     checked: frozenset[str] = frozenset()
 
     def is_of(self, revision: str, gguf: str) -> bool:
-        """Tell whether it is what goes on where this revision and this GGUF file are asked for."""
+        """Tell whether it is the unfinished download of this revision and this GGUF file."""
         return revision in {self.files.revision, self.files.commit} and gguf == self.gguf
 
     @property
@@ -64,7 +64,7 @@ class DownloadRecord:
         return replace(self, checked=self.checked.union(digests))
 
     def note_checked(self, repository: CachedRepository, digest: str) -> None:
-        """Keep that one more blob is right, without writing the record anew: there may be thousands of files.
+        """Note one more checked blob without rewriting the record, which may list thousands of files.
 
         Raises:
             OSError: If the disk does not take it.
@@ -130,7 +130,7 @@ def remove_record(repository: CachedRepository, record: DownloadRecord) -> None:
 
 
 def discard(repository: CachedRepository, revision: str = "", gguf: str = "") -> None:
-    """Remove what an unfinished download left, or all of them; what a snapshot or another download needs stays.
+    """Remove the files of one or all unfinished downloads, except those that a snapshot or another download needs.
 
     The caller holds the lock.
 
@@ -145,7 +145,7 @@ def discard(repository: CachedRepository, revision: str = "", gguf: str = "") ->
 
 
 def give_up(repository: CachedRepository, records: Iterable[DownloadRecord]) -> None:
-    """Remove these records and what only they needed. The caller holds the lock."""
+    """Remove these records and the files that only they need. The caller holds the lock."""
     given_up = list(records)
     read, damaged = _read_all(repository)
     others = [record for record in read if record not in given_up]
@@ -159,7 +159,7 @@ def give_up(repository: CachedRepository, records: Iterable[DownloadRecord]) -> 
 
 
 def strays_of(repository: CachedRepository) -> list[Path]:
-    """Return what lies in `.rdchat` of downloads that no record names, and records that are damaged.
+    """Return files in `.rdchat` that no record names, and damaged records.
 
     Records of the folder count whatever case their repository's name is in, as some disks do not tell cases apart.
     While one of them cannot be read, or is of a newer rdchat, nothing is a stray.
@@ -173,14 +173,14 @@ def strays_of(repository: CachedRepository) -> list[Path]:
 
 
 def remove_strays(repository: CachedRepository) -> None:
-    """Remove what no record names; bytes of files that one names stay. The caller holds the lock."""
+    """Remove the files that no record names. The caller holds the lock."""
     for path in strays_of(repository):
         with suppress(OSError):  # the next one tries again
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def remove_if_empty(repository: CachedRepository) -> None:
-    """Remove a repository's folder if nothing is in it but what every download makes. The caller holds the lock."""
+    """Remove a repository's folder if it holds no model and no download. The caller holds the lock."""
     with suppress(OSError):  # something is in one of them
         if any(path.name != "lock" for path in repository.work.iterdir()):
             return
@@ -221,7 +221,7 @@ def _read_all(repository: CachedRepository) -> tuple[list[DownloadRecord], list[
 
 
 def _names_nothing(path: Path) -> bool:
-    """Tell whether a damaged record is none at all: what cannot be read now may be one, or what names files."""
+    """Tell whether a damaged record is certainly none. An unreadable file, or one that names files, may be one."""
     try:
         fields = read_json(path, most=_MOST_BYTES)
     except RdchatError as error:
@@ -244,7 +244,7 @@ def _remove_earlier(repository: CachedRepository, record: DownloadRecord) -> Non
 
 
 def _read(path: Path) -> DownloadRecord | None:
-    """Return what a record says; None where it is damaged: then the hub is asked again."""
+    """Read a record; None where it is damaged: then the hub is asked again."""
     try:
         record = _parsed(read_json(path, most=_MOST_BYTES))
     except (RdchatError, OSError, KeyError, TypeError, ValueError, OverflowError):
@@ -257,7 +257,7 @@ def _read(path: Path) -> DownloadRecord | None:
 
 
 def _parsed(fields: Any) -> DownloadRecord:
-    """Return what a record holds; ValueError where a name, a size or a checksum is none: all of them become paths."""
+    """Parse a record; raises ValueError for an invalid name, size or checksum, since these become paths."""
     files = tuple(HubFile(str(name), int(size), str(digest)) for name, size, digest in fields["files"])
     listed = RepositoryFiles(
         str(fields["repository"]),

@@ -1,4 +1,4 @@
-"""The state of a download in the process that does it."""
+"""The state of a running download, in the child process."""
 
 import math
 import time
@@ -12,7 +12,7 @@ _SPEED_S = 5.0  # over which the speed is measured
 
 
 class RunningDownload:
-    """What is known of a download while it goes on; `record` is that at this moment.
+    """The state of a running download; `record` is a snapshot of it.
 
     Args:
         download: Its record as it was.
@@ -29,7 +29,7 @@ class RunningDownload:
         self._speeds: dict[str, deque[tuple[float, int]]] = {}  # moments and bytes, by file's name; "" is of all
 
     def note(self, name: str, words: str, wait_s: float = 0.0) -> None:
-        """Say what happens to a connection, and how long it is until the next try; no words: it is well again."""
+        """Set the note about a connection and the time until the next try; empty words remove the note."""
         self._notes.pop(name, None)
         self._waits.pop(name, None)
         if words:
@@ -38,7 +38,7 @@ class RunningDownload:
                 self._waits[name] = time.monotonic() + wait_s
 
     def note_words(self, name: str) -> str:
-        """Return what is to be said of a file's connection now; empty where nothing is."""
+        """Return the note about a file's connection; empty where there is none."""
         words, until = self._notes.get(name, ""), self._waits.get(name)
         if until is None:
             return words
@@ -85,5 +85,5 @@ class RunningDownload:
 
 
 def restart_note(file: HubFile) -> str:
-    """Return the name of the note that a file began anew, which stays until it is whole."""
+    """Return the key of the note that a file was restarted. The note stays until the file is whole."""
     return f"{file.name}: again"

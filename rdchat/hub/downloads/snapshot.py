@@ -38,7 +38,7 @@ def make_snapshot(repository: CachedRepository, files: RepositoryFiles) -> Path:
 
 
 def is_snapshot(repository: CachedRepository, files: RepositoryFiles) -> bool:
-    """Tell whether each file of a snapshot is there, in full length, and the revision stands for it."""
+    """Tell whether each file of a snapshot has its size, and the revision names the snapshot."""
     snapshot = repository.snapshots / files.commit
     try:
         return repository.commit_of(files.revision) == files.commit and all(
@@ -64,7 +64,7 @@ def _make_whole(repository: CachedRepository, snapshot: Path, files: RepositoryF
 
 
 def _place(repository: CachedRepository, snapshot: Path, file: HubFile) -> None:
-    """Put one file into a snapshot that is there, in the place of anything else of that name."""
+    """Put one file into an existing snapshot, replacing any other file of that name."""
     path = snapshot / file.name
     if repository.linked_blob(path) == file.digest:
         return

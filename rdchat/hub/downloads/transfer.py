@@ -1,64 +1,124 @@
-"""Fetches one file's bytes into its partial file, from the byte where it was, over as many connections as it takes."""
+"""Fetches one file into a partial file, and resumes at the last byte after each lost connection."""
 
 import asyncio
+import os
 import re
 import shutil
-from collections.abc import Mapping
-from contextlib import aclosing
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx2
 from socksio import SOCKSError
 
 from rdchat import __version__
-from rdchat.errors import StorageFullError
+from rdchat.errors import RdchatError, StorageFullError
+from rdchat.files.atomic_file import write_json
 from rdchat.files.file_errors import file_error
+from rdchat.files.foreign_files import read_json
 from rdchat.hub.downloads.download import DownloadLimits
-from rdchat.hub.downloads.partial_file import PartialFile
 from rdchat.hub.downloads.running_download import RunningDownload, restart_note
 from rdchat.hub.hub_client import open_answer
 from rdchat.hub.hub_errors import HubError, TemporaryHubError, refusal, wait_words
-from rdchat.hub.known_files import RepositoryFiles
+from rdchat.hub.known_files import HubFile, RepositoryFiles
 from rdchat.hub.tokens import HubAccess
 
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)")
 _DISK_LOOK_BYTES = 2**25  # between two looks at how much is free
+_MOST_FACTS = 10_000  # bytes of the JSON file beside a partial file
 KEPT = "What was downloaded is kept."
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where from: a hub, and a repository at one commit."""
+class PartialFile:
+    """The first bytes of a blob, beside a JSON file with the ETag and the size that they belong to.
 
-    access: HubAccess
-    files: RepositoryFiles
-
-
-class Transfer:
-    """One file on its way.
+    It is written without a buffer, so no received byte is lost when this process is killed. Only the holder of the
+    repository's lock may write.
 
     Args:
-        client: Makes the connections; it follows no redirects by itself.
-        source: Where from.
-        partial: What, and where to; the caller holds the repository's lock.
-        limits: Of times, tries and the disk.
-        running: Is kept up to date.
+        folder: An existing folder.
+        file: The file as the hub describes it.
     """
 
-    def __init__(
-        self,
-        client: httpx2.AsyncClient,
-        source: Source,
-        partial: PartialFile,
-        limits: DownloadLimits,
-        running: RunningDownload,
-    ) -> None:
-        self._client = client
-        self._source = source
-        self._file = partial.file
-        self._partial = partial
-        self._limits = limits
-        self._running = running
+    def __init__(self, folder: Path, file: HubFile) -> None:
+        self.path = folder / f"{file.digest}.part"
+        self._facts = folder / f"{file.digest}.json"
+        self.file = file
+        self.etag = self._read_etag()
+        if self.etag is None or self.size > file.size or not self._is_own():
+            self.path.unlink(missing_ok=True)
+
+    @property
+    def size(self) -> int:
+        """How many of its bytes are here."""
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def begin(self, etag: str) -> None:
+        """Begin at the first byte of the content with this ETag, which may be empty."""
+        self.path.unlink(missing_ok=True)
+        write_json(self._facts, {"etag": etag, "size": self.file.size})
+        self.etag = etag
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[bytes], None]]:
+        """Yield a function that appends bytes; it raises OSError if the disk does not take them all."""
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        with os.fdopen(descriptor, "ab", buffering=0) as file:
+
+            def append(data: bytes) -> None:
+                written = file.write(data)
+                while written < len(data):  # a disk that is nearly full takes a part
+                    written += file.write(data[written:])
+
+            yield append
+
+    def remove(self) -> None:
+        for path in (self.path, self._facts):
+            path.unlink(missing_ok=True)
+
+    def forget_facts(self) -> None:
+        """Remove the JSON file once the partial file was renamed to its blob."""
+        with suppress(OSError):
+            self._facts.unlink(missing_ok=True)
+
+    def _is_own(self) -> bool:
+        """Tell whether the path is free, or a regular file without other links. Others are not written to."""
+        try:
+            status = self.path.lstat()
+        except FileNotFoundError:
+            return True
+        return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+
+    def _read_etag(self) -> str | None:
+        """Return the ETag of the partial file; None where it is unusable."""
+        try:
+            facts = read_json(self._facts, most=_MOST_FACTS)
+        except (RdchatError, OSError):
+            return None
+        if not isinstance(facts, dict) or facts.get("size") != self.file.size or not isinstance(facts.get("etag"), str):
+            return None
+        return str(facts["etag"])
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """The transfer of one file."""
+
+    client: httpx2.AsyncClient  # follows no redirects by itself
+    access: HubAccess  # the hub
+    files: RepositoryFiles  # the file is one of these
+    partial: PartialFile  # where the bytes go; the caller holds the repository's lock
+    limits: DownloadLimits
+    running: RunningDownload  # is kept up to date
+
+    @property
+    def _file(self) -> HubFile:
+        return self.partial.file
 
     async def run(self) -> None:
         """Return when all bytes are here; their checksum is the caller's business.
@@ -68,43 +128,43 @@ class Transfer:
             StorageFullError: If the disk is full, or nearly.
             StorageError: If it cannot be written.
         """
-        failures, most = 0, self._partial.size
-        while self._partial.size < self._file.size or not self._partial.path.exists():
+        failures, most = 0, self.partial.size
+        while self.partial.size < self._file.size or not self.partial.path.exists():
             try:
                 await self._fetch()
             except TemporaryHubError as error:
-                failures = 1 if self._partial.size > most else failures + 1
-                most = max(most, self._partial.size)
+                failures = 1 if self.partial.size > most else failures + 1
+                most = max(most, self.partial.size)
                 wait = self._wait_after(error, failures)
-                self._running.note(self._file.name, error.message, wait)
+                self.running.note(self._file.name, error.message, wait)
                 await asyncio.sleep(wait)
             except OSError as error:
-                what = f"{self._file.name} cannot be written to {self._partial.path.parent}"
+                what = f"{self._file.name} cannot be written to {self.partial.path.parent}"
                 raise file_error(error, what, f"Check its permissions. {KEPT}") from error
-        self._running.note(self._file.name, "")
+        self.running.note(self._file.name, "")
 
     def _wait_after(self, error: TemporaryHubError, failures: int) -> float:
         """Return the seconds to wait; raise where there is no point in it."""
         asked = error.wait_s or 0.0
-        wait = self._limits.wait_s(failures, asked)
+        wait = self.limits.wait_s(failures, asked)
         if wait is None:
-            when = wait_words(asked) if asked > self._limits.longest_retry_after_s else "later"
+            when = wait_words(asked) if asked > self.limits.longest_retry_after_s else "later"
             raise HubError(error.message, f"{KEPT} Resume the download {when}.") from error
         return wait
 
     async def _fetch(self) -> None:
-        """Fetch what one connection gives."""
-        have, source = self._partial.size, self._source
-        url = source.access.endpoint.file_url(source.files.repository, source.files.commit, self._file.name)
+        """Fetch over one connection."""
+        have = self.partial.size
+        url = self.access.endpoint.file_url(self.files.repository, self.files.commit, self._file.name)
         try:
-            response = await open_answer(self._client, url, lambda address: self._headers(address, have))
+            response = await open_answer(self.client, url, lambda address: self._headers(address, have))
             async with aclosing(response):
                 self._begin(response, have)
                 await self._take(response)
         except TimeoutError as error:
             raise TemporaryHubError("The server takes too long to answer.") from error
         except httpx2.ReadTimeout as error:
-            raise TemporaryHubError(f"No data for {self._limits.stall_s:g} s.") from error
+            raise TemporaryHubError(f"No data for {self.limits.stall_s:g} s.") from error
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError, SOCKSError) as error:
             raise TemporaryHubError("The server cannot be reached.") from error
         except (httpx2.TransportError, httpx2.StreamError) as error:
@@ -114,10 +174,10 @@ class Transfer:
         headers = {"Accept-Encoding": "identity", "User-Agent": f"rdchat/{__version__}"}
         if have:
             headers["Range"] = f"bytes={have}-"  # without If-Range: mirrors' ETags differ, and the digest is checked
-        return headers | self._source.access.header_for(url)
+        return headers | self.access.header_for(url)
 
     def _begin(self, response: httpx2.Response, have: int) -> None:
-        """Have the partial file end where the answer's bytes begin."""
+        """Make the partial file end where the answer's bytes begin."""
         status, headers = response.status_code, response.headers
         if headers.get("content-encoding", "identity") != "identity":
             raise HubError(f"The server sends {self._file.name} in another form.", "Check the proxy, if there is one.")
@@ -127,8 +187,8 @@ class Transfer:
             raise self._refusal(response)
         if have:
             words = f"The server does not go on with {self._file.name}: it begins again."
-            self._running.note(restart_note(self._file), words)
-        self._partial.begin(headers.get("etag", ""))
+            self.running.note(restart_note(self._file), words)
+        self.partial.begin(headers.get("etag", ""))
         if status != 200:
             raise TemporaryHubError("The server did not go on where it should.")
         length = headers.get("content-length", "")
@@ -140,29 +200,28 @@ class Transfer:
             )
 
     def _refusal(self, response: httpx2.Response) -> HubError:
-        """Say what the server refuses; a store's own 403 may be a link that has run out, so the hub is asked anew."""
-        source, status = self._source, response.status_code
-        ours = source.access.endpoint.owns(str(response.url))
+        """Return the error for a refusal. A 403 of the file store may be an expired link: the hub is asked again."""
+        status = response.status_code
+        ours = self.access.endpoint.owns(str(response.url))
         if not ours and status in {401, 403, 404}:
             return TemporaryHubError(f"The store of the hub's files refuses with status {status}.")
-        files = source.files
-        return refusal(status, response.headers, source.access, files.repository, files.commit)
+        return refusal(status, response.headers, self.access, self.files.repository, self.files.commit)
 
     async def _take(self, response: httpx2.Response) -> None:
         looked = 0
-        with self._partial.opened() as append:
+        with self.partial.opened() as append:
             self._check_disk()
-            size = self._partial.size
+            size = self.partial.size
             async for data in response.aiter_raw():
-                self._running.note(self._file.name, "")
+                self.running.note(self._file.name, "")
                 size += len(data)
                 if size > self._file.size:
                     raise HubError(
                         f"The server sends more of {self._file.name} than it has.", f"{KEPT} Try again later."
                     )
                 append(data)
-                self._running.fetched_bytes += len(data)
-                self._running.done[self._file.digest] = size
+                self.running.fetched_bytes += len(data)
+                self.running.done[self._file.digest] = size
                 looked += len(data)
                 if looked > _DISK_LOOK_BYTES:
                     looked = 0
@@ -171,8 +230,8 @@ class Transfer:
             raise TemporaryHubError("The connection was lost.")
 
     def _check_disk(self) -> None:
-        folder = self._partial.path.parent
-        if shutil.disk_usage(folder).free < self._limits.reserve_bytes:
+        folder = self.partial.path.parent
+        if shutil.disk_usage(folder).free < self.limits.reserve_bytes:
             raise StorageFullError(f"The disk that holds {folder} is nearly full.", f"Free some space. {KEPT}")
 
 

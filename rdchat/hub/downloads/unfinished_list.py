@@ -1,6 +1,6 @@
-"""Which downloads the app lists at its start: those of its last run, and others that lie unfinished in the hub's cache.
+"""The list of unfinished downloads that the app shows at its start.
 
-The file has those that have not finished; those that went on when it was written go on by themselves.
+The file lists the unfinished downloads of the last run; those that were running then are resumed.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ _MOST_BYTES = 2**20
 
 
 def unfinished_of(downloads: Iterable[Download]) -> list[dict[str, Any]]:
-    """Return what is kept of the downloads that have not finished."""
+    """Return the unfinished downloads as JSON."""
     return [
         {
             "repository": download.repository,
@@ -36,7 +36,7 @@ def unfinished_of(downloads: Iterable[Download]) -> list[dict[str, Any]]:
 
 
 def write_unfinished(path: Path, unfinished: list[dict[str, Any]]) -> None:
-    """Keep what `unfinished_of` returned; where that is nothing, there is no file.
+    """Write the list of `unfinished_of`; an empty list removes the file.
 
     Raises:
         StorageError: If the disk does not take it.
@@ -49,7 +49,7 @@ def write_unfinished(path: Path, unfinished: list[dict[str, Any]]) -> None:
 
 
 def read_unfinished(path: Path) -> tuple[Download, ...]:
-    """Return what the file has, then what else lies unfinished; those that are to go on are `WAITING`."""
+    """Return the downloads in the file, then others in the hub's cache; those to resume are `WAITING`."""
     found = {}
     for repository, record in unfinished_downloads():
         if not is_snapshot(repository, record.files):  # whole, but for the end of its record

@@ -1,1 +1,1 @@
-"""What the hub has to draft for a model."""
+"""Drafters that the hub has for a model."""

@@ -1,4 +1,4 @@
-"""Figures of speed that a drafter's card plainly gives: in a table, under a heading that says what they are."""
+"""Reads the figures of speed in the tables of a drafter's card."""
 
 import re
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _MOST = 40  # figures
 
 @dataclass(frozen=True, slots=True)
 class CardFigure:
-    """A figure of a card: what it is of, what it measures, in the card's own words, and how it is written there."""
+    """A figure of a card in the card's own words: its row, its column, and its value."""
 
     of: str
     measure: str

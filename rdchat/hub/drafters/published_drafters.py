@@ -32,7 +32,7 @@ _SIZE = re.compile(r"[-_.]?(?:e|a)?\d+(?:\.\d+)?[bm](?=$|[-_.])", re.IGNORECASE)
 
 
 class PublishedKind(StrEnum):
-    """What a repository holds, by its name."""
+    """The kind of a repository, by its name."""
 
     EAGLE3 = "eagle3"
     DFLASH = "dflash"
@@ -65,7 +65,7 @@ _SEARCHES = {
 
 @dataclass(frozen=True, slots=True)
 class WantedModel:
-    """The model that is to be drafted for.
+    """The model that needs a drafter.
 
     Attributes:
         name: Its hub id, or its folder's name.
@@ -115,6 +115,11 @@ class FoundDrafter:
     problem: str = ""
     gated: bool = False
 
+    @property
+    def is_model(self) -> bool:
+        """Whether it is a smaller model and no drafter head."""
+        return self.kind is PublishedKind.MODEL
+
 
 def base_name(name: str) -> str:
     """Return a model's name without its publisher, precision and format: `Qwen3-4B` of `org/Qwen3-4B-4bit`."""
@@ -132,7 +137,7 @@ def family_name(name: str) -> str:
 
 
 def find_published(api: HubApi, model: WantedModel) -> Iterator[tuple[FoundDrafter, ...]]:
-    """Yield what was found: first by names, then again with each one's size and figures.
+    """Yield the drafters found by name, then again as each one's size and figures are known.
 
     Args:
         api: The hub.
@@ -189,7 +194,7 @@ def _published(result: FoundModel, kind: PublishedKind) -> FoundDrafter:
 
 
 def _looked_at(api: HubApi, found: FoundDrafter, digests: set[str]) -> FoundDrafter:
-    """Return it with what its list of files and its card say; what cannot be asked is left open."""
+    """Return it with its size and figures from its files and card; without those that the hub does not give."""
     size, same, problem, figures = None, False, "", tuple[CardFigure, ...]()
     try:
         files = api.files(found.repository)

@@ -53,7 +53,8 @@ class ModelCard:
     is_drafter: bool = False  # it drafts for a model, and cannot be loaded alone
     kind: HeadKind | None = None  # None where that is not known
     match: TargetMatch | None = None  # how sure it is that it was made for the model; None where that is not known
-    weights_bytes: int = 0  # of its files of weights
+    weights_bytes: int = 0  # of its files of weights; of the loaded model, as they are in memory
+    is_loaded: bool = False  # whether it answers now
 
     @property
     def is_unfinished(self) -> bool:

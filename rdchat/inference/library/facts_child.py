@@ -1,4 +1,4 @@
-"""Reads the headers of model folders in a process of its own: hundreds of them would stall the window for seconds."""
+"""The child process that reads the headers of model folders: hundreds would stall the window for seconds."""
 
 import logging
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class FactsReader:
         self._limits = limits
 
     def read(self, path: Path) -> FolderFacts:
-        """Return what `read_facts` says of a folder or a file."""
+        """Return `read_facts` of a folder or a file."""
         try:
             facts: FolderFacts = self.child.submit("read", {"path": str(path)}, self._limits, read=_facts_of).result()
         except ChildLimitError as error:

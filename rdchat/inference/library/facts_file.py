@@ -1,4 +1,4 @@
-"""What was read of folders, kept in the cache folder: reading two hundred takes seconds, seeing them unchanged none."""
+"""A cache of facts about model folders: reading two hundred folders takes seconds."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ _MOST_KEPT = 3000
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What tells whether a folder was changed.
+    """A stamp that differs after a change of the folder.
 
     Attributes:
         digest: Of names, sizes and times of its files.
@@ -56,7 +56,7 @@ def stamp_of(path: Path) -> Stamp:
 
 
 class FactsFile:
-    """Facts by path. What it holds of another version of rdchat or mlx-lm, which knows other models, is read anew.
+    """Facts by path. Those of another version of rdchat or mlx-lm are read again, as it knows other models.
 
     Args:
         read: Reads a folder or a file that is not known, or was changed.
@@ -71,7 +71,7 @@ class FactsFile:
         self._changed = False
 
     def facts_of(self, path: Path, stamp: Stamp) -> FolderFacts:
-        """Return what the headers of a folder or a file say."""
+        """Return the facts about a folder or a file."""
         if not self._read:
             self._known, self._read = self._load(), True
         entry = self._known.get(str(path))
@@ -85,7 +85,7 @@ class FactsFile:
         return facts
 
     def keep(self, *, all_seen: bool) -> None:
-        """Write what was looked at since; where that was all there is, forget the rest."""
+        """Write the facts that were used; with `all_seen` forget the others."""
         if self._changed or (all_seen and self._used.keys() != self._known.keys()):
             unseen = {} if all_seen else {path: each for path, each in self._known.items() if path not in self._used}
             kept = dict(list((self._used | unseen).items())[:_MOST_KEPT])

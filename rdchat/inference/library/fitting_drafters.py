@@ -74,7 +74,7 @@ def _match(drafter: ModelCard, place: Path, config: Mapping[str, Any], wanted: s
 
 
 def _sizes_match(sizes: Mapping[str, Any], config: Mapping[str, Any]) -> TargetMatch | None:
-    """Compare what a drafter says of its target with a model's configuration; what one of both lacks is let pass."""
+    """Compare the sizes that a drafter needs with a model's configuration; missing ones pass."""
     depth = next((config[key] for key in LAYER_KEYS if isinstance(config.get(key), int)), None)
     pairs = [
         (sizes.get("hidden_size"), config.get("hidden_size")),

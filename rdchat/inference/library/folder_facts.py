@@ -1,4 +1,4 @@
-"""What a model folder's or a GGUF file's headers say of it, in milliseconds."""
+"""Facts about a model folder or a GGUF file, from its headers."""
 
 import hashlib
 from collections import Counter
@@ -23,7 +23,7 @@ _ADAPTED = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")  # end the
 
 @dataclass(frozen=True, slots=True)
 class FolderFacts:
-    """What the headers say.
+    """Facts from headers.
 
     Attributes:
         family, sizes, quantization, problem, tokens: See `ModelCard`.
@@ -52,7 +52,7 @@ def parsed_facts(told: Any) -> FolderFacts | None:
 
 
 def read_facts(path: Path) -> FolderFacts:
-    """Read a model folder or a GGUF file; what is wrong with it is one of the facts."""
+    """Read a model folder or a GGUF file; a problem is one of the facts."""
     try:
         if path.suffix.lower() == ".gguf":
             return _gguf_facts(path)
@@ -64,7 +64,8 @@ def read_facts(path: Path) -> FolderFacts:
 
 def _folder_facts(folder: Path) -> FolderFacts:
     files = check_model_folder(folder)
-    quantization = f"{files.quantization_bits}-bit" if files.quantization_bits else files.float_type.value
+    bits = files.sizes.quantization_bits
+    quantization = f"{bits}-bit" if bits else files.sizes.float_type.value
     return FolderFacts(files.architecture, files.sizes, quantization, tokens=_tokens(folder))
 
 
@@ -83,7 +84,7 @@ def _words(path: Path, error: RdchatError | OSError) -> str:
 
 
 def _tokens(folder: Path) -> str:
-    """Return a hash of the tokenizer's file. Two files may differ and yet say the same: then nobody is told so."""
+    """Return a hash of the tokenizer's file. Different files may hold the same tokens; that is not noticed."""
     path = folder / "tokenizer.json"
     try:
         check_file(path)
@@ -108,7 +109,7 @@ def _known_family(folder: Path) -> str:
 
 
 def _gguf_facts(path: Path) -> FolderFacts:
-    """Tell of a GGUF file what the folder that it is converted into would say."""
+    """Return the facts of the folder that a GGUF file would be converted into."""
     header = check_gguf(path)
     problem = gguf_problem(path, header)
     kinds = Counter(dict.fromkeys(QUANTISED_BITS, 0))

@@ -1,4 +1,4 @@
-"""Everything on this machine that rdchat can run or draft with, wherever it lies, and unfinished downloads."""
+"""Lists all models, drafters and unfinished downloads on this machine."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,7 +19,7 @@ from rdchat.inference.models.model_places import HUB, model_places, other_revisi
 
 
 def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_facts) -> Iterator[ModelCard]:
-    """Yield the models and drafters one by one; of what cannot be loaded, only language models and drafters.
+    """Yield the models and drafters one by one, also language models and drafters that cannot be loaded.
 
     Args:
         chosen: A folder of the person's own, to look into as well; empty for none.
@@ -53,7 +53,7 @@ def installed_models(read: Callable[[Path], FolderFacts] = read_facts) -> tuple[
 
 
 def problem_of(model: str) -> str:
-    """Return why a folder or file cannot be loaded, in words for people; empty where its headers have nothing to say.
+    """Return why a folder or file cannot be loaded, a sentence; empty where its headers are right.
 
     Args:
         model: The path.

@@ -1,4 +1,4 @@
-"""What models were found to verify when they were loaded, kept in the cache folder by what they are."""
+"""A cache of what models can verify, found when they were loaded."""
 
 import hashlib
 import json
@@ -14,13 +14,13 @@ _MOST_BYTES = 2**16
 
 
 def remember_tried(folder: Path, tried: TriedOut) -> None:
-    """Keep what the model in a folder can verify; where that fails, the log says so."""
+    """Keep what the model in a folder can verify; a failure is logged."""
     fields = {"verifies": tried.verifies.value, "reason": tried.reason}
     write_cache_file(_file(folder), json.dumps(fields) + "\n")
 
 
 def tried_out(folder: Path) -> TriedOut | None:
-    """Return what the model in a folder can verify; None where that was not tried, or the model is another now."""
+    """Return what the model in a folder can verify; None where that was not tried, or the model has changed."""
     file = _file(folder)
     if not file.exists():
         return None
@@ -32,7 +32,7 @@ def tried_out(folder: Path) -> TriedOut | None:
 
 
 def _file(folder: Path) -> Path:
-    """Name a file by the folder, and by size and time of what decides: its configuration and weights."""
+    """Name the cache file by the folder and the sizes and times of its configuration and weights."""
     seen = [str(folder.resolve())]
     try:
         for path in sorted([folder / "config.json", *folder.glob("model*.safetensors")]):

@@ -1,3 +1,3 @@
-"""Models on disk, and loading them: folders, GGUF files, the default model; checked before they are read."""
+"""Model folders and GGUF files: finding, checking, converting and loading them."""
 
 import rdchat.inference.blas  # noqa: F401  before MLX

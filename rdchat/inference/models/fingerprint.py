@@ -1,4 +1,4 @@
-"""Which model a drafter was trained for: a hash of the model's stored weights and tokenizer."""
+"""A hash of a model's weights and tokenizer, by which a drafter names its model."""
 
 import hashlib
 from collections.abc import Iterator

@@ -49,7 +49,7 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """What a header says.
+    """A checked header.
 
     Attributes:
         architecture: Such as `llama`; empty where it is not named.

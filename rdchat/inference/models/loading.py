@@ -1,4 +1,4 @@
-"""Loading an mlx-lm model folder into memory, in the precision asked for."""
+"""Loads an mlx-lm model folder in the requested precision."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -26,8 +26,9 @@ from rdchat.inference.api.memory_facts import (
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
-from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess, shared_tokenizers
+from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tokenizer
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 from rdchat.inference.target.capability import check_capability
 from rdchat.inference.target.device import device_name, memory_room, on_gpu, wire_memory
 from rdchat.inference.target.hooks import ModelHooks
@@ -49,7 +50,7 @@ def load_model(
     *,
     anyway: bool = False,
 ) -> LoadedModel:
-    """Load a model, and have what MLX holds from then on kept in memory (`wire_memory`).
+    """Load a model, and wire the memory that MLX holds (`wire_memory`).
 
     Args:
         model: An mlx-lm model folder, a hub id that is in the hub's cache, or None for the default model.
@@ -87,9 +88,9 @@ def load_model(
         architecture=files.architecture,
         dtype=precision,
         device=device_name(),
-        context_length=files.context_length,
+        context_length=files.sizes.context_length,
         vocabulary_size=rows,
-        parameters=files.parameters,
+        parameters=files.sizes.parameters,
         weights_bytes=sum(array.nbytes for _, array in tree_flatten(network.parameters())),
         load_ms=(perf_counter() - began) * 1000,
         warning=warning,
@@ -137,7 +138,7 @@ def _read(folder: Path) -> tuple[nn.Module, dict[str, object]]:
 
 
 def _classes(config: dict[str, object]) -> tuple[Callable[[object], nn.Module], type]:
-    """Return what makes the network, and its arguments, as mlx-lm asks for them."""
+    """Return the function that makes the network and the class of its arguments, for mlx-lm."""
     model_class, arguments = mlx_lm_utils._get_classes(config)
     return partial(_build, model_class), arguments
 
@@ -185,14 +186,14 @@ def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype, files:
     own_bits = own.get("bits") if isinstance(own, dict) else None
     if is_kept(own_bits, dtype):
         if not on_gpu():
-            _cast(network, _float_of(dtype, files.float_type))
+            _cast(network, _float_of(dtype, files.sizes.float_type))
         return network, f"{own_bits}bit"
-    if dtype is not Dtype.AUTO or files.quantization_bits:  # packed in a way that mlx-lm has its own layers for
+    if dtype is not Dtype.AUTO or files.sizes.quantization_bits:  # packed in a way that mlx-lm has its own layers for
         network = mlx_lm_utils.dequantize_model(network)
-        _cast(network, _float_of(dtype, files.float_type))
+        _cast(network, _float_of(dtype, files.sizes.float_type))
     if dtype in QUANTIZED:
         nn.quantize(network, QUANTIZATION_GROUP, QUANTIZED[dtype], class_predicate=_quantizable(network))
-    return network, (files.float_type if dtype is Dtype.AUTO else dtype).value
+    return network, (files.sizes.float_type if dtype is Dtype.AUTO else dtype).value
 
 
 def _cast(network: nn.Module, dtype: mx.Dtype) -> None:

@@ -1,4 +1,4 @@
-"""Reads what rdchat must know of a model from its config.json, whatever the family calls it."""
+"""Reads a model's config.json, whose keys differ between families."""
 
 import ast
 import importlib.util

@@ -1,4 +1,4 @@
-"""Finds a model on this machine and checks its files by their headers, before anything heavy is loaded."""
+"""Finds a model by its name, and checks its files by their headers."""
 
 import os
 import re
@@ -45,45 +45,13 @@ _LONGEST_WORDS = 200  # of what a file or a person says, in a message
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """A model folder by its headers.
-
-    Attributes:
-        folder: The folder.
-        config: Its config.json.
-        architecture: mlx-lm's model type, such as `llama`.
-        weight_files: The safetensors files, in order.
-        parameters: Number of weights, counted before quantisation.
-        stored_bytes: Bytes of all tensors in the files.
-        quantization_bits: Bits of a quantised weight; None where the weights are floats.
-        float_type: What most of the floats are stored as: `float32`, `float16` or `bfloat16`.
-        context_length: Tokens that prompt and reply may have together.
-    """
+    """A model folder by its headers."""
 
     folder: Path
-    config: dict[str, Any] = field(repr=False)
-    architecture: str
-    weight_files: tuple[Path, ...]
-    parameters: int
-    stored_bytes: int
-    quantization_bits: int | None
-    float_type: Dtype
-    context_length: int
-
-    @property
-    def sizes(self) -> ModelSizes:
-        """What its need of memory is reckoned from."""
-        return ModelSizes(
-            self.parameters,
-            self.stored_bytes,
-            self.quantization_bits,
-            self.float_type,
-            kv_values_per_token(self.config),
-            self.context_length,
-        )
-
-    def kv_bytes_per_token(self, dtype_bytes: int) -> int:
-        """Return how much the KV cache grows with each token; an upper bound for models with sliding windows."""
-        return kv_values_per_token(self.config) * dtype_bytes
+    config: dict[str, Any] = field(repr=False)  # the content of config.json
+    architecture: str  # mlx-lm's model type, such as `llama`
+    weight_files: tuple[Path, ...]  # the safetensors files, in order
+    sizes: ModelSizes
 
 
 def resolve_model(model: str | None, on_progress: Callable[[LoadProgress], None] = lambda _progress: None) -> Path:
@@ -121,7 +89,7 @@ def locate_model(model: str) -> Path:
 
 @contextmanager
 def _in_words(model: str) -> Iterator[None]:
-    """Say as a ModelError what the system or a file with something unforeseen in it stumbles over."""
+    """Turn errors of the system, and unforeseen ones from damaged files, into ModelErrors."""
     try:
         yield
     except RdchatError:
@@ -162,12 +130,12 @@ def _find(model: str) -> Path:
 
 
 def display_name(model: str | Path | None, folder: Path) -> str:
-    """Return what people call the model that was found in `folder` when `model` was asked for."""
+    """Return the name to show for the model in `folder` that was asked for as `model`."""
     return folder.name if model is None or Path(os.path.expanduser(model)).is_dir() else str(model)  # noqa: PTH111
 
 
 def shown_name(folder: Path) -> str:
-    """Return what people call a folder: in the hub's cache, whose folders are named by hashes, the hub id."""
+    """Return the name to show for a folder; the hub id in the hub's cache, whose folders are named by hashes."""
     repository = folder.parent.parent.name
     if folder.parent.name == "snapshots" and repository.startswith(_CACHED):
         return repository.removeprefix(_CACHED).replace("--", "/")[:100]
@@ -258,17 +226,15 @@ def _check(folder: Path) -> ModelFiles:
         raise ModelError(f"{folder} has no tokenizer (tokenizer.json).", _REFETCH_HINT)
     tensors = read_headers(folder, found)
     check_sizes(config, tensors)
-    return ModelFiles(
-        folder=folder,
-        config=config,
-        architecture=architecture,
-        weight_files=found,
+    sizes = ModelSizes(
         parameters=_count_parameters(tensors, config, group),
         stored_bytes=sum(tensor.stored_bytes for tensor in tensors.values()),
         quantization_bits=bits,
         float_type=_float_type(tensors),
+        kv_values_per_token=kv_values_per_token(config),
         context_length=context_length(config, folder),
     )
+    return ModelFiles(folder, config, architecture, found, sizes)
 
 
 def _float_type(tensors: Mapping[str, StoredTensor]) -> Dtype:

@@ -11,7 +11,7 @@ from pathlib import Path
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import entries_of, read_json
-from rdchat.hub.cache_layout import CachedRepository, cached_repositories
+from rdchat.hub.cache_layout import CachedRepository, cached_repositories, folders_in
 from rdchat.inference.api.drafter_facts import describes_drafter
 from rdchat.inference.api.model_card import ModelCard
 
@@ -33,7 +33,7 @@ _NO_MODEL = ("mmproj", "-of-")  # in a GGUF file's name: what sees for another m
 
 
 def model_places(chosen: str = "") -> list[ModelCard]:
-    """Return what may be models, each once, by place and name.
+    """Return folders and files that may be models, each once, by place and name.
 
     Args:
         chosen: A folder of the person's own, to look into as well; empty for none.
@@ -45,7 +45,7 @@ def model_places(chosen: str = "") -> list[ModelCard]:
 
 
 def other_revisions() -> Iterator[ModelCard]:
-    """Yield what the hub's cache holds besides each model's main revision; older ones stay until they are deleted."""
+    """Yield the revisions in the hub's cache that are not main; old ones stay until they are deleted."""
     for repository in cached_repositories():
         main, names = repository.commit_of("main"), repository.references()
         for commit in repository.commits():
@@ -61,7 +61,7 @@ def own_drafters() -> Iterator[ModelCard]:
 
 
 def listed_name(card: ModelCard) -> str:
-    """Return what `rdchat models list` calls a model, and every command takes.
+    """Return the name of a model in `rdchat models list`, which every command takes.
 
     That is its name, its path in a folder of the person's own, or NAME@REVISION.
     """
@@ -136,7 +136,7 @@ def _in_lm_studio() -> Iterator[ModelCard]:
 
 
 def _in_chosen(chosen: str) -> Iterator[ModelCard]:
-    """Yield what lies in a folder of the person's own, or one level further down.
+    """Yield the models in a folder of the person's own, or one level further down.
 
     Dialogs begin in that folder, so it may be any: the home folder and the disk itself are not looked into.
     """
@@ -153,7 +153,7 @@ def _in_chosen(chosen: str) -> Iterator[ModelCard]:
 
 
 def models_in(folder: Path, name: str, place: str) -> Iterator[ModelCard]:
-    """Yield what may be models in one folder: an MLX model, or else its GGUF files."""
+    """Yield the possible models in one folder: an MLX model, or else its GGUF files."""
     try:
         entries = entries_of(folder)
     except (RdchatError, OSError):
@@ -164,11 +164,3 @@ def models_in(folder: Path, name: str, place: str) -> Iterator[ModelCard]:
     for path in entries:
         if path.suffix.lower() == ".gguf" and path.is_file() and not any(word in path.name for word in _NO_MODEL):
             yield ModelCard(path.stem, str(path), place, path)
-
-
-def folders_in(parent: Path) -> list[Path]:
-    """Return the folders in one, by name, without hidden ones; none where it is missing or cannot be read."""
-    try:
-        return [path for path in entries_of(parent) if not path.name.startswith(".") and path.is_dir()]
-    except (RdchatError, OSError):
-        return []

@@ -70,7 +70,7 @@ class PlannedTensor:
 
 
 def read_header(path: Path) -> dict[str, StoredTensor]:
-    """Read what a safetensors file holds and check that the file is as long as its header says.
+    """Read a safetensors header, and check that the file is as long as it says.
 
     Nothing is allocated by what the file says before that is held against its size.
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rdchat.inference.models.model_files import check_model_folder, display_name, resolve_model
-from rdchat.inference.prompts.model_prompts import shared_tokenizers
 from rdchat.inference.prompts.tokenizer_loading import PADDING, read_tokenizer
+from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 
 _SPECIAL = {"end": "eos_token_id", "beginning": "bos_token_id"}
 

@@ -1,4 +1,4 @@
-"""The weight files of a model folder: which there are, whether one is missing, and what their headers say."""
+"""The weight files of a model folder: lists them, finds missing ones, and reads their headers."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -90,7 +90,7 @@ def _are_texts(values: Iterable[object]) -> bool:
 
 
 def read_headers(folder: Path, files: Sequence[Path]) -> dict[str, StoredTensor]:
-    """Return what all weight files of a folder hold, by name; see `read_header`.
+    """Return the tensors of all weight files of a folder by name; see `read_header`.
 
     Raises:
         ModelError: If a header is damaged, or they hold too much to be a model, or nothing.

@@ -1,4 +1,4 @@
-"""A conversation without the thoughts of its replies, for chat templates that leave them out."""
+"""Removes the thoughts from a conversation, for chat templates that leave them out."""
 
 from collections.abc import Sequence
 from dataclasses import replace

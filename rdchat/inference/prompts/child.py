@@ -1,4 +1,4 @@
-"""The process that reads strangers' tokenizers and renders their chat templates: `rdchat --child tokenizers`.
+"""The child process that reads tokenizers and renders chat templates, `rdchat --child tokenizers`.
 
 `TokenizerProcess` asks it. It holds nothing that is worth keeping.
 """

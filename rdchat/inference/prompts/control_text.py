@@ -1,4 +1,4 @@
-"""Keeps control tokens that people spell in a message ordinary text.
+"""Keeps control tokens in a person's message ordinary text.
 
 Chat templates join messages and control tokens into one string, in which a typed `<|im_end|>` looks like the template's
 own. So control tokens in a message are put between two private-use characters before the template sees it, and what

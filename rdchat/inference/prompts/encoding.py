@@ -1,4 +1,4 @@
-"""Token ids of a conversation, as the child process makes them. No MLX here."""
+"""Encodes a conversation into token ids, in the child process. No MLX here."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,50 +1,22 @@
-"""Token ids of a conversation: the model's chat template and tokenizer, run in a watched child process."""
+"""Makes token ids of conversations, with the model's own chat template and tokenizer."""
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, RdchatError
+from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
 from rdchat.inference.prompts.answers_only import answers_only
 from rdchat.inference.prompts.control_text import ControlTokens, Marks
-from rdchat.work.child_limits import ChildError, Limits
-from rdchat.work.child_process import ChildProcess
-from rdchat.work.frames import FrameError
+from rdchat.inference.prompts.tokenizer_process import (
+    TemplateRefusedError,
+    TemplateThinking,
+    TokenizerProcess,
+    Waiting,
+)
 
-_LOAD_S, _LOAD_BYTES = 20.0, 2 * 2**30  # the largest tokenizers, of 260,000 tokens, take 2 s and half a gigabyte
-_TRY_S = 5.0
-_ENCODE_S, _ENCODE_BYTES = 10.0, 3 * 2**28
-_BYTES_PER_BYTE, _MOST_ENCODE_BYTES = 1000, 4 * 2**30  # what a tokenizer takes for each byte of a text, and at most
-_ENVIRONMENT = {
-    "HF_HUB_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-}
-_KEPT = 4  # tokenizers: a target's and its draft model's, and those of the models before
-_TICK_S = 0.02  # between two looks at the caller's patience
-_TEMPLATE_HINT = "Pick an instruction-tuned model, or start a new chat without a system prompt."
-_LENGTH_HINT = "Shorten the prompt, start a new chat, or pick a model with a longer context."
-_MODEL_HINT = "Fetch the model again, or pick another one."
-
-
-Waiting = Callable[[], None]
-
-
-class TemplateRefusedError(ModelError):
-    """The chat template does not take the conversation."""
-
-
-@cache
-def shared_tokenizers() -> "TokenizerProcess":
-    """Return the process that reads tokenizers for this one: starting it takes a second, so all models share it."""
-    return TokenizerProcess()
+_BEYOND = 4  # contexts: `TokenCounter` does not count longer conversations to their end
 
 
 class PromptEncoder(Protocol):
@@ -55,7 +27,7 @@ class PromptEncoder(Protocol):
         control: Id to text of control tokens.
     """
 
-    process: "TokenizerProcess"
+    process: TokenizerProcess
     control: Mapping[int, str]
 
     def encode(
@@ -88,19 +60,6 @@ class PromptEncoder(Protocol):
         """Return the ids of a text as it stands inside a message."""
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateThinking:
-    """What a chat template does with thoughts.
-
-    Attributes:
-        drops: It wants none of earlier replies.
-        choices: The variables that switch thinking, by what can be chosen; empty where it has no switch.
-    """
-
-    drops: bool = False
-    choices: Mapping[ThinkingChoice, Mapping[str, Any]] = field(default_factory=dict)
-
-
 def encoded[T](encode: Callable[[Sequence[ChatMessage]], T], messages: Sequence[ChatMessage]) -> T:
     """Return what `encode` makes of a conversation, where need be without a system role.
 
@@ -118,179 +77,27 @@ def encoded[T](encode: Callable[[Sequence[ChatMessage]], T], messages: Sequence[
         return encode((merged, *messages[2:]))
 
 
-class TokenizerProcess:
-    """The child process and the tokenizers that it has read: the latest few, others are read again when asked for.
+class TokenCounter:
+    """Counts by a model's own tokenizer and chat template. It holds nothing of the model's weights.
 
-    Threads take turns: tokens are counted while a reply waits for its prompt.
+    Args:
+        prompts: The model's.
+        context_length: In tokens.
     """
 
-    def __init__(self) -> None:
-        self.child = ChildProcess("tokenizers", environment=_ENVIRONMENT)
-        self._control: dict[Path, dict[str, int]] = {}  # the latest last
-        self._thinking: dict[Path, TemplateThinking] = {}
-        self._read_by = 0  # the start of the child that has read them
-        self._busy = threading.RLock()
+    def __init__(self, prompts: PromptEncoder, context_length: int) -> None:
+        self._prompts, self._limit = prompts, _BEYOND * context_length
 
-    def start(self) -> None:
-        """Start the child, which takes a second or two; the first request waits for it."""
-        self._say(self.child.start, "The process for tokenizers")
-
-    def read(self, folder: Path, waiting: Waiting = lambda: None, *, anew: bool = False) -> dict[str, int]:
-        """Read and try out a model folder's tokenizer, unless that was done; return text and id of control tokens.
-
-        Args:
-            folder: The model's.
-            waiting: See `PromptEncoder.encode`.
-            anew: Read it even so: the files may be others by now.
+    def count(self, messages: Sequence[ChatMessage]) -> int:
+        """Return the tokens of a conversation that is open for a reply; 0 for none. From any thread.
 
         Raises:
-            ModelError: If it cannot be read, or takes too long or too much memory.
+            PromptTooLongError: If they are far more than the context.
+            ModelError: If the chat template refuses the conversation.
         """
-        with self._turn(waiting):
-            return self._read(folder, waiting, anew)
-
-    def _read(self, folder: Path, waiting: Waiting, anew: bool) -> dict[str, int]:
-        self.start()
-        if self._read_by != self.child.starts:
-            self._control.clear()
-        if anew or folder not in self._control:
-            self._control.pop(folder, None)
-            self._thinking.pop(folder, None)
-            gone = list(self._control)[: -_KEPT + 1]
-            for other in gone:
-                del self._control[other]
-            request = {"folder": str(folder), "forget": [str(other) for other in gone]}
-            what = f"The tokenizer of {folder.name}"
-            self._control[folder] = self._ask(
-                "load", request, Limits(_LOAD_S, _LOAD_BYTES), what, waiting=waiting, read=_control_of
-            )
-            self._read_by = self.child.starts
-        return self._control[folder]
-
-    def encode(self, folder: Path, request: dict[str, Any], size: int, waiting: Waiting) -> list[int]:
-        """Return the ids of `TokenizerCalls.encode`, or with `count` a list of their number alone.
-
-        Args:
-            folder: The model's.
-            request: Its arguments.
-            size: Bytes of text.
-            waiting: See `PromptEncoder.encode`, which says too what is raised.
-        """
-        request = {"folder": str(folder), **request}
-        memory = min(_ENCODE_BYTES + _BYTES_PER_BYTE * size, _MOST_ENCODE_BYTES)
-        limits = Limits(_ENCODE_S * (1 + size / 2**20), memory)
-        with self._turn(waiting):  # with reading: another thread's request may end the child, which then has read none
-            self._read(folder, waiting, anew=False)
-            read = _count_of if request["count"] else _ids_of
-            return self._ask(
-                "encode", request, limits, f"The chat template of {folder.name}", waiting=waiting, read=read
-            )
-
-    @contextmanager
-    def _turn(self, waiting: Waiting) -> Iterator[None]:
-        while not self._busy.acquire(timeout=_TICK_S):
-            waiting()
-        try:
-            yield
-        finally:
-            self._busy.release()
-
-    def thinking(self, folder: Path, variables: dict[str, Any], waiting: Waiting = lambda: None) -> TemplateThinking:
-        """Tell what a folder's chat template does with thoughts; nothing where it cannot be tried."""
-        with self._turn(waiting):
-            return self._thoughts_of(folder, variables, waiting)
-
-    def _thoughts_of(self, folder: Path, variables: dict[str, Any], waiting: Waiting) -> TemplateThinking:
-        self._read(folder, waiting, anew=False)
-        if folder not in self._thinking:
-            request = {"folder": str(folder), "variables": variables}
-            what = f"The chat template of {folder.name}"
-            limits = Limits(_TRY_S, _ENCODE_BYTES)
-            try:
-                self._thinking[folder] = self._ask(
-                    "thinking", request, limits, what, waiting=waiting, read=_thinking_of
-                )
-            except _InterruptedError:  # it is not the template's fault: the next one who asks has it tried again
-                return TemplateThinking()
-            except ModelError:  # the person hears of it when it is to render a conversation
-                self._thinking[folder] = TemplateThinking()
-        return self._thinking[folder]
-
-    def _ask[T](
-        self,
-        do: str,
-        request: dict[str, Any],
-        limits: Limits,
-        what: str,
-        *,
-        waiting: Waiting,
-        read: Callable[[Any], T],
-    ) -> T:
-        """Return what `read` makes of the child's answer; an error says what became of `what`."""
-
-        def read_or_refuse(answer: Any) -> T:
-            if "failure" in answer:
-                raise _refusal(answer, what)
-            return read(answer)
-
-        def call() -> T:
-            answer: T = self.child.submit(do, request, limits, read=read_or_refuse).result(waiting)
-            return answer
-
-        return self._say(call, what)
-
-    def _say[T](self, call: Callable[[], T], what: str) -> T:
-        try:
-            return call()
-        except FrameError as error:
-            raise PromptTooLongError("The conversation is longer than any model takes.", _LENGTH_HINT) from error
-        except ChildError as error:
-            if error.interrupted:
-                raise _InterruptedError(f"{what} {error.words}.", error.hint) from error
-            raise ModelError(f"{what} {error.words}.", _MODEL_HINT) from error
-
-
-class _InterruptedError(ModelError):
-    """The child was killed or stopped; the model is not to blame."""
-
-
-def _refusal(answer: Any, what: str) -> RdchatError:
-    """Return what a child's failure is for people."""
-    match answer["failure"]:
-        case "too_long":
-            return PromptTooLongError(
-                f"The conversation is longer than the {answer['limit']:,} tokens that the model takes.", _LENGTH_HINT
-            )
-        case "template":
-            words = f"The model's chat template does not accept this conversation: {answer['words']}"
-            return TemplateRefusedError(words, _TEMPLATE_HINT)
-        case "memory":
-            return ModelError(f"{what} took too much memory.", _MODEL_HINT)
-    return ModelError(f"{what} cannot be used: {str(answer['words']).rstrip('.')}.", _MODEL_HINT)
-
-
-def _control_of(answer: Any) -> dict[str, int]:
-    return {text: _whole(token_id) for text, token_id in dict(answer["control"]).items()}
-
-
-def _ids_of(answer: Any) -> list[int]:
-    return [_whole(token_id) for token_id in answer["ids"]]
-
-
-def _count_of(answer: Any) -> list[int]:
-    return [_whole(answer["count"])]
-
-
-def _thinking_of(answer: Any) -> TemplateThinking:
-    told = answer["choices"]
-    found = {each: dict(told[each.value]) for each in ThinkingChoice if each.value in told}
-    return TemplateThinking(bool(answer["drops"]), found)
-
-
-def _whole(number: object) -> int:
-    if type(number) is not int or not 0 <= number < 2**31:
-        raise TypeError("no token's id, or number of them")
-    return number
+        if not messages:
+            return 0
+        return encoded(lambda those: self._prompts.count(those, self._limit, lambda: None), messages)
 
 
 class ModelPrompts:

@@ -1,4 +1,4 @@
-"""What a chat template does with thoughts, and how it is told to think: found by rendering it in the child."""
+"""Finds what a chat template does with thoughts, and its switch for them, by rendering it in the child."""
 
 import re
 from collections.abc import Callable

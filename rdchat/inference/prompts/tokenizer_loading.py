@@ -1,4 +1,4 @@
-"""mlx-lm's tokenizer of a model folder, read in this process once the child process has tried it."""
+"""Loads mlx-lm's tokenizer in this process, after the child process has tried it."""
 
 import rdchat.inference.blas  # noqa: F401  before MLX
 
@@ -10,8 +10,8 @@ from typing import Any
 from mlx_lm import utils as mlx_lm_utils
 
 from rdchat.errors import ModelError
-from rdchat.inference.prompts.model_prompts import TokenizerProcess, Waiting
 from rdchat.inference.prompts.tokenizer_files import NO_CODE, tokenizer_view
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, Waiting
 
 PADDING = re.compile(r"\[PAD\d+\]")
 """How converted GGUF files name ids that only fill up the width of the logits."""

@@ -1,1 +1,1 @@
-"""What the models window stands on: models on this machine and on the hub, downloads, drafters and their training."""
+"""Services of the models window: models here and on the hub, downloads, drafters and their training."""

@@ -1,18 +1,18 @@
-"""What the models window works with, in one hand; built when the window is first asked for."""
+"""Builds the services of the models window, and closes them."""
 
 from dataclasses import replace
 
 from PySide6.QtCore import QObject
 
 from rdchat.chat.settings import Settings
+from rdchat.hub.cache_layout import downloaded_repositories
 from rdchat.hub.tokens import Tokens
 from rdchat.hub.trash import TrashedModel
+from rdchat.services.background.folder_search import FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.device_memory import DeviceMemory
 from rdchat.services.models.discover.fit import Machine
-from rdchat.services.models.discover.here import HereRepositories
 from rdchat.services.models.discover.hub_details import HubDetails
 from rdchat.services.models.discover.hub_search import HubSearch
 from rdchat.services.models.downloads.downloads import LIMITS, Downloads
@@ -22,31 +22,12 @@ from rdchat.services.models.drafters.hub_drafters import HubDrafters
 from rdchat.services.models.installed.library import Library
 from rdchat.services.models.installed.removal import Removal, Removed
 from rdchat.services.models.installed.verification import Verification
-from rdchat.services.models.sources import ModelSources
+from rdchat.services.models.sources import DeviceMemory, ModelSources
 from rdchat.services.models.training.training_control import TrainingControl
 
 
 class ModelsDesk(QObject):
-    """Attributes are the parts; each page of the window takes those that it needs.
-
-    Attributes:
-        slot: The model that answers, and how another one is loaded.
-        preferences: What the person prefers.
-        drafting: How replies are drafted, and the drafters to choose from.
-        tokens: Where the person's hub tokens are found.
-        account: Who the person is to the hub.
-        downloads: What is being downloaded.
-        library: The models on this machine.
-        verification: Holds a model against the hub's checksums.
-        removal: Deletes models and puts them back.
-        search: Of the hub.
-        details: One model of the hub.
-        memory: The machine's.
-        here: Which repositories of the hub are on this machine.
-        shelf: The drafters on this machine.
-        hub_drafters: Those that are published.
-        training: The training of a drafter.
-    """
+    """The models window's services; built when the window is first asked for."""
 
     def __init__(
         self,
@@ -74,10 +55,10 @@ class ModelsDesk(QObject):
         self.memory = memory or DeviceMemory(sources.memory, self)
         for happened in (slot.loaded, slot.failed, slot.unloaded):
             happened.connect(self.memory.ask)
-        self.here = HereRepositories(self)
+        self.here = FolderSearch(downloaded_repositories, self)  # hub ids of what is on this machine
         self.removal.removed.connect(self._on_removed)
         self.removal.restored.connect(self._on_restored)
-        self.shelf = DrafterShelf(slot, drafting, preferences, self)
+        self.shelf = DrafterShelf(slot, drafting, preferences, self.library, sources.made_for, parent=self)
         self.hub_drafters = HubDrafters(self.tokens, self.downloads, self)
         self.downloads.finished.connect(self.shelf.look)
         self.training = TrainingControl(self)
@@ -85,12 +66,12 @@ class ModelsDesk(QObject):
 
     @property
     def machine(self) -> Machine | None:
-        """What models of the hub are judged by; None before the engine has begun."""
+        """This machine's memory and precision; None before the engine has started."""
         memory = self.memory.now
         return None if memory is None else Machine(memory, self.slot.dtype)
 
     def close(self) -> None:
-        """End what goes on; downloads are paused and go on when the app is started again."""
+        """End all work; running downloads are resumed at the next start."""
         self.search.close()
         self.details.close()
         self.here.close()
@@ -99,8 +80,9 @@ class ModelsDesk(QObject):
         self.hub_drafters.close()
         self.training.close()
         self.shelf.close()
-        for part in (self.library, self.memory, self.verification, self.removal):
+        for part in (self.library, self.memory, self.verification):
             part.close()
+        self.removal.close()
 
     def _on_removed(self, removed: Removed) -> None:
         self.downloads.forget_deleted(removed.model.path, removed.trashed.entry if removed.trashed else None)

@@ -1,41 +1,49 @@
-"""What reads models and asks the device, handed in by the composition root: services know neither."""
+"""Functions that read models and ask the device, given by the composition root: services may not import MLX."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from PySide6.QtCore import QObject, Slot
+
 from rdchat.inference.api.memory_facts import MachineMemory
 from rdchat.inference.api.model_card import ModelCard
-
-
-def _no_models(_chosen: str) -> Iterable[ModelCard]:
-    return ()
-
-
-def _no_memory() -> MachineMemory | None:
-    return None
-
-
-def _no_drafters(_folder: Path) -> tuple[ModelCard, ...] | None:
-    return ()
-
-
-def _no_problem(_path: str) -> str:
-    return ""
+from rdchat.services.background.folder_search import FolderSearch
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSources:
-    """Functions that take their time: each is called on a thread of its own.
+    """Slow functions; each is called on a thread."""
 
-    Attributes:
-        models: Returns the models on this machine one by one; takes a folder of the person's own, or "".
-        memory: Returns the machine's memory; None before the engine has begun.
-        drafters: Returns the drafter heads that fit the model in a folder; None before the engine has begun.
-        problem: Returns why a folder or file cannot be loaded, a sentence; empty where nothing stands against it.
+    models: Callable[[str], Iterable[ModelCard]] = lambda _chosen: ()
+    """Yields the models on this machine; takes a folder of the person's own, or ""."""
+    memory: Callable[[], MachineMemory | None] = lambda: None
+    """Returns the machine's memory; None before the engine has started."""
+    drafters: Callable[[Path], tuple[ModelCard, ...] | None] = lambda _folder: ()
+    """Returns the drafter heads that fit the model in a folder; None before the engine has started."""
+    made_for: Callable[[str], tuple[ModelCard, ...] | None] = lambda _model: ()
+    """Returns the drafters that name a model as theirs; None before the engine has started."""
+    problem: Callable[[str], str] = lambda _path: ""
+    """Returns why a folder or file cannot be loaded, a sentence; empty where it can."""
+
+
+class DeviceMemory(FolderSearch):
+    """The machine's memory as the engine's device sees it; a `FolderSearch` for one `MachineMemory`.
+
+    Args:
+        find: Asks the device; None before the engine has started.
+        parent: The Qt parent.
     """
 
-    models: Callable[[str], Iterable[ModelCard]] = _no_models
-    memory: Callable[[], MachineMemory | None] = _no_memory
-    drafters: Callable[[Path], tuple[ModelCard, ...] | None] = _no_drafters
-    problem: Callable[[str], str] = _no_problem
+    def __init__(self, find: Callable[[], MachineMemory | None], parent: QObject | None = None) -> None:
+        super().__init__(lambda: (memory,) if (memory := find()) is not None else None, parent)
+
+    @property
+    def now(self) -> MachineMemory | None:
+        """The last answer; None before the engine has started."""
+        return self.found[0] if self.found else None
+
+    @Slot()
+    def ask(self) -> None:
+        """Ask again; emits `changed` if the answer differs."""
+        self.look()

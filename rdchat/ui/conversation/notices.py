@@ -10,8 +10,8 @@ from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.context.chat_context import Doing, Outgrown
 from rdchat.services.context.summariser import SummaryProgress
 from rdchat.services.engine.engine_events import EngineState, Failure
-from rdchat.services.models.device_memory import DeviceMemory
 from rdchat.services.models.discover.larger_model import LargerModel
+from rdchat.services.models.sources import DeviceMemory
 from rdchat.services.order.undo_history import Step
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer

@@ -1,4 +1,4 @@
-"""The models window: what is on this machine, what the hub has, downloads, and drafters."""
+"""The models window: installed models, the hub, downloads and drafters."""
 
 from rdchat.ui.models.window import ModelsWindow
 

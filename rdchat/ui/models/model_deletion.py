@@ -1,4 +1,4 @@
-"""Asks whether to delete a model or a drafter, and has it done."""
+"""Asks whether to delete a model or a drafter, and deletes it."""
 
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget

@@ -1,4 +1,4 @@
-"""The person's token of the hub: which one is in use, another one checked and kept, or forgotten."""
+"""The dialog for the hub's token: shows the one in use, takes another one, or forgets it."""
 
 from PySide6.QtGui import QHideEvent, QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QDialog, QLineEdit, QPushButton, QWidget
@@ -17,7 +17,7 @@ _GIVEN = {TokenSource.KEYCHAIN, TokenSource.THIS_RUN}
 
 
 class TokenDialog(QDialog):
-    """Opened in front of a window. What is typed is shown as dots, and forgotten when it closes.
+    """The dialog. The typed token is shown as dots, and forgotten when the dialog closes.
 
     Args:
         account: Checks and keeps the token.

@@ -1,9 +1,9 @@
-"""The models window: its pages beside one another, and the tabs that choose between them."""
+"""The models window: four pages and the tabs over them."""
 
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QDialog, QStackedWidget, QTabBar, QWidget
 
@@ -15,12 +15,14 @@ from rdchat.ui.look.labels import Separator
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.models.downloads.tab_line import TabLine
+from rdchat.ui.models.links import PageLinks
 
 if TYPE_CHECKING:
     from rdchat.ui.models.discover.page import DiscoverPage
     from rdchat.ui.models.downloads.page import DownloadsPage
     from rdchat.ui.models.drafters.page import DraftersPage
     from rdchat.ui.models.installed.page import InstalledPage
+    from rdchat.ui.models.token_dialog import TokenDialog
 
 _NAMES = ("installed", "discover", "downloads", "drafters")
 
@@ -35,13 +37,15 @@ class ModelsWindow(QDialog):
         parent: What the window stays above.
     """
 
-    race_requested = Signal(object)  # the settings of drafting to try
-
     def __init__(self, desk: ModelsDesk, theme: Theme, drops: DroppedModel, parent: QWidget | None = None) -> None:
         super().__init__(parent, Qt.WindowType.Window)
         self.setWindowTitle("Models")
         self.setMinimumSize(720, 460)
         self._desk, self._theme = desk, theme
+        self._links = PageLinks(self)
+        self._links.downloads_requested.connect(lambda: self.show_page(self.downloads))
+        self._links.discover_requested.connect(lambda: self.show_page(self.discover))
+        self._links.token_requested.connect(self._ask_for_token)
         self._drops = FileDrops(drops, self, theme)
         self._drops.refused.connect(self._show_refused)
         self._tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
@@ -69,36 +73,36 @@ class ModelsWindow(QDialog):
         """The models of the hub."""
         from rdchat.ui.models.discover.page import DiscoverPage  # noqa: PLC0415
 
-        page = self._placed("discover", DiscoverPage(self._desk, self._theme))
-        page.downloads_requested.connect(lambda: self.show_page(self.downloads))
-        page.token_requested.connect(self._ask_for_token)
-        return page
+        return self._placed("discover", DiscoverPage(self._desk, self._links, self._theme))
 
     @cached_property
     def downloads(self) -> "DownloadsPage":
-        """What is being downloaded."""
+        """The list of downloads."""
         from rdchat.ui.models.downloads.page import DownloadsPage  # noqa: PLC0415
 
-        page = self._placed("downloads", DownloadsPage(self._desk, self._theme))
-        page.discover_requested.connect(lambda: self.show_page(self.discover))
-        return page
+        return self._placed("downloads", DownloadsPage(self._desk, self._links, self._theme))
 
     @cached_property
     def drafters(self) -> "DraftersPage":
-        """What drafts for a model."""
+        """The drafters of a model."""
         from rdchat.ui.models.drafters.page import DraftersPage  # noqa: PLC0415
 
-        page = self._placed("drafters", DraftersPage(self._desk, self._theme))
-        page.race_requested.connect(self.race_requested)
-        return page
+        return self._placed("drafters", DraftersPage(self._desk, self._theme))
+
+    def _ask_for_token(self) -> None:
+        self.token_dialog.open()
 
     @property
     def shows_downloads(self) -> bool:
         """Whether the downloads are before the person's eyes; asking does not build their page."""
         return "downloads" in self.__dict__ and self.downloads.isVisible()
 
-    def _ask_for_token(self) -> None:
-        self.downloads.ask_for_token()
+    @cached_property
+    def token_dialog(self) -> "TokenDialog":
+        """Shows the token in use, and takes another one."""
+        from rdchat.ui.models.token_dialog import TokenDialog  # noqa: PLC0415
+
+        return TokenDialog(self._desk.account, self._theme, self)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

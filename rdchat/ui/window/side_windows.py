@@ -10,16 +10,13 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.requests import DraftSettings, Role
 from rdchat.services.chat.chat_controller import ChatController
-from rdchat.services.models.device_memory import DeviceMemory
 from rdchat.services.models.installed.dropped_model import DroppedModel
-from rdchat.services.models.sources import ModelSources
+from rdchat.services.models.sources import DeviceMemory, ModelSources
 from rdchat.ui.drops.file_drops import FileDrops
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.theme import Theme
 
 if TYPE_CHECKING:
-    from rdchat.services.background.folder_search import FolderSearch
-    from rdchat.services.models.drafters.drafter_shelf import MadeFor
     from rdchat.services.models.models_desk import ModelsDesk
     from rdchat.ui.benchmark.obstacles import Obstacles
     from rdchat.ui.benchmark.race_window import RaceWindow
@@ -50,7 +47,6 @@ class SideWindows:
         self.on_models_desk: Callable[[ModelsDesk], object] = lambda _desk: None
         self.memory = DeviceMemory(sources.memory, parent)
         self.drops = FileDrops(DroppedModel(sources, controller.model_slot, parent), parent, theme, takes_files=True)
-        self._installed: tuple[FolderSearch, MadeFor] | None = None
 
     @cached_property
     def ledger(self) -> "LedgerWindow":
@@ -135,8 +131,6 @@ class SideWindows:
             self._parent,
             memory=self.memory,
         )
-        if self._installed is not None:
-            desk.shelf.offer(*self._installed)
         self.on_models_desk(desk)
         return desk
 
@@ -148,7 +142,7 @@ class SideWindows:
         desk = self.models_desk
         drops = DroppedModel(self._sources, self._controller.model_slot, desk)
         window = ModelsWindow(desk, self._theme, drops, self._parent)
-        window.race_requested.connect(self.try_in_race)
+        desk.shelf.race_requested.connect(self.try_in_race)
         return window
 
     def open_discover(self, repository: str) -> None:
@@ -172,10 +166,6 @@ class SideWindows:
         dialog = TokenDialog(self.models_desk.account, self._theme, parent)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.open()
-
-    def offer(self, models: "FolderSearch", made_for: "MadeFor") -> None:
-        """Pass the installed models to the models window; see `DrafterShelf.offer`."""
-        self._installed = models, made_for
 
     def prepare(self) -> None:
         """Import the models window's modules on a thread: two thirds of its first opening are imports."""

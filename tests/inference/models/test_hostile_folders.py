@@ -310,7 +310,7 @@ def test_no_real_model_is_refused(tmp_path: Path, family: str, quantize: bool) -
     name, options = (TREES | CHAINS)[family]
     if quantize and name == "afm7":
         pytest.skip("mlx-lm cannot quantise it")
-    assert check_model_folder(written(tmp_path / "model", name, options, quantize)).parameters > 0
+    assert check_model_folder(written(tmp_path / "model", name, options, quantize)).sizes.parameters > 0
 
 
 def test_layers_that_a_search_left_out_have_no_weights() -> None:

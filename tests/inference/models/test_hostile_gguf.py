@@ -170,4 +170,4 @@ def test_what_a_good_file_becomes_passes_the_check(tmp_path: Path, model_gguf: P
     check_gguf(model_gguf)
     (tmp_path / "out").mkdir()
     convert_gguf(write_gguf(tmp_path / "model.gguf"), tmp_path / "out", lambda _: None)
-    assert check_model_folder(tmp_path / "out").parameters > 0
+    assert check_model_folder(tmp_path / "out").sizes.parameters > 0

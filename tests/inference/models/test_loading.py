@@ -121,11 +121,11 @@ def test_a_gpu_keeps_the_models_own_quantisation(
     """Some were blown up to float16, with the memory that takes."""
     folder = quantized_model(tmp_path / "model", small_model, bits)
     files = loading.check_model_folder(folder)
-    cache = files.kv_bytes_per_token(2) * files.context_length
-    room_of(files.stored_bytes + cache, 2**40, monkeypatch)
+    cache = files.sizes.kv_values_per_token * 2 * files.sizes.context_length
+    room_of(files.sizes.stored_bytes + cache, 2**40, monkeypatch)
     model = load_model(folder)
     assert model.info.dtype == f"{bits}bit"
-    assert model.info.weights_bytes == files.stored_bytes
+    assert model.info.weights_bytes == files.sizes.stored_bytes
     if bits < 8:
         with pytest.raises(DoesNotFitError, match="as float16"):
             load_model(folder, "float16")
@@ -143,7 +143,7 @@ def test_a_gpu_keeps_quantised_weights_without_biases(
     folder = save_model(tmp_path / "model", small_model, network, config | {"quantization": settings})
     model = load_model(folder)
     assert model.info.dtype == f"{table.bits}bit"
-    assert model.info.weights_bytes == loading.check_model_folder(folder).stored_bytes
+    assert model.info.weights_bytes == loading.check_model_folder(folder).sizes.stored_bytes
     exact = logits(folder, "float32")
     assert np.abs(np.array(model.network(TOKENS).astype(mx.float32)) - exact).max() < 0.1 * exact.std()
 
@@ -181,7 +181,7 @@ def test_nearly_all_of_what_a_model_may_take_is_worth_a_warning(
     files = loading.check_model_folder(small_model)
     room_of(10**12, 10**12, monkeypatch)
     assert not load_model(small_model, "float32").info.warning
-    need = files.parameters * 4 + files.kv_bytes_per_token(4) * min(4096, files.context_length)
+    need = files.sizes.parameters * 4 + files.sizes.kv_values_per_token * 4 * min(4096, files.sizes.context_length)
     room_of(need + 1000, 10**12, monkeypatch)
     assert load_model(small_model, "float32").info.warning
 
@@ -215,11 +215,11 @@ def test_a_gpu_keeps_what_unquantised_weights_are_stored_as(
     """Bfloat16 was made float16, which in some families does not hold what layers compute."""
     folder, stored = stored_floats
     files = loading.check_model_folder(folder)
-    assert files.float_type == stored
-    cache = files.kv_bytes_per_token(getattr(mx, stored).size) * files.context_length
-    room_of(files.stored_bytes + cache, files.stored_bytes + cache, monkeypatch)
+    assert files.sizes.float_type == stored
+    cache = files.sizes.kv_values_per_token * (getattr(mx, stored).size) * files.sizes.context_length
+    room_of(files.sizes.stored_bytes + cache, files.sizes.stored_bytes + cache, monkeypatch)
     model = load_model(folder)
-    assert (model.info.dtype, model.info.weights_bytes) == (stored, files.stored_bytes)
+    assert (model.info.dtype, model.info.weights_bytes) == (stored, files.sizes.stored_bytes)
     own = {name: str(array.dtype).removeprefix("mlx.core.") for name, array in _arrays(model.network)}
     assert own.pop("model.norm.weight") == "float32"
     assert set(own.values()) == {stored}

@@ -39,22 +39,22 @@ def test_what_the_headers_say_is_what_mlx_loads(folder: Path) -> None:
     files = check_model_folder(folder)
     model, _ = mlx_lm_utils.load_model(folder)
     assert files.architecture == "llama"
-    assert files.parameters == mlx_lm_utils.get_total_parameters(model)
-    assert files.quantization_bits == 4
-    assert files.context_length == 512
+    assert files.sizes.parameters == mlx_lm_utils.get_total_parameters(model)
+    assert files.sizes.quantization_bits == 4
+    assert files.sizes.context_length == 512
     assert [path.name for path in files.weight_files] == ["model.safetensors"]
-    assert 0 < (folder / "model.safetensors").stat().st_size - files.stored_bytes < 10_000
+    assert 0 < (folder / "model.safetensors").stat().st_size - files.sizes.stored_bytes < 10_000
     cache = make_prompt_cache(model)
     model(mx.zeros((1, 256), mx.int32), cache=cache)
     held = sum(array.size for layer in cache for array in layer.state[:2])  # keys and values
-    assert files.kv_bytes_per_token(4) * 256 == held * 4
+    assert files.sizes.kv_values_per_token * 4 * 256 == held * 4
 
 
 def test_shards_are_counted_together(folder: Path) -> None:
     whole = check_model_folder(folder)
     shard(folder, indexed=True)
     files = check_model_folder(folder)
-    assert (files.parameters, files.stored_bytes) == (whole.parameters, whole.stored_bytes)
+    assert (files.sizes.parameters, files.sizes.stored_bytes) == (whole.sizes.parameters, whole.sizes.stored_bytes)
     assert len(files.weight_files) == 3
 
 
@@ -175,11 +175,11 @@ def test_an_unknown_quantisation(folder: Path, changes: dict[str, Any]) -> None:
 
 def test_quantisation_of_other_tools_is_known(folder: Path) -> None:
     change_config(folder, quantization=None, quantization_config={"quant_method": "gptq", "bits": 8})
-    assert check_model_folder(folder).quantization_bits == 8
+    assert check_model_folder(folder).sizes.quantization_bits == 8
     change_config(folder, quantization=None, quantization_config={"quant_method": "fp8"})
-    assert check_model_folder(folder).quantization_bits is None  # mlx-lm makes floats of it
+    assert check_model_folder(folder).sizes.quantization_bits is None  # mlx-lm makes floats of it
     change_config(folder, quantization=None, quantization_config=None)
-    assert check_model_folder(folder).quantization_bits is None
+    assert check_model_folder(folder).sizes.quantization_bits is None
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_quantisation_of_other_tools_is_known(folder: Path) -> None:
 )
 def test_context_length_under_other_names(folder: Path, changes: dict[str, Any], expected: int) -> None:
     change_config(folder, **changes)
-    assert check_model_folder(folder).context_length == expected
+    assert check_model_folder(folder).sizes.context_length == expected
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_gguf_file_is_converted_once(tmp_path: Path) -> None:
     place = resolve_model(str(source))
     assert place.parent == paths.models_dir()
     assert place.name.startswith("tiny-")
-    assert check_model_folder(place).quantization_bits == 4
+    assert check_model_folder(place).sizes.quantization_bits == 4
     made = (place / "model.safetensors").stat().st_mtime_ns
     assert resolve_model(str(tmp_path)) == place  # a folder that holds only this file
     assert (place / "model.safetensors").stat().st_mtime_ns == made

@@ -3,8 +3,9 @@
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.model_card import ModelCard
-from rdchat.services.background.folder_search import FolderSearch
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
+from rdchat.services.models.installed.library import Library
+from rdchat.services.models.sources import ModelSources
 from tests.services.window import Window
 
 HEAD = ModelCard("head", "/head", "Your own")
@@ -19,9 +20,9 @@ def test_what_nobody_could_tell_at_first_is_asked_again(qtbot: QtBot, window: Wi
         asked.append(model)
         return (HEAD,) if begun[0] else None
 
-    shelf = DrafterShelf(controller.model_slot, controller.drafting, controller.preferences)
-    models = FolderSearch(lambda: (OTHER,))
-    shelf.offer(models, made_for)
+    slot, preferences = controller.model_slot, controller.preferences
+    library = Library(ModelSources(models=lambda _chosen: (OTHER,)), slot, preferences)
+    shelf = DrafterShelf(slot, controller.drafting, preferences, library, made_for)
     shelf.choose(OTHER)
     qtbot.waitUntil(lambda: bool(asked))
     assert shelf.fitting == ()
@@ -30,4 +31,4 @@ def test_what_nobody_could_tell_at_first_is_asked_again(qtbot: QtBot, window: Wi
     qtbot.waitUntil(lambda: [each.model for each in shelf.fitting] == [HEAD.model])
     assert set(asked) == {"org/other"}
     shelf.close()
-    models.close()
+    library.close()

@@ -39,7 +39,7 @@ def verified(qtbot: QtBot, verification: Verification, model: ModelCard) -> Verd
         verification.start(model)
         assert verification.model == model
     assert verification.model is None
-    verdict = told.args[0].verdict
+    verdict = told.args[1]
     assert isinstance(verdict, Verdict)
     return verdict
 

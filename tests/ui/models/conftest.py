@@ -39,7 +39,7 @@ class Machine:
             lambda _chosen: list(self.models),
             lambda: self.memory,
             lambda _folder: self.heads,
-            lambda path: self.problems.get(path, ""),
+            problem=lambda path: self.problems.get(path, ""),
         )
 
 

@@ -8,12 +8,12 @@ from rdchat.ui.models.installed.page import InstalledPage
 
 
 def names(page: InstalledPage) -> list[str]:
-    return [str(row.name) for row in page.pane.list.rows.shown]
+    return [str(entry.item.name) for entry in page.list.rows.shown]
 
 
 def pick(page: InstalledPage, name: str) -> None:
-    rows = page.pane.list.rows
-    page.pane.list.setCurrentIndex(rows.index(names(page).index(name)))
+    rows = page.list.rows
+    page.list.setCurrentIndex(rows.index(names(page).index(name)))
 
 
 def refresh(qtbot: QtBot, desk: ModelsDesk) -> None:

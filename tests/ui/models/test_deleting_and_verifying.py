@@ -42,7 +42,7 @@ def test_a_model_is_deleted_after_a_question_and_comes_back(
 ) -> None:
     model = machine.models.pop()
     with qtbot.waitSignal(desk.removal.asked):
-        qtbot.keyClick(page.pane.list, Qt.Key.Key_Delete)
+        qtbot.keyClick(page.list, Qt.Key.Key_Delete)
     words = answer(page, "Delete")
     assert "Delete small-4bit? It takes 403 KB of the disk. It lies in the Hugging Face cache" in words
     qtbot.waitUntil(lambda: page.bar.action.text() == "Undo" and not cached().folder.exists())
@@ -127,7 +127,7 @@ def test_what_is_in_the_systems_trash_is_put_back_but_not_deleted_for_good(
     pick(page, NAME)
     assert "until you empty the Trash" in page.details.problem.text()
     assert not page.bar.delete.isEnabled()
-    qtbot.keyClick(page.pane.list, Qt.Key.Key_Delete)
+    qtbot.keyClick(page.list, Qt.Key.Key_Delete)
     assert not page.findChildren(QMessageBox)
     page.bar.load.click()
     qtbot.waitUntil(downloaded.is_dir)
@@ -141,7 +141,7 @@ def test_other_programs_models_cannot_be_deleted_here(
     pick(page, "theirs/model")
     assert not page.bar.delete.isEnabled()
     assert "delete it there" in page.bar.delete.toolTip()
-    qtbot.keyClick(page.pane.list, Qt.Key.Key_Delete)
+    qtbot.keyClick(page.list, Qt.Key.Key_Delete)
     assert not page.findChildren(QMessageBox)
 
 

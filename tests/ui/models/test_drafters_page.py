@@ -2,8 +2,8 @@
 
 import shutil
 import threading
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
@@ -45,10 +45,27 @@ def own(tmp_path: Path) -> ModelCard:
     return ModelCard(folder.name, str(folder), "Your own", folder, is_drafter=True, kind=HeadKind.RECURRENT)
 
 
+@dataclass
+class Here:
+    """What lies on this machine."""
+
+    models: tuple[ModelCard, ...] = ()
+    made_for: Callable[[str], tuple[ModelCard, ...]] = lambda _model: ()
+
+    def find(self, model: str) -> tuple[ModelCard, ...]:
+        return self.made_for(model)
+
+
 @pytest.fixture
-def desk(qtbot: QtBot, chat: Chat, no_keychain: None) -> Iterator[ModelsDesk]:
+def here() -> Here:
+    return Here()
+
+
+@pytest.fixture
+def desk(qtbot: QtBot, chat: Chat, here: Here, no_keychain: None) -> Iterator[ModelsDesk]:
     controller = chat.controller
-    desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, ModelSources())
+    sources = ModelSources(models=lambda _chosen: here.models, made_for=here.find)
+    desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, sources)
     yield desk
     desk.close()
     desk.deleteLater()
@@ -108,7 +125,7 @@ def test_a_drafter_is_tried_in_a_race_without_being_used(
     qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard
 ) -> None:
     have(chat, desk, qtbot, own)
-    with qtbot.waitSignal(page.race_requested) as requested:
+    with qtbot.waitSignal(desk.shelf.race_requested) as requested:
         click(qtbot, page.installed.list.rows[own.model].race)
     assert requested.args == [DraftSettings(Mode.DRAFTER, drafter=own.model)]
     assert chat.controller.drafting.settings.drafter is None
@@ -204,7 +221,7 @@ def test_drafters_that_do_not_fit_say_why_when_asked(
 
 
 def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_loaded(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard, here: Here
 ) -> None:
     have(chat, desk, qtbot)
     asked: list[tuple[str, int]] = []
@@ -213,8 +230,8 @@ def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_load
         asked.append((model, threading.get_ident()))
         return (own,)
 
-    models = FolderSearch(lambda: (ModelCard("org/big", "org/big", "Hugging Face"),))
-    desk.shelf.offer(models, made_for)
+    here.models, here.made_for = (ModelCard("org/big", "org/big", "Hugging Face"),), made_for
+    desk.shelf.look()
     qtbot.waitUntil(lambda: page.model.count() == 2)
     assert page.model.currentText() == "tiny (loaded)"
     page.model.setCurrentIndex(1)
@@ -229,7 +246,6 @@ def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_load
     qtbot.waitUntil(lambda: chat.controller.model_slot.info is not None)
     qtbot.waitUntil(lambda: page.model.currentText() == "org/big (loaded)")
     assert not page.load.isVisible()
-    models.close()
 
 
 def test_the_hub_is_asked_after_a_click_and_what_it_has_is_downloaded_and_used(
@@ -326,7 +342,7 @@ def test_a_training_by_clicks_from_the_form_to_its_use(
 ) -> None:
     have(chat, desk, qtbot)
     chat.controller.model_slot.load(str(small_model))
-    qtbot.waitUntil(lambda: desk.shelf.loaded is not None and desk.shelf.loaded.folder == str(small_model))
+    qtbot.waitUntil(lambda: desk.shelf.loaded is not None and desk.shelf.loaded.path == small_model)
     click(qtbot, page.train)
     view = page.training.order
     view.by_tokens.setChecked(True)
@@ -398,7 +414,7 @@ def test_discarding_asks_first(
 ) -> None:
     have(chat, desk, qtbot)
     chat.controller.model_slot.load(str(small_model))
-    qtbot.waitUntil(lambda: desk.shelf.loaded is not None and desk.shelf.loaded.folder == str(small_model))
+    qtbot.waitUntil(lambda: desk.shelf.loaded is not None and desk.shelf.loaded.path == small_model)
     page.show_training()
     desk.training.start(page.training.order.order())  # type: ignore[arg-type]
     wait_for(qtbot, desk.training, TrainingState.TRAINING)

@@ -21,6 +21,7 @@ from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.downloads.row import DownloadRow
 from rdchat.ui.models.drafters.rows import InstalledRow, PublishedRow
 from rdchat.ui.models.installed.page import InstalledPage
+from rdchat.ui.models.links import PageLinks
 from tests.services.models.library_samples import library_model
 from tests.ui.hovering import Pipe, check_tips, rich_labels, shown_tips, watched_pipe
 from tests.ui.models.conftest import Machine
@@ -55,7 +56,7 @@ def test_the_page_of_installed_models(
     assert not pipe.reads
 
 
-def test_rows_of_drafters(qtbot: QtBot, theme: Theme, pipe: Pipe) -> None:
+def test_rows_of_drafters(qtbot: QtBot, theme: Theme, desk: ModelsDesk, pipe: Pipe) -> None:
     named = pipe.named
     known = {"kind": HeadKind.RECURRENT, "match": TargetMatch(False, named("match"))}
     card = ModelCard(named("name"), named("path"), named("place"), **known)
@@ -63,7 +64,8 @@ def test_rows_of_drafters(qtbot: QtBot, theme: Theme, pipe: Pipe) -> None:
         named("repository"), PublishedKind.EAGLE3, 1, named("licence"),
         figures=(CardFigure(named("measure"), named("of"), named("value")),), problem=named("problem"),
     )  # fmt: skip
-    here, published = InstalledRow(card, theme), PublishedRow(found, theme)
+    here = InstalledRow(theme, desk.shelf, lambda _card: None)
+    published = PublishedRow(theme, desk.shelf, desk.hub_drafters)
     qtbot.addWidget(here)
     qtbot.addWidget(published)
     here.show_card(card, figures={}, loaded=False, used=False)
@@ -84,7 +86,7 @@ def test_a_row_of_downloads(qtbot: QtBot, theme: Theme, desk: ModelsDesk, pipe: 
         files=(DownloadFile(named("file"), 1, 10, named("note")),), notes=(named("note"),),
         problem=named("problem"), hint=named("hint"), gguf=named("gguf"),
     )  # fmt: skip
-    row = DownloadRow(progress, desk.downloads, desk.slot, theme)
+    row = DownloadRow(progress, desk.downloads, desk.slot, PageLinks(), theme)
     qtbot.addWidget(row)
     row.resize(500, 300)
     row.show()

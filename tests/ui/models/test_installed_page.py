@@ -30,24 +30,24 @@ def test_the_loaded_model_is_shown_first(page: InstalledPage) -> None:
     assert page.details.name.text() == "tiny"
     assert page.details.state.text() == "Loaded"
     assert page.bar.load.text() == "Unload"
-    assert page.pane.words.text() == "3 models, 5.14 GB"
-    assert page.pane.list.hasFocus()
+    assert page.count.text() == "3 models, 5.14 GB"
+    assert page.list.hasFocus()
 
 
 def test_a_search_and_an_order(qtbot: QtBot, page: InstalledPage) -> None:
-    page.pane.sort.setCurrentText("Size")
-    page.pane.sort.activated.emit(1)
+    page.sort.setCurrentText("Size")
+    page.sort.activated.emit(1)
     assert names(page) == ["org/Alpha-8B-4bit", "org/Beta-1B-4bit", "tiny"]
-    qtbot.keyClicks(page.pane.search, "beta LLAMA")
+    qtbot.keyClicks(page.search, "beta LLAMA")
     assert names(page) == ["org/Beta-1B-4bit"]
     assert page.details.name.text() == "org/Beta-1B-4bit"
-    qtbot.keyClicks(page.pane.search, "x")
-    assert page.pane.words.text() == "No model has these words."
+    qtbot.keyClicks(page.search, "x")
+    assert page.count.text() == "No model has these words."
     assert not page.bar.load.isEnabled()
-    qtbot.keyClick(page.pane.search, Qt.Key.Key_Escape)
+    qtbot.keyClick(page.search, Qt.Key.Key_Escape)
     assert len(names(page)) == 3
-    qtbot.keyClick(page.pane.search, Qt.Key.Key_Down)
-    assert page.pane.list.hasFocus()
+    qtbot.keyClick(page.search, Qt.Key.Key_Down)
+    assert page.list.hasFocus()
 
 
 @pytest.mark.parametrize("by", ["button", "Return", "double click"])
@@ -57,11 +57,11 @@ def test_a_model_is_loaded(qtbot: QtBot, chat: Chat, page: InstalledPage, by: st
     if by == "button":
         qtbot.mouseClick(page.bar.load, Qt.MouseButton.LeftButton)
     elif by == "Return":
-        qtbot.keyClick(page.pane.list, Qt.Key.Key_Return)
+        qtbot.keyClick(page.list, Qt.Key.Key_Return)
     else:
-        place = page.pane.list.visualRect(page.pane.list.currentIndex()).center()
-        qtbot.mouseClick(page.pane.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
-        qtbot.mouseDClick(page.pane.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
+        place = page.list.visualRect(page.list.currentIndex()).center()
+        qtbot.mouseClick(page.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
+        qtbot.mouseDClick(page.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == "org/Beta-1B-4bit")
     chat.wait_for(EngineState.IDLE)
 
@@ -170,7 +170,7 @@ def test_a_model_that_cannot_be_loaded_says_why(
     assert page.details.problem.text().startswith("Its weights are missing.")
     assert not page.bar.load.isEnabled()
     assert page.details.memory.isHidden()
-    qtbot.keyClick(page.pane.list, Qt.Key.Key_Return)
+    qtbot.keyClick(page.list, Qt.Key.Key_Return)
     assert page.details.state.isHidden()
 
 
@@ -184,12 +184,12 @@ def test_drafters_are_listed_after_the_models_and_cannot_answer(
     )
     refresh(qtbot, desk)
     assert names(page)[-1] == "org/A-eagle"
-    assert page.pane.words.text() == "3 models, 1 drafter, 5.20 GB"
+    assert page.count.text() == "3 models, 1 drafter, 5.20 GB"
     pick(page, "org/A-eagle")
     assert row_line(machine.models[-1]) == "60 MB  ·  EAGLE-3 drafter"
     assert "choose it on the Drafters page" in page.details.problem.text()
     assert not page.bar.load.isEnabled()
-    qtbot.keyClick(page.pane.list, Qt.Key.Key_Return)
+    qtbot.keyClick(page.list, Qt.Key.Key_Return)
     assert chat.controller.model_slot.info is not None
     assert chat.controller.model_slot.info.name == "tiny"
     assert page.bar.delete.isEnabled()
@@ -218,7 +218,7 @@ def test_a_models_folder_is_shown(
 
 def test_everything_is_reached_by_keyboard_and_has_a_name(qtbot: QtBot, page: InstalledPage) -> None:
     pick(page, "org/Alpha-8B-4bit")
-    page.pane.search.setFocus()
+    page.search.setFocus()
     reached = []
     for _ in range(40):
         widget = QApplication.focusWidget()
@@ -227,14 +227,14 @@ def test_everything_is_reached_by_keyboard_and_has_a_name(qtbot: QtBot, page: In
             break
         reached.append(widget)
         qtbot.keyClick(widget, Qt.Key.Key_Tab)
-    wanted = {page.pane.sort, page.pane.list, page.details.memory.context, page.bar.load, page.bar.delete}
+    wanted = {page.sort, page.list, page.details.memory.context, page.bar.load, page.bar.delete}
     assert wanted <= set(reached)
     assert all(widget.accessibleName() or getattr(widget, "text", str)() for widget in reached)
 
 
 def test_a_row_has_a_menu(qtbot: QtBot, page: InstalledPage) -> None:
     pick(page, "org/Beta-1B-4bit")
-    page.pane.list.menu_requested.emit(QPoint(5, 5))
+    page.list.menu_requested.emit(QPoint(5, 5))
     menu = next(menu for menu in page.findChildren(QMenu))
     assert [action.text() for action in menu.actions()] == ["Load", SHOW_FOLDER, "Verify", "Delete…"]
     menu.close()
@@ -247,11 +247,11 @@ def test_an_empty_machine_says_what_to_do(
     refresh(qtbot, desk)
     assert page.stack.currentWidget() is not page.details
     assert "Discover" in page._empty.text()
-    assert page.pane.words.text() == "No models yet."
+    assert page.count.text() == "No models yet."
 
 
 @pytest.mark.parametrize("scheme", [Qt.ColorScheme.Dark, Qt.ColorScheme.Light])
 def test_it_follows_the_appearance(page: InstalledPage, theme: Theme, scheme: Qt.ColorScheme) -> None:
     theme.set_scheme(scheme)
-    assert page.pane.grab().toImage().pixelColor(2, 300) == theme.colors.window
+    assert page.side.grab().toImage().pixelColor(2, 300) == theme.colors.window
     page.details.grab()

@@ -10,7 +10,7 @@ from pathlib import Path
 import rdchat
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of, read_json
-from rdchat.hub.cache_layout import snapshot_of
+from rdchat.hub.cache_layout import folders_in, snapshot_of
 from rdchat.inference.api.drafter_facts import HeadKind, describes_drafter
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG
@@ -18,7 +18,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, ins
 from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.model_files import is_hub_id
-from rdchat.inference.models.model_places import TRAINED, folders_in, model_places, own_drafters
+from rdchat.inference.models.model_places import TRAINED, model_places, own_drafters
 
 SHIPPED, BESIDE = "Shipped", "Beside the model"
 _MOST_CONFIG_BYTES = 2**20

@@ -1,1 +1,1 @@
-"""Models of the hub: searching, what is told of one, and which of them fit this machine."""
+"""Models of the hub: search, details, and whether they fit this machine."""

@@ -1,4 +1,4 @@
-"""Whether a model of the hub fits this machine: the gate's own arithmetic (`memory_facts`) over what is known before.
+"""Whether a model of the hub fits this machine, by the arithmetic of the engine's memory gate (`memory_facts`).
 
 The gate reads the headers of the weights and the configuration. The hub tells the bytes of the weights and their
 quantisation; so the size of the KV cache is an allowance here, and the rest comes out as the gate has it.
@@ -38,7 +38,7 @@ _GGUF_TYPE = re.compile(r"(" + "|".join(_GGUF_BITS) + r")\.gguf$", re.IGNORECASE
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What models are judged by.
+    """The memory and precision that models are judged by.
 
     Attributes:
         memory: Of this machine.
@@ -49,16 +49,16 @@ class Machine:
     dtype: Dtype = Dtype.AUTO
 
     def need(self, sizes: ModelSizes, drafter_bytes: int = 0) -> MemoryNeed:
-        """Return what a model needs here before it is loaded, together with so many bytes of a drafter."""
+        """Return the memory that a model needs, with a drafter of some bytes."""
         return replace(memory_need(sizes, self.dtype, self.memory.on_gpu), drafter_bytes=drafter_bytes)
 
     def fit(self, sizes: ModelSizes | None, drafter_bytes: int = 0) -> Fit | None:
-        """Return whether a model fits together with a drafter; None where nobody knows its sizes."""
+        """Return whether a model fits together with a drafter; None where its sizes are not known."""
         return None if sizes is None else fit_of(self.need(sizes, drafter_bytes), self.memory.room)
 
 
 def sizes_of(weight_bytes: int, quantization: str, float_bits: int = 16) -> ModelSizes:
-    """Return what is known of a model's sizes by its safetensors.
+    """Estimate a model's sizes from its safetensors.
 
     Args:
         weight_bytes: Of the tensors.
@@ -72,14 +72,14 @@ def sizes_of(weight_bytes: int, quantization: str, float_bits: int = 16) -> Mode
 
 
 def sizes_found(model: FoundModel) -> ModelSizes | None:
-    """Return what is known of the sizes of a model that was found; None where the hub does not say."""
+    """Estimate the sizes of a found model; None where the hub gives none."""
     if model.weight_bytes is None:
         return None
     return sizes_of(model.weight_bytes, model.quantization, model.float_bits)
 
 
 def sizes_of_files(model: FoundModel, files: RepositoryFiles) -> ModelSizes:
-    """Return what is known of the sizes of a model once its files are known."""
+    """Estimate a model's sizes from its files."""
     gguf = next((file for file in files.files if file.name.lower().endswith(".gguf")), None)
     if gguf is not None:
         return sizes_of_gguf(gguf.name, gguf.size)
@@ -88,7 +88,7 @@ def sizes_of_files(model: FoundModel, files: RepositoryFiles) -> ModelSizes:
 
 
 def sizes_of_gguf(name: str, file_bytes: int) -> ModelSizes:
-    """Return what is known of the model that a GGUF file is converted into, by the type that its name ends with."""
+    """Estimate the sizes of the model that a GGUF file is converted into, by the type in its name."""
     named = _GGUF_TYPE.search(name)
     kind = named[1].lower() if named else "f16"
     parameters = int(file_bytes * 8 / _GGUF_BITS[kind])

@@ -1,13 +1,12 @@
-"""Searching the hub beside the main thread: what is typed fast asks once, and only the last answer counts."""
+"""Searches the hub on a thread. A pause in typing starts a search; only the last answer counts."""
 
 from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.errors import RdchatError
-from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.endpoint import Route, find_endpoint, find_route
 from rdchat.hub.found_models import FoundModel, SortBy
-from rdchat.hub.route import Route, find_route
 from rdchat.hub.tokens import Tokens
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.models.discover.hub_trouble import HubTrouble, trouble_of
@@ -20,7 +19,7 @@ _END_S = 0.5  # in which a question under way may end: a hub may take its time
 
 @dataclass(frozen=True, slots=True)
 class HubQuery:
-    """What is searched for.
+    """A search.
 
     Attributes:
         words: Of models' names; empty for nothing.
@@ -35,7 +34,7 @@ class HubQuery:
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """Where a search stands.
+    """The state of a search.
 
     Attributes:
         query: What is searched for.
@@ -112,7 +111,7 @@ class HubSearch(QObject):
             self._ask()
 
     def retry(self) -> None:
-        """Ask once more for what was not answered."""
+        """Ask again after a failure."""
         if self.state.trouble is not None:
             self._waiting.stop()
             self._set(replace(self.state, asking=True, trouble=None, wait_s=0))

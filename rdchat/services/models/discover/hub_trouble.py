@@ -1,38 +1,34 @@
-"""What stands in the way of the hub, in words for a window: what happened, what to do, and what to click."""
+"""Errors of the hub in words for the window, with what to do about them."""
 
 from dataclasses import dataclass
 
 from rdchat.errors import RdchatError
+from rdchat.hub.endpoint import Route
 from rdchat.hub.hub_errors import LONGEST_WAIT_S, AccessRefusedError, Lack, TemporaryHubError, UnreachableError
-from rdchat.hub.route import Route
 
-_STEPS = {
+STEPS = {
     Lack.TOKEN: (
-        "Open its page, sign in and click “Agree and access repository”. Then make a token there under Settings > "
-        "Access Tokens, and enter it here."
+        "On the model's page sign in and, where it asks for that, click “Agree and access repository”. "
+        "Then give rdchat a token of yours."
     ),
-    Lack.GOOD_TOKEN: "It may have run out. Make another one there under Settings > Access Tokens, and enter it here.",
-    Lack.AGREEMENT: "Open its page with your token's account and click “Agree and access repository”. Then try again.",
+    Lack.GOOD_TOKEN: "It may have run out. Make a new one and give it to rdchat.",
+    Lack.AGREEMENT: (
+        "On the model's page click “Agree and access repository” with your token's account, wait where its authors "
+        "decide, then try again. A fine-grained token also has to allow gated repositories."
+    ),
 }
+"""What to do about a refusal; the window has buttons for the page and the token."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubTrouble:
-    """What went wrong.
+    """An error of the hub, for the window."""
 
-    Attributes:
-        message: What happened.
-        hint: What to do; may be empty.
-        page: The model's page, where something is to be clicked there.
-        wants_token: Whether a token may help.
-        wait_s: Seconds after which the hub is to be asked again by itself; None where it is not.
-    """
-
-    message: str
-    hint: str = ""
-    page: str = ""
-    wants_token: bool = False
-    wait_s: float | None = None
+    message: str  # what happened
+    hint: str = ""  # what to do; may be empty
+    page: str = ""  # the model's page, where something is to be clicked there
+    wants_token: bool = False  # whether a token may help
+    wait_s: float | None = None  # seconds until the hub is asked again; None where it is not
 
 
 def trouble_of(error: RdchatError, route: Route | None) -> HubTrouble:
@@ -43,7 +39,7 @@ def trouble_of(error: RdchatError, route: Route | None) -> HubTrouble:
         route: The way to the hub, if it could be found.
     """
     if isinstance(error, AccessRefusedError):
-        return HubTrouble(error.message, _STEPS[error.lack], error.page, wants_token=error.lack is not Lack.AGREEMENT)
+        return HubTrouble(error.message, STEPS[error.lack], error.page, wants_token=error.lack is not Lack.AGREEMENT)
     if isinstance(error, UnreachableError):
         return HubTrouble(error.message, _way_words(route))
     wait = error.wait_s if isinstance(error, TemporaryHubError) else None

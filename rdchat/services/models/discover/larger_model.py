@@ -1,4 +1,4 @@
-"""The offer of a larger model at the first starts, while nothing but the default one was ever loaded."""
+"""Offers a larger model while nothing but the default model was ever loaded."""
 
 from dataclasses import replace
 
@@ -6,13 +6,13 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.device_memory import DeviceMemory
 from rdchat.services.models.discover.fit import Machine
 from rdchat.services.models.discover.newcomers import Suggestion, for_machine
+from rdchat.services.models.sources import DeviceMemory
 
 
 class LargerModel(QObject):
-    """Knows whether a larger model is to be offered, and which. Nothing is asked of the hub for it.
+    """Chooses the larger model to offer, if any. It does not ask the hub.
 
     Args:
         slot: The model that answers.

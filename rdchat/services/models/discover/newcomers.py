@@ -19,7 +19,7 @@ _ALMOST = 0.97  # a Mac of 16 GB may tell of a little less
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where something is written: an address, and what it says there."""
+    """A web page and the statement on it."""
 
     url: str
     says: str
@@ -27,7 +27,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the hub said of a repository."""
+    """The hub's answer about a repository."""
 
     date: str  # when, as 2026-11-22
     problem: str  # why it is not to be had; empty where it is
@@ -38,7 +38,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestedDrafter:
-    """What drafts for a suggested model."""
+    """The drafter of a suggested model."""
 
     repository: str  # the hub id
     kind: str  # such as `DFlash`, or `draft model`
@@ -72,7 +72,7 @@ class Suggestion:
 
     @property
     def sizes(self) -> ModelSizes:
-        """What its need of memory is reckoned from."""
+        """The sizes that its need of memory is computed from."""
         return sizes_of(self.weight_bytes, self.quantization)
 
     def fit(self, machine: Machine) -> Fit | None:
@@ -88,7 +88,7 @@ def suggestions() -> tuple[Suggestion, ...]:
 
 
 def for_machine(machine: Machine) -> tuple[Suggestion, ...]:
-    """Return what was chosen for a machine of this memory and fits it, the first choice first.
+    """Return the suggestions for a machine of this memory that fit it, the best first.
 
     Where nothing of that does, it is what was chosen for the next smaller machines.
     """

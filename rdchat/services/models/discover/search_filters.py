@@ -1,4 +1,4 @@
-"""Which of the models that were found are wanted."""
+"""Filters over the models that a search found."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from rdchat.services.models.discover.fit import Machine, sizes_found
 
 @dataclass(frozen=True, slots=True)
 class SearchFilters:
-    """What a model must have; what nobody knows of it counts as not having it.
+    """What a model must have. A model without the value does not pass.
 
     Attributes:
         most_bytes: Of its weights; None for any size.
@@ -45,7 +45,7 @@ class SearchFilters:
 
 @dataclass(frozen=True, slots=True)
 class FilterChoices:
-    """What there is to choose from among the models that were found, the most frequent first."""
+    """The values of the found models, the most frequent first."""
 
     quantizations: tuple[str, ...] = ()
     licences: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class FilterChoices:
 
 
 def choices_among(found: Iterable[FoundModel]) -> FilterChoices:
-    """Return what filters can ask for."""
+    """Return the values that can be chosen."""
     models = tuple(found)
     return FilterChoices(
         _by_number(model.quantization for model in models),

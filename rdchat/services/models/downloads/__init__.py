@@ -1,1 +1,1 @@
-"""Downloads as widgets see them, and the hub account that they use."""
+"""Downloads, and the hub account that they use."""

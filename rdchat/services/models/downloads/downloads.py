@@ -1,6 +1,8 @@
-"""Downloads as widgets see them: what the downloading process does, told on the main thread."""
+"""The list of downloads, kept on the main thread."""
 
 import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,6 @@ from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.known_files import check_names
 from rdchat.hub.tokens import Tokens
 from rdchat.services.background.background_work import BackgroundWork, MainThread
-from rdchat.services.models.downloads.download_totals import DownloadTotals, totals_of
 from rdchat.work.job import Job
 
 _LOG = logging.getLogger(__name__)
@@ -25,11 +26,44 @@ LIMITS = DownloadLimits(tries=60, lock_wait_s=1e9)
 _DISK_LOOK_MS = 3000
 
 
-class Downloads(QObject):
-    """Starts, pauses, resumes and discards downloads, and remembers them. Lives on the main thread.
+@dataclass(frozen=True, slots=True)
+class DownloadTotals:
+    """The sum of all running downloads."""
 
-    What goes on when the app ends, however it ends, goes on at the next start; what was paused or has failed waits for
-    the person.
+    going: int = 0  # that go on or wait for their turn
+    failed: int = 0
+    done_bytes: int = 0  # of those that go on
+    total_bytes: int = 0
+    bytes_per_second: float = 0.0
+    seconds_left: float | None = None  # until all are here; None where that cannot be told
+
+    @property
+    def fraction(self) -> float:
+        return self.done_bytes / self.total_bytes if self.total_bytes else 0.0
+
+
+def totals_of(downloads: Iterable[Download]) -> DownloadTotals:
+    """Return the sum of all running downloads."""
+    every = list(downloads)
+    going = [download for download in every if not download.state.has_ended]
+    done, total = sum(download.done_bytes for download in going), sum(download.total_bytes for download in going)
+    speed = sum(download.bytes_per_second or 0.0 for download in going)
+    left = [seconds for download in going if (seconds := download.seconds_left) is not None]
+    return DownloadTotals(
+        going=len(going),
+        failed=sum(download.state is DownloadState.FAILED for download in every),
+        done_bytes=done,
+        total_bytes=total,
+        bytes_per_second=speed,
+        seconds_left=max([(total - done) / speed, *left]) if speed > 0 else None,
+    )
+
+
+class Downloads(QObject):
+    """Starts, pauses, resumes and discards downloads, and remembers them. It lives on the main thread.
+
+    Downloads that run when the app ends, however it ends, are resumed at the next start. Paused and failed ones wait
+    for the person.
 
     Args:
         tokens: Where the person's tokens are found.
@@ -67,7 +101,7 @@ class Downloads(QObject):
         self._watched = False
 
     def start(self, repository: str, revision: str = "main", gguf: str = "", *, is_model: bool = True) -> str:
-        """Begin a download, or go on with one that was left unfinished; return its id.
+        """Start or resume a download and return its id.
 
         Args:
             repository: The hub id.
@@ -88,7 +122,7 @@ class Downloads(QObject):
         return download.id
 
     def resume(self, download: str) -> None:
-        """Go on with a download that was paused, has failed or was left by an earlier run."""
+        """Resume a paused, failed or unfinished download."""
         before = self._shown[download]
         if before.state.has_ended:
             waiting = before.at(DownloadState.WAITING)
@@ -101,7 +135,7 @@ class Downloads(QObject):
             job.cancel()
 
     def discard(self, download: str) -> None:
-        """Stop a download and remove what it has left; `removed` follows."""
+        """Stop a download and remove its files; emits `removed`."""
         self.pause(download)
         self._process.discard(self._shown[download], self._tell)
 
@@ -115,13 +149,13 @@ class Downloads(QObject):
             self.clear(download.id)
 
     def retry_refused(self) -> None:
-        """Go on with what the hub refused for want of a token: there is another one now."""
+        """Resume the downloads that the hub refused for lack of a token, now that there is another one."""
         for download in self.all():
             if download.state is DownloadState.FAILED and download.lack:
                 self.resume(download.id)
 
     def set_at_once(self, number: int) -> None:
-        """Let so many downloads go on at once."""
+        """Set how many downloads run at once."""
         self._process.set_at_once(number)
 
     def all(self) -> tuple[Download, ...]:
@@ -133,7 +167,7 @@ class Downloads(QObject):
         return self._shown.get(Download(repository, revision, gguf).id)
 
     def forget_deleted(self, model: Path, entry: Path | None) -> None:
-        """Show what was downloaded no longer, as it was deleted.
+        """Take a deleted model's downloads off the list.
 
         Args:
             model: Its snapshot's folder, or the GGUF file in it.
@@ -146,31 +180,31 @@ class Downloads(QObject):
             self._forget(download.id)
 
     def forget_unfinished(self, repository: str) -> None:
-        """Show a model's unfinished downloads no longer, as what they left was deleted."""
+        """Take a model's unfinished downloads off the list, as their files were deleted."""
         for download in self.all():
             if download.repository == repository and download.state in {DownloadState.PAUSED, DownloadState.FAILED}:
                 self._forget(download.id)
 
     def bring_back(self, entry: Path) -> None:
-        """Show again what was downloaded of a model that is back from the trash."""
+        """List the downloads of a restored model again."""
         for download in self._deleted.pop(entry, ()):
             if download.id not in self._shown:
                 self._show(download)
 
     def totals(self) -> DownloadTotals:
-        """Return what goes on, in sum."""
+        """Return the sum of all running downloads."""
         return totals_of(self._shown.values())
 
     @property
     def lacking_bytes(self) -> int:
-        """How much more the disk would have to have free for all that goes on; 0 where it suffices, or nobody knows."""
+        """Bytes that the disk lacks for all running downloads; 0 where it suffices, or is not known."""
         totals = self.totals()
         if self.free_bytes is None or not totals.going:
             return 0
         return max(0, totals.total_bytes - totals.done_bytes + self._reserve_bytes - self.free_bytes)
 
     def restore(self) -> None:
-        """List what earlier runs left unfinished, and go on with what went on then. Once; later calls do nothing."""
+        """List the unfinished downloads of earlier runs, and resume those that were running. Later calls do nothing."""
         if not self._restored:
             self._restored = True
             self._work.do(lambda: read_unfinished(paths.downloads_path()), self._take_left)
@@ -185,7 +219,7 @@ class Downloads(QObject):
         self._set_disk_timer()
 
     def close(self) -> None:
-        """Pause all and end the process; the next start goes on with what went on."""
+        """Pause all and end the process; the next start resumes the running ones."""
         self._closed = True
         self._disk_timer.stop()
         self._main.close()
@@ -222,14 +256,14 @@ class Downloads(QObject):
         self.removed.emit(download)
 
     def _remember(self) -> None:
-        """Write down what has not finished, where that is another than before."""
+        """Write the list of unfinished downloads if it has changed."""
         unfinished = unfinished_of(self._shown.values())
         if unfinished != self._remembered:
             self._remembered = unfinished
             self._work.do(lambda: write_unfinished(paths.downloads_path(), unfinished))
 
     def _take_left(self, left: tuple[Download, ...] | RdchatError) -> None:
-        """Show what earlier runs left, but for what was begun meanwhile."""
+        """List the downloads of earlier runs, except those that were started meanwhile."""
         if isinstance(left, RdchatError):
             _LOG.warning("What earlier runs left cannot be listed: %s", left)
             return
@@ -259,7 +293,7 @@ class Downloads(QObject):
 
 
 def _is_of(download: Download, model: Path) -> bool:
-    """Tell whether a finished download is what lies at a path: a snapshot's folder, or a GGUF file in it."""
+    """Tell whether a path is a finished download's snapshot folder, or a GGUF file in it."""
     folder = Path(download.folder)
     here = model == folder or any(model == folder / file.name for file in download.files)
     return here and download.state is DownloadState.FINISHED

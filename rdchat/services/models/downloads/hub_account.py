@@ -1,5 +1,6 @@
-"""Who the person is to the hub: the token in use, another one checked and kept, and how to forget it."""
+"""The hub's token: finds the one in use, checks and keeps another one, and forgets it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QObject, Signal
@@ -13,29 +14,19 @@ from rdchat.services.background.background_work import BackgroundWork
 
 @dataclass(frozen=True, slots=True)
 class AccountStatus:
-    """What is known of the token; never the token itself.
+    """What is known of the token, never the token itself."""
 
-    Attributes:
-        host: The hub's.
-        token_page: Where tokens are made.
-        busy: What goes on, such as asking the hub; empty where nothing does.
-        source: Where the token in use was found; None where there is none, or nobody has looked yet.
-        looked: Whether somebody has looked.
-        name: Whom the hub says that it stands for; empty until it was asked.
-        problem: What went wrong last.
-    """
-
-    host: str = ""
-    token_page: str = ""
-    busy: str = ""
-    source: TokenSource | None = None
-    looked: bool = False
-    name: str = ""
-    problem: str = ""
+    host: str = ""  # the hub's
+    token_page: str = ""  # where tokens are made
+    busy: str = ""  # the state, such as asking the hub; empty while nothing runs
+    source: TokenSource | None = None  # where the token in use was found; None where there is none
+    looked: bool = False  # whether the token was looked for
+    name: str = ""  # the account that the hub names for the token; empty until the hub was asked
+    problem: str = ""  # what went wrong last
 
 
 class HubAccount(QObject):
-    """Asks the keychain and the hub on a thread of its own, and tells of it. Lives on the main thread.
+    """Asks the keychain and the hub on a thread. Lives on the main thread.
 
     The hub is asked only when the person gives a token, or asks whose it is.
 
@@ -44,7 +35,7 @@ class HubAccount(QObject):
     """
 
     changed = Signal()
-    accepted = Signal()  # the hub knows a token that was given just now
+    accepted = Signal()  # the hub knows the token that was just given
 
     def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -54,62 +45,47 @@ class HubAccount(QObject):
 
     def look(self) -> None:
         """Find out which token is in use; the keychain may ask the person."""
-        endpoint = self._begin("Looking for the token…")
-        if endpoint is not None:
-            self._work.do(lambda: self._found(endpoint), self._end)
+        self._do("Looking for the token…", self._found)
 
     def check(self) -> None:
         """Ask the hub whose token is in use."""
-        endpoint = self._begin("Asking {host}…")
-        if endpoint is not None:
-            self._work.do(lambda: self._named(endpoint), self._end)
+        self._do("Asking {host}…", self._named)
 
     def give(self, text: str) -> None:
-        """Have the hub check a token and keep it; `accepted` follows where it knows the token."""
-        endpoint = self._begin("Asking {host}…")
-        if endpoint is not None:
-            self._work.do(lambda: self._given(endpoint, text), self._end_giving)
+        """Have the hub check a token, and keep it; emits `accepted` if the hub knows the token."""
+        self._do("Asking {host}…", lambda endpoint: self._given(endpoint, text), gives=True)
 
     def forget(self) -> None:
         """Forget the token that was given for this hub."""
-        endpoint = self._begin("Forgetting the token…")
-        if endpoint is not None:
-            self._work.do(lambda: self._forgotten(endpoint), self._end)
+        self._do("Forgetting the token…", self._forgotten)
 
     def close(self) -> None:
         """Wait for nothing: a keychain may ask the person for long."""
         self._work.close(0.2)
 
-    def _begin(self, busy: str) -> Endpoint | None:
-        """Say what goes on; None where something else does, or there is no hub."""
+    def _do(self, busy: str, work: Callable[[Endpoint], AccountStatus], *, gives: bool = False) -> None:
+        """Run work on the thread, unless other work runs or `HF_ENDPOINT` is no address."""
         if self.status.busy:
-            return None
+            return
         try:
             endpoint = find_endpoint()
         except RdchatError as error:
-            self.status = replace(self.status, problem=str(error))
-            self.changed.emit()
-            return None
-        self.status = replace(
-            self.status,
-            host=endpoint.host,
-            token_page=endpoint.token_page,
-            busy=busy.format(host=endpoint.host),
-            problem="",
-        )
-        self.changed.emit()
-        return endpoint
+            self._set(replace(self.status, problem=str(error)))
+            return
+        host, words = endpoint.host, busy.format(host=endpoint.host)
+        self._set(replace(self.status, host=host, token_page=endpoint.token_page, busy=words, problem=""))
+        self._work.do(lambda: work(endpoint), lambda outcome: self._end(outcome, gives))
 
-    def _end(self, told: AccountStatus | RdchatError) -> None:
-        if isinstance(told, RdchatError):
-            told = replace(self.status, busy="", problem=str(told))
-        self.status = told
-        self.changed.emit()
-
-    def _end_giving(self, told: AccountStatus | RdchatError) -> None:
-        self._end(told)
-        if not self.status.problem:
+    def _end(self, outcome: AccountStatus | RdchatError, gives: bool) -> None:
+        if isinstance(outcome, RdchatError):
+            outcome = replace(self.status, busy="", problem=str(outcome))
+        self._set(outcome)
+        if gives and not self.status.problem:
             self.accepted.emit()
+
+    def _set(self, status: AccountStatus) -> None:
+        self.status = status
+        self.changed.emit()
 
     # On the thread
 

@@ -1,1 +1,1 @@
-"""Drafters for a model: those on this machine, and those that are published."""
+"""Drafters for a model, on this machine and on the hub."""

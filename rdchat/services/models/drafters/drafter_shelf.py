@@ -1,7 +1,8 @@
-"""The drafters on this machine for a chosen model, and what can be done with them."""
+"""The drafters on this machine for a chosen model: lists them, and makes the loaded model use one."""
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal, Slot
@@ -15,37 +16,23 @@ from rdchat.services.background.folder_search import FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.drafters.own_card import figures_of
+from rdchat.services.models.installed.library import Library
 
-MadeFor = Callable[[str], tuple[ModelCard, ...] | None]
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenModel:
-    """The model whose drafters are shown.
-
-    Attributes:
-        name: For people.
-        model: What `Engine.load` takes; None is the default model.
-        folder: Of its files; empty where it was never loaded, and its name says no folder.
-        loaded: Whether it answers now.
-        weight_bytes: Of its weights; 0 where that is not known.
-    """
-
-    name: str
-    model: str | None
-    folder: str = ""
-    loaded: bool = False
-    weight_bytes: int = 0
+_CARD = "card.md"
+_MOST_BYTES = 200_000
+_ROW = re.compile(r"\| (W\d+ L\d+(?: \+ lookup)?) \| \d+ \| (\d+\.\d+) \|")
 
 
 class DrafterShelf(QObject):
-    """What drafts for one model. Lives on the main thread.
+    """Lists the drafters of one model. Lives on the main thread.
 
     Args:
         slot: The loaded model.
-        drafting: Its drafters, and the one that is used.
-        preferences: Have what other models draft with.
+        drafting: Its drafters, and the one in use.
+        preferences: The drafters of other models.
+        library: The models on this machine.
+        made_for: Returns the drafters that were made for a model that is not loaded; may read files. None before the
+            engine has started.
         parent: The Qt parent.
 
     Attributes:
@@ -54,61 +41,53 @@ class DrafterShelf(QObject):
 
     changed = Signal()
     models_changed = Signal()
+    race_requested = Signal(DraftSettings)
 
     def __init__(
         self,
         slot: ModelSlot,
         drafting: DraftControl,
         preferences: SettingsControl,
+        library: Library,
+        made_for: Callable[[str], tuple[ModelCard, ...] | None],
+        *,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._slot, self._drafting, self._preferences = slot, drafting, preferences
+        self._slot, self._drafting, self._preferences, self._library = slot, drafting, preferences, library
         self._side = BackgroundWork("drafters", self)
-        self._models: FolderSearch | None = None
-        self._made_for: FolderSearch | None = None
+        self._made_for = FolderSearch(made_for, self)
         self._figures: dict[str, dict[str, float]] = {}  # by drafter
-        self._other: ChosenModel | None = None  # chosen though it is not loaded
+        self._other: ModelCard | None = None  # chosen though it is not loaded
         self._last_loaded = self.loaded
         slot.load_started.connect(self._on_model)
         slot.loaded.connect(self._on_model)
         slot.failed.connect(self._on_model)
         drafting.changed.connect(self._refresh)
-
-    def offer(self, models: FolderSearch, made_for: MadeFor) -> None:
-        """Offer what else is installed.
-
-        Args:
-            models: Finds `ModelCard`s.
-            made_for: Returns the drafters that were made for a model that is not loaded; may read files. None before
-                the engine has begun.
-        """
-        self._models, self._made_for = models, FolderSearch(made_for, self)
-        models.changed.connect(self.models_changed)
+        library.changed.connect(self.models_changed)
         self._made_for.changed.connect(self._refresh)
-        self.look()
 
     def look(self) -> None:
-        """Look again what is here."""
-        if self._models is not None:
-            self._models.look()
+        """Search this machine again."""
+        self._library.look()
         self._drafting.look_for_drafters()
         self._look_for_chosen()
 
     def _look_for_chosen(self) -> None:
-        if self._other is not None and self._made_for is not None and self._other.model is not None:
-            self._made_for.look(self._other.model)
+        if self._other is not None:
+            self._made_for.look(self._other.model or str(self._other.path))
 
     @property
-    def loaded(self) -> ChosenModel | None:
+    def loaded(self) -> ModelCard | None:
         """The model that answers."""
         info = self._slot.info
         if info is None:
             return None
-        return ChosenModel(info.name, self._slot.chosen, str(info.path), True, info.weights_bytes)
+        weights = info.weights_bytes
+        return ModelCard(info.name, self._slot.chosen or "", "", info.path, weights_bytes=weights, is_loaded=True)
 
     @property
-    def chosen(self) -> ChosenModel | None:
+    def chosen(self) -> ModelCard | None:
         return self._other or self.loaded
 
     @property
@@ -119,29 +98,26 @@ class DrafterShelf(QObject):
     @property
     def others(self) -> tuple[ModelCard, ...]:
         """Installed models that are not the loaded one."""
-        found: tuple[ModelCard, ...] = self._models.found if self._models is not None else ()
-        return tuple(each for each in found if not each.problem and not self._is_loaded(each.model))
+        return tuple(each for each in self._library.models if each.can_be_loaded and not self._is_loaded(each))
 
     def choose(self, model: ModelCard | None) -> None:
         """Show the drafters of another model; None shows the loaded one's."""
         self._other = None
-        if model is not None and not self._is_loaded(model.model):
-            folder = model.model if Path(model.model).is_absolute() else ""
-            self._other = ChosenModel(model.name, model.model, folder)
+        if model is not None and not self._is_loaded(model):
+            self._other = model
             self._look_for_chosen()
         self._refresh()
 
     def load_chosen(self) -> None:
         """Load the chosen model."""
         if self._other is not None:
-            self._slot.load(self._other.model)
+            self._slot.load(self._other.model or None)
 
     @property
     def fitting(self) -> tuple[ModelCard, ...]:
         """The drafters that may draft for the chosen model."""
         if self._other is not None:
-            found = self._made_for.found if self._made_for is not None else ()
-            return tuple(replace(each, match=TargetMatch(True)) for each in found)
+            return tuple(replace(each, match=TargetMatch(True)) for each in self._made_for.found)
         usable = [each for each in self._drafting.drafters if not each.problem]
         return tuple(replace(each, match=self._drafting.match(each.model)) for each in usable)
 
@@ -153,17 +129,26 @@ class DrafterShelf(QObject):
     @property
     def here(self) -> frozenset[str]:
         """Names of all that was found on this machine, drafters and models."""
-        models: tuple[ModelCard, ...] = self._models.found if self._models is not None else ()
-        return frozenset([each.model for each in self._drafting.drafters] + [m.model for m in models if not m.problem])
+        models = [each.model for each in self._library.models if each.can_be_loaded]
+        return frozenset([each.model for each in self._drafting.drafters] + models)
 
-    def use(self, drafter: str) -> None:
-        """Have the loaded model draft with a drafter."""
-        settings = self._drafting.settings
-        mode = settings.mode if settings.mode in {Mode.AUTO, Mode.DRAFTER} else Mode.AUTO
-        self._drafting.change(replace(settings, drafter=drafter, mode=mode))
+    def use(self, drafter: str, *, is_model: bool = False) -> None:
+        """Make the loaded model draft with a drafter head, or with a smaller model."""
+        wanted = self._settings_with(drafter, is_model)
+        keeps = self.settings.mode in {Mode.AUTO, wanted.mode}
+        self._drafting.change(replace(wanted, mode=self.settings.mode if keeps else Mode.AUTO))
+
+    def race(self, drafter: str, *, is_model: bool = False) -> None:
+        """Ask for a race with a drafter head, or with a smaller model."""
+        self.race_requested.emit(self._settings_with(drafter, is_model))
+
+    def _settings_with(self, drafter: str, is_model: bool) -> DraftSettings:
+        if is_model:
+            return replace(self.settings, mode=Mode.SPECULATIVE, draft_model=drafter)
+        return replace(self.settings, mode=Mode.DRAFTER, drafter=drafter)
 
     def prefer(self, drafter: str, model: str) -> None:
-        """Have a model that is not loaded draft with a drafter the next time; `model` is its folder."""
+        """Make a model that is not loaded use a drafter the next time; `model` is its folder."""
         settings = self._preferences.settings
         kept = tuple(
             replace(each, draft=replace(each.draft, drafter=drafter)) if each.model == model else each
@@ -171,12 +156,6 @@ class DrafterShelf(QObject):
         )  # one without settings of its own takes the newest that was made for it
         if kept != settings.drafts:
             self._preferences.change(replace(settings, drafts=kept))
-
-    def use_draft_model(self, model: str) -> None:
-        """Have the loaded model draft with a smaller model."""
-        settings = self._drafting.settings
-        mode = settings.mode if settings.mode in {Mode.AUTO, Mode.SPECULATIVE} else Mode.AUTO
-        self._drafting.change(replace(settings, draft_model=model, mode=mode))
 
     @property
     def settings(self) -> DraftSettings:
@@ -193,29 +172,29 @@ class DrafterShelf(QObject):
         if name not in self._figures:
             self._figures[name] = {}
             if Path(name).is_absolute():
-                self._side.do(lambda: (name, figures_of(Path(name))), self._on_figures)
+                self._side.do(lambda: (name, _figures_on_card(Path(name))), self._on_figures)
         return self._figures[name]
 
     def let_go(self, model: ModelCard) -> None:
-        """Have the loaded model draft without a drafter that is about to be deleted."""
+        """Stop using a drafter that is about to be deleted."""
         if self._drafting.settings.drafter in {model.model, str(model.path)}:
             self._drafting.change(replace(self._drafting.settings, drafter=None))
 
     def close(self) -> None:
         self._side.close()
-        if self._made_for is not None:
-            self._made_for.close()
+        self._made_for.close()
 
     def _used(self) -> str | None:
-        """Return what the loaded model drafts with: what is named, else the one made for it."""
+        """Return the drafter of the loaded model: the chosen one, else the one made for it."""
         if self._drafting.settings.drafter is not None:
             return self._drafting.settings.drafter
         option = self._drafting.option(Mode.DRAFTER)
         return option.source if option is not None and option.available else None
 
-    def _is_loaded(self, model: str) -> bool:
+    def _is_loaded(self, model: ModelCard) -> bool:
         info = self._slot.info
-        return info is not None and model in {self._slot.chosen, info.name, str(info.path)}
+        chosen = info is not None and model.model in {self._slot.chosen, info.name, str(info.path)}
+        return chosen or self._library.is_loaded(model)
 
     def _on_figures(self, told: tuple[str, dict[str, float]] | RdchatError) -> None:
         if not isinstance(told, RdchatError) and told[1]:
@@ -224,7 +203,7 @@ class DrafterShelf(QObject):
 
     @Slot()
     def _on_model(self) -> None:
-        if self._other is not None and self._is_loaded(self._other.model or ""):
+        if self._other is not None and self._is_loaded(self._other):
             self._other = None
             self.models_changed.emit()
         self._look_for_chosen()  # before the engine had begun nobody could tell
@@ -236,3 +215,16 @@ class DrafterShelf(QObject):
             self._last_loaded = self.loaded
             self.models_changed.emit()
         self.changed.emit()
+
+
+def _figures_on_card(folder: Path) -> dict[str, float]:
+    """Return tokens per target call by setup, such as `W4 L5`, as a trained drafter's card gives them.
+
+    They were measured at the end of the training, on questions that it did not see.
+    """
+    try:
+        with (folder / _CARD).open(encoding="utf-8") as file:
+            text = file.read(_MOST_BYTES)
+    except (OSError, ValueError):
+        return {}
+    return {row[1]: float(row[2]) for row in _ROW.finditer(text)}

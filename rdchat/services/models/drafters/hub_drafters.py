@@ -1,4 +1,4 @@
-"""What the hub has to draft for a model, asked when a person wants to know."""
+"""Searches the hub for drafters of a model."""
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -60,7 +60,7 @@ class HubDrafters(QObject):
             return ""
 
     def download(self, repository: str) -> None:
-        """Fetch what was found, or go on with it; `changed` follows."""
+        """Download a drafter, or resume it; emits `changed`."""
         models = {found.repository for found in self.found if found.kind is PublishedKind.MODEL}
         try:
             self.downloads.start(repository, is_model=repository in models)
@@ -77,7 +77,7 @@ class HubDrafters(QObject):
         self.changed.emit()
 
     def forget(self) -> None:
-        """Stop, and forget what was found: it was for another model."""
+        """Stop, and forget the results: they were for another model."""
         self._task.forget()
         self.model, self.searching, self.found, self.problem, self.hint = "", False, (), "", ""
         self.changed.emit()

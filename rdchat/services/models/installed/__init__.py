@@ -1,1 +1,1 @@
-"""Models on this machine: what is known of them, removing and verifying them, and what is dropped on a window."""
+"""Models on this machine: listing, deleting and verifying them, and dropped ones."""

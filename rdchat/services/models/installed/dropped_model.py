@@ -1,4 +1,4 @@
-"""A model folder or file that was dropped on a window: looked at first, so that a wrong one does no harm."""
+"""Checks a model folder or file that was dropped on a window, and loads it."""
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -9,7 +9,7 @@ from rdchat.services.models.sources import ModelSources
 
 
 class DroppedModel(QObject):
-    """Loads what is dropped if it can be; the model that answers stays where it cannot. Lives on the main thread.
+    """Loads a dropped model. The loaded one stays if the dropped one cannot be loaded. Lives on the main thread.
 
     Attributes:
         problem: Returns why a folder or file cannot be loaded, empty where it can; for any thread.
@@ -27,7 +27,7 @@ class DroppedModel(QObject):
         self._task.replace(lambda _job: (path, self.problem(path)), self._take, failed=self._on_failed)
 
     def close(self) -> None:
-        """End what goes on."""
+        """End the work."""
         self._task.close()
 
     @Slot(object)

@@ -1,4 +1,4 @@
-"""The models on this machine, looked for beside the window's own work."""
+"""The list of models on this machine, searched on a thread."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -60,7 +60,7 @@ class Library(QObject):
         return self._looked
 
     def look(self) -> None:
-        """Look again; `changed` follows where something else is found. While a search goes on, another one follows."""
+        """Search again; emits `changed` if the list differs. A search that is running is followed by another one."""
         if self._search.busy:
             self._again = True
             return
@@ -104,7 +104,7 @@ class Library(QObject):
     def fitting(
         self, model: ModelCard, heads: tuple[ModelCard, ...], told: tuple[ModelCard, ...]
     ) -> tuple[ModelCard, ...]:
-        """Leave out the heads of which the engine found that they do not fit, where it has the model.
+        """Leave out the heads that do not fit the loaded model, as the engine found.
 
         Args:
             model: Which.
@@ -132,7 +132,7 @@ class Library(QObject):
         self._show(tuple(other for other in self.models if other != model))
 
     def close(self) -> None:
-        """End what goes on."""
+        """End the work."""
         for task in (self._search, self._matching):
             task.close()
 
@@ -170,7 +170,7 @@ class Library(QObject):
 
     @Slot()
     def _on_loaded(self) -> None:
-        """Look again where the window has looked before: what the model verifies is known by now."""
+        """Search again after a load, since it is known now what the model verifies."""
         if self._looked:
             self.look()
 
@@ -178,7 +178,7 @@ class Library(QObject):
 def _gathered(
     find: Callable[[str], Iterable[ModelCard]], chosen: str, tell: Callable[[object], None]
 ) -> tuple[ModelCard, ...]:
-    """Return what `find` yields, and tell in between what there is so far."""
+    """Return all models that `find` yields, and report those found so far several times a second."""
     found: list[ModelCard] = []
     told = time.monotonic()
     for model in find(chosen):

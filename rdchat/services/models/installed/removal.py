@@ -1,13 +1,14 @@
-"""Deletes models and drafters into the Trash, puts them back, and empties rdchat's own: beside the window's own work.
+"""Deletes models and drafters into the Trash, restores them, and empties rdchat's own trash.
 
-Only what the hub's cache or rdchat's own folder holds is deleted here; other programs' folders are left to them.
+Only models in the hub's cache and in rdchat's own folders are deleted; other programs' folders are left alone.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QFile, QObject, Signal
 
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
@@ -16,7 +17,6 @@ from rdchat.hub.trash import TrashedModel, delete_for_good, move_to_trash, resto
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.models.model_places import CHOSEN, NOT_DELETED
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.models.system_trash import move_to_system_trash
 
 if TYPE_CHECKING:
     from rdchat.hub.deleting import DeletionPlan
@@ -24,39 +24,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemovalQuestion:
-    """What deleting a model would do, to be asked before it is done.
-
-    Attributes:
-        model: Which.
-        freed_bytes: Of the disk, once the Trash is emptied.
-        sharing: Names of other revisions that share files with it; those stay.
-        shared_cache: Whether other programs use the place as well.
-        can_be_undone: Whether it goes to the trash; what is unfinished is deleted for good.
-        with_unfinished: Whether an unfinished download of another version goes with it, for good.
-    """
+    """What deleting a model would do."""
 
     model: ModelCard
-    freed_bytes: int
-    sharing: tuple[str, ...]
-    shared_cache: bool
-    can_be_undone: bool
-    with_unfinished: bool = False
-    plan: "DeletionPlan | None" = None
+    plan: "DeletionPlan | None" = None  # of a whole model in the hub's cache; None for anything else
+
+    @property
+    def freed_bytes(self) -> int:
+        return self.plan.freed_bytes if self.plan else self.model.disk_bytes
+
+    @property
+    def sharing(self) -> tuple[str, ...]:
+        """Other revisions that share files with it. Those files stay."""
+        return self.plan.sharing if self.plan else ()
+
+    @property
+    def shared_cache(self) -> bool:
+        """Whether other programs use the folder as well."""
+        return bool(self.model.repository)
+
+    @property
+    def can_be_undone(self) -> bool:
+        """Whether it goes to the Trash. An unfinished download is deleted for good."""
+        return not self.model.is_unfinished
+
+    @property
+    def with_unfinished(self) -> bool:
+        """Whether an unfinished download of another version is deleted with it, for good."""
+        return self.plan is not None and self.plan.unfinished
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A model that was deleted.
-
-    Attributes:
-        model: Which.
-        trashed: What can be put back; None where it went for good.
-        with_unfinished: Whether unfinished downloads of its repository went for good.
-    """
+    """A model that was deleted."""
 
     model: ModelCard
-    trashed: TrashedModel | None
-    with_unfinished: bool
+    trashed: TrashedModel | None  # what can be restored; None where it was deleted for good
+    with_unfinished: bool  # whether unfinished downloads of its repository were deleted for good
 
 
 def reason_not_to_delete(model: ModelCard) -> str:
@@ -67,7 +71,7 @@ def reason_not_to_delete(model: ModelCard) -> str:
 
 
 class Removal(QObject):
-    """One step at a time, in order. Lives on the main thread.
+    """Deletes and restores on a thread, one step at a time. Lives on the main thread.
 
     Attributes:
         trash: What can be put back, the last one first.
@@ -85,15 +89,15 @@ class Removal(QObject):
         self._work = BackgroundWork("removal", self)
 
     def ask(self, model: ModelCard) -> None:
-        """Look what deleting a model would do; `asked` or `failed` follows."""
-        self._do(lambda: _question(model), self.asked.emit)
+        """Find out what deleting a model would do; emits `asked` or `failed`."""
+        self._do(lambda: removal_question(model), self.asked.emit)
 
     def remove(self, question: RemovalQuestion) -> None:
         """Delete a model; `removed` or `failed` follows."""
-        self._do(lambda: _remove(question), lambda trashed: self._on_removed(question, trashed))
+        self._do(lambda: remove_model(question), lambda trashed: self._on_removed(question, trashed))
 
     def look(self) -> None:
-        """Look what the trash holds; `trash_changed` follows where that is something else."""
+        """Read the trash; emits `trash_changed` if it differs."""
         self._do(_trashed, self._show)
 
     def restore(self, trashed: TrashedModel) -> None:
@@ -102,11 +106,11 @@ class Removal(QObject):
         self.look()
 
     def delete_for_good(self, trashed: TrashedModel) -> None:
-        """Delete what is in rdchat's own trash for good; `trash_changed` or `failed` follows."""
+        """Delete a model of rdchat's own trash for good; emits `trash_changed` or `failed`."""
         self._do(lambda: delete_for_good(trashed), lambda _none: self.look())
 
     def close(self) -> None:
-        """Wait for what goes on: a deletion that is cut short can be put back."""
+        """Wait for the running work: a deletion that is cut short can be undone."""
         self._work.close()
 
     def _do[T](self, work: Callable[[], T], then: Callable[[T], object]) -> None:
@@ -123,33 +127,44 @@ class Removal(QObject):
             self.trash_changed.emit()
 
 
-def _question(model: ModelCard) -> RemovalQuestion:
+def removal_question(model: ModelCard) -> RemovalQuestion:
+    """Return what deleting a model would do; reads the disk.
+
+    Raises:
+        ModelError: If rdchat does not delete it.
+    """
     if reason := reason_not_to_delete(model):
         raise ModelError(reason)
-    if not model.repository:
-        return RemovalQuestion(model, model.disk_bytes, (), shared_cache=False, can_be_undone=True)
-    if model.is_unfinished:
-        return RemovalQuestion(model, model.disk_bytes, (), shared_cache=True, can_be_undone=False)
+    if not model.repository or model.is_unfinished:
+        return RemovalQuestion(model)
     from rdchat.hub.deleting import plan_deletion  # noqa: PLC0415  slow to import
 
-    plan = plan_deletion(repository_of(model.repository), model.revision, model.gguf)
-    return RemovalQuestion(model, plan.freed_bytes, plan.sharing, True, True, plan.unfinished, plan)
+    return RemovalQuestion(model, plan_deletion(repository_of(model.repository), model.revision, model.gguf))
 
 
-def _remove(question: RemovalQuestion) -> TrashedModel | None:
+def remove_model(question: RemovalQuestion) -> TrashedModel | None:
+    """Delete a model; return what can be restored, None where it was deleted for good."""
     from rdchat.hub.deleting import delete  # noqa: PLC0415  slow to import
     from rdchat.hub.downloads.download_record import discard  # noqa: PLC0415
     from rdchat.hub.downloads.repository_lock import RepositoryLock  # noqa: PLC0415
 
     model = question.model
     if question.plan is not None:
-        return delete(question.plan, move_to_system_trash)
+        return delete(question.plan, _move_to_system_trash)
     if model.is_unfinished:
         repository = repository_of(model.repository)
         with RepositoryLock(repository):
             discard(repository)
         return None
-    return move_to_trash(model.name, model.path.parent, [model.path], move_to_system_trash)
+    return move_to_trash(model.name, model.path.parent, [model.path], _move_to_system_trash)
+
+
+def _move_to_system_trash(folder: Path) -> Path | None:
+    """Move a folder to the Trash of its disk; return its place there, None where that is not possible."""
+    file = QFile(str(folder))
+    moved = file.moveToTrash()
+    place = Path(file.fileName())
+    return place if moved and place != folder and file.fileName() else None
 
 
 def _trashed() -> tuple[TrashedModel, ...]:

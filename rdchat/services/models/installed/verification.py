@@ -1,7 +1,6 @@
-"""Holds a model's files against the hub's checksums, beside the window's own work."""
+"""Compares a model's files with the hub's checksums, on a thread."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal, Slot
@@ -19,14 +18,6 @@ if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """What came of it."""
-
-    model: ModelCard
-    verdict: "Verdict"
-
-
 class Verification(QObject):
     """One model at a time; another one that is begun takes its place. Lives on the main thread.
 
@@ -37,7 +28,7 @@ class Verification(QObject):
 
     started = Signal()
     progressed = Signal()
-    finished = Signal(Verified)
+    finished = Signal(ModelCard, object)  # with its `Verdict`
     failed = Signal(ModelCard, RdchatError)
     stopped = Signal()
 
@@ -52,7 +43,7 @@ class Verification(QObject):
         """Begin to read a model's files."""
         self.model, self.done_bytes = model, 0
         self._task.replace(
-            lambda job: _verdict(model, self._tokens, job.tell),
+            lambda job: verify_model(model, self._tokens, job.tell),
             self._on_finished,
             failed=self._on_failed,
             told=self._on_bytes,
@@ -66,7 +57,7 @@ class Verification(QObject):
         self.stopped.emit()
 
     def close(self) -> None:
-        """End what goes on."""
+        """End the work."""
         self._task.close()
 
     @Slot(object)
@@ -78,7 +69,7 @@ class Verification(QObject):
     def _on_finished(self, verdict: "Verdict") -> None:
         model, self.model = self.model, None
         assert model is not None
-        self.finished.emit(Verified(model, verdict))
+        self.finished.emit(model, verdict)
 
     @Slot(RdchatError)
     def _on_failed(self, error: RdchatError) -> None:
@@ -96,7 +87,18 @@ def reason_not_to_verify(model: ModelCard) -> str:
     return NOT_VERIFIED.get(model.place, NOT_VERIFIED[CHOSEN])
 
 
-def _verdict(model: ModelCard, tokens: Tokens, on_bytes: Callable[[int], None]) -> "Verdict":
+def verify_model(model: ModelCard, tokens: Tokens, on_bytes: Callable[[int], None]) -> "Verdict":
+    """Compare a model's files with the hub's checksums.
+
+    Args:
+        model: The model.
+        tokens: Where the person's tokens are found.
+        on_bytes: Called with the number of bytes read since the last call; may raise to stop.
+
+    Raises:
+        ModelError: If the hub has no checksums of it.
+        NetworkError: If the hub cannot be asked, and the files cannot be checked without it.
+    """
     from rdchat.hub.hub_api import HubApi  # noqa: PLC0415  slow to import
     from rdchat.hub.verifying import verify_cached, verify_folder  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""A model's card, rendered as the transcript renders replies: nothing is fetched for it."""
+"""A model's card, rendered like a reply. It fetches nothing."""
 
 import time
 

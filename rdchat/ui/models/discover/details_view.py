@@ -1,7 +1,7 @@
-"""What is told of one model: its facts, whether it fits, its download, its files and its card."""
+"""The details of one model of the hub: facts, memory, download, files and card."""
 
-from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtWidgets import QComboBox, QScrollArea, QStackedWidget, QWidget
+from PySide6.QtCore import QSignalBlocker, Qt
+from PySide6.QtWidgets import QScrollArea, QStackedWidget, QWidget
 
 from rdchat.inference.api.memory_facts import ModelSizes
 from rdchat.services.models.discover.fit import Machine, sizes_found, sizes_of_files
@@ -11,50 +11,48 @@ from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import open_page
-from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.scrolling import scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.models.discover import words
 from rdchat.ui.models.discover.card_view import CardView
 from rdchat.ui.models.discover.download_box import DownloadBox
 from rdchat.ui.models.discover.files_box import FilesBox
-from rdchat.ui.models.discover.link_button import LinkButton
-from rdchat.ui.models.discover.notice_view import NoticeView
 from rdchat.ui.models.discover.suggestion_box import SuggestionBox
+from rdchat.ui.models.fields import choice_box
+from rdchat.ui.models.link_button import LinkButton
+from rdchat.ui.models.links import PageLinks
+from rdchat.ui.models.notice_view import NoticeView
 
 _GATED = "Gated: its authors give access on its page, and the hub wants a token."
 
 
 class DetailsView(QStackedWidget):
-    """Shows a model, or what stands in its place.
+    """Shows a model, or a notice in its place.
 
     Args:
-        desk: What the window works with.
+        desk: The window's services.
+        links: Lead to other pages.
         theme: The appearance to follow.
     """
 
-    downloads_requested = Signal()
-    token_requested = Signal(str)  # the model's hub id
-    gguf_chosen = Signal(str)
-    retry_requested = Signal()
-
-    def __init__(self, desk: ModelsDesk, theme: Theme) -> None:
+    def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
         self._model: ModelDetails | None = None
         self._card: str | None = None
         self.notice = NoticeView(theme)
-        self.download = DownloadBox(desk.downloads, desk.slot, theme)
-        self.suggestion = SuggestionBox(desk, theme)
+        self.download = DownloadBox(desk.downloads, desk.slot, links, theme)
+        self.suggestion = SuggestionBox(desk, links, theme)
         self.files = FilesBox(theme)
         self.card = CardView(theme)
         self._build_labels()
         self.area = self._build_scroll()
         self.addWidget(self.notice)
         self.addWidget(self.area)
-        for box in (self.download, self.suggestion):
-            box.downloads_requested.connect(self.downloads_requested)
-        self.notice.retry_requested.connect(self.retry_requested)
-        self.notice.token_requested.connect(self._ask_for_token)
+        self.notice.retry_requested.connect(desk.details.retry)
+        for token_wanted in (self.notice.token_requested, self.token.clicked):
+            token_wanted.connect(links.token_requested)
+        self.gguf.activated.connect(lambda: desk.details.choose(self.gguf.currentData()))
         self.card.cut.connect(self.cut.setVisible)
         self.show_nothing()
 
@@ -69,57 +67,29 @@ class DetailsView(QStackedWidget):
         self.access = ThemedLabel(theme, _GATED, "warning")
         self.token = LinkButton("Enter a token…", theme)
         self.problem = ThemedLabel(theme, "", "warning")
-        self.gguf = QComboBox()
-        self.gguf.setAccessibleName("GGUF file")
-        set_tip(self.gguf, "Each file is the whole model in another quantisation")
+        self.gguf = choice_box("GGUF file", "Each file is the whole model in another quantisation", letters=0)
         self.card_words = ThemedLabel(theme, "", "muted")
         self.cut = ThemedLabel(theme, "The card goes on; its page has all of it.", "muted")
         for label in (self.name, self.fit, self.made, self.popularity, self.access, self.problem, self.card_words):
             label.setWordWrap(True)
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.page.clicked.connect(lambda: open_page(self._model.page if self._model else ""))
-        self.token.clicked.connect(self._ask_for_token)
-        self.gguf.activated.connect(lambda: self.gguf_chosen.emit(self.gguf.currentData()))
 
     def _build_scroll(self) -> QScrollArea:
         head = row(self.publisher, self.page, None)
         access = row((self.access, 1), self.token, spacing=-1)
         content = QWidget()
         content.setMaximumWidth(TEXT_WIDTH)
-        column_layout = column(
-            self.name,
-            head,
-            TIGHT,
-            self.made,
-            self.popularity,
-            self.fit,
-            access,
-            self.problem,
-            SMALL,
-            within=content,
-            spacing=TIGHT,
-            margins=(LARGE, LARGE - 4, LARGE, LARGE),
-        )
-        column_layout.addWidget(self.gguf, 0, Qt.AlignmentFlag.AlignLeft)
-        column_layout.addSpacing(TIGHT)
-        column_layout.addWidget(self.download)
-        column_layout.addSpacing(SMALL)
-        column_layout.addWidget(self.suggestion)
-        column_layout.addWidget(self.files)
-        column_layout.addSpacing(TIGHT)
-        column_layout.addWidget(Separator(self._theme))
-        column_layout.addSpacing(MEDIUM)
-        column_layout.addWidget(self.card_words)
-        column_layout.addWidget(self.card)
-        column_layout.addWidget(self.cut)
-        column_layout.addStretch(1)
+        facts = (self.name, head, TIGHT, self.made, self.popularity, self.fit, access, self.problem, SMALL)
+        download = (row(self.gguf, None), TIGHT, self.download, SMALL, self.suggestion, self.files, TIGHT)
+        card = (Separator(self._theme), MEDIUM, self.card_words, self.card, self.cut, None)
+        margins = (LARGE, LARGE - 4, LARGE, LARGE)
+        column(*facts, *download, *card, within=content, spacing=TIGHT, margins=margins)
         ground = Ground(self._theme, "surface")
         row((content, 1000), None, within=ground, spacing=-1)
-        scroll = QScrollArea(widgetResizable=True)
-        scroll.setFrameShape(QScrollArea.Shape.NoFrame)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll = scrolled(ground)
+        scroll.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # the keyboard scrolls the card
         scroll.setAccessibleName("About the model")
-        scroll.setWidget(ground)
         return scroll
 
     def show_nothing(self) -> None:
@@ -135,7 +105,7 @@ class DetailsView(QStackedWidget):
         suggestion: Suggestion | None,
         here: frozenset[str],
     ) -> None:
-        """Show what is known of a model so far.
+        """Show a model, as far as it is known.
 
         Args:
             model: That.
@@ -162,7 +132,7 @@ class DetailsView(QStackedWidget):
         self.setCurrentWidget(self.area)
 
     def focus_download(self) -> None:
-        """Give the keyboard to what downloads or loads, or else to the page's link."""
+        """Focus the button that downloads or loads, else the link to the page."""
         for button in (self.download.button, self.download.load, self.download.more, self.page):
             if button.isVisibleTo(self) and button.isEnabled():
                 button.setFocus(Qt.FocusReason.ShortcutFocusReason)
@@ -218,12 +188,9 @@ class DetailsView(QStackedWidget):
             self._card = model.card
             self.card.show_card(model.card)
 
-    def _ask_for_token(self) -> None:
-        self.token_requested.emit(self._model.repository if self._model else "")
-
 
 def _sizes(model: ModelDetails, suggestion: Suggestion | None) -> ModelSizes | None:
-    """Return what a model's need of memory is reckoned from: its files where they are known."""
+    """Return a model's sizes, from its files where they are known."""
     if model.facts is not None and model.files is not None:
         return sizes_of_files(model.facts, model.files)
     found = sizes_found(model.facts) if model.facts is not None else None

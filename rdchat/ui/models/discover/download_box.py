@@ -1,56 +1,50 @@
-"""Downloading what is looked at, in place: the button, then how far it is, then that it is here."""
+"""The download of the shown model: a button, then its progress, then a button that loads it."""
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QProgressBar, QPushButton, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QWidget
 
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.downloads.downloads import Downloads
 from rdchat.ui.look import formatting
+from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import TIGHT, Theme
-from rdchat.ui.models.discover.link_button import LinkButton
 from rdchat.ui.models.downloads.words import state_words
+from rdchat.ui.models.link_button import LinkButton
+from rdchat.ui.models.links import PageLinks
+from rdchat.ui.models.thin_bar import BusyBar
 
 
 class DownloadBox(QWidget):
     """One repository's download.
 
     Args:
-        downloads: What is being downloaded.
-        slot: Loads what is here; None for a drafter, which is no model by itself.
+        downloads: Downloads it.
+        slot: Loads it; None for a drafter, which is no model by itself.
+        links: Lead to the downloads.
         theme: The appearance to follow.
     """
 
-    downloads_requested = Signal()
-
-    def __init__(
-        self, downloads: Downloads, slot: ModelSlot | None, theme: Theme, parent: QWidget | None = None
-    ) -> None:
-        super().__init__(parent)
+    def __init__(self, downloads: Downloads, slot: ModelSlot | None, links: PageLinks, theme: Theme) -> None:
+        super().__init__()
         self._downloads, self._slot = downloads, slot
         self._repository, self._gguf, self._size = "", "", 0
         self._here = self._older_here = False
         self._loads = ""
-        self.button = QPushButton("Download")
-        self.button.setAutoDefault(False)
-        self.load = QPushButton("Load")
-        self.load.setAutoDefault(False)
-        set_tip(self.load, "Answer with this model from now on")
+        self.button = push_button("Download", "")
+        self.load = push_button("Load", "Answer with this model from now on")
         self.more = LinkButton("Show downloads", theme)
-        self.bar = QProgressBar(textVisible=False, maximum=1000)
-        self.bar.setFixedHeight(6)
-        self.bar.setAccessibleName("Progress of the download")
+        self.bar = BusyBar("Progress of the download", 6)
         self.words = ThemedLabel(theme, "", "muted", -1, tabular=True, wraps=True)
         self.words.setAlignment(Qt.AlignmentFlag.AlignVCenter)
         row_layout = row(self.button, self.load, (self.words, 1), self.more)
         column(row_layout, self.bar, within=self, spacing=TIGHT)
         self.button.clicked.connect(self._start)
         self.load.clicked.connect(self._load)
-        self.more.clicked.connect(self.downloads_requested)
+        self.more.clicked.connect(links.downloads_requested)
         downloads.progressed.connect(self._on_progress)
         downloads.removed.connect(self._refresh)
         if slot is not None:
@@ -60,12 +54,12 @@ class DownloadBox(QWidget):
     def show_model(
         self, repository: str, gguf: str, size: int, *, here: bool, older_here: bool = False, loads: str = ""
     ) -> None:
-        """Show what may be downloaded.
+        """Show a model's download.
 
         Args:
             repository: The hub id.
             gguf: The GGUF file of it; empty for all that is known.
-            size: Bytes of it; 0 where nobody knows.
+            size: Bytes of it; 0 where that is not known.
             here: Whether all of it is on this machine.
             older_here: Whether another version of it is.
             loads: What the model slot takes for it; empty for the hub id.
@@ -103,16 +97,14 @@ class DownloadBox(QWidget):
 
     @property
     def _model(self) -> str:
-        """What the model slot takes for it."""
+        """The name that loads it."""
         return self._loads or self._repository
 
     def _show_progress(self, progress: Download) -> None:
         if progress.state is DownloadState.FAILED:
             self._say(f"{progress.problem} {progress.hint}".strip(), "danger")
             return
-        total = progress.total_bytes
-        self.bar.setRange(0, 1000 if total else 0)
-        self.bar.setValue(round(1000 * progress.done_bytes / total) if total else 0)
+        self.bar.show_download(progress)
         if progress.notes:
             self._say(progress.notes[0], "warning")
         else:

@@ -1,83 +1,52 @@
-"""A model's files: what would be fetched with its sizes, and what is left out; folded up at first."""
+"""The files of a model of the hub, folded up at first: those to fetch with their sizes, and those left out."""
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
+from rdchat.hub.downloads.download import DownloadFile
 from rdchat.hub.known_files import RepositoryFiles
-from rdchat.ui.look import formatting
-from rdchat.ui.look.formatting import file_size
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
-from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.models.discover.link_button import LinkButton
+from rdchat.ui.look.formatting import counted
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.theme import TIGHT, Theme
+from rdchat.ui.models.file_list import FileList
+from rdchat.ui.models.link_button import LinkButton
 
-_MOST_FILES, _MOST_LEFT_OUT = 200, 30
+_MOST_LEFT_OUT = 30
 
 
 class FilesBox(QWidget):
     """A line that unfolds into the list."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._theme = theme
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
         self._files: RepositoryFiles | None = None
+        self._open = False
         self.fold = LinkButton("", theme)
         self.fold.clicked.connect(self._toggle)
-        self._open = False
-        self._list: QWidget | None = None
-        self._column = QVBoxLayout(self)
-        self._column.setContentsMargins(0, 0, 0, 0)
-        self._column.setSpacing(TIGHT)
-        self._column.addWidget(self.fold, 0, Qt.AlignmentFlag.AlignLeft)
+        self.list = FileList(theme)
+        self.left_out = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
+        column(row(self.fold, None), self.list, self.left_out, within=self, spacing=TIGHT)
 
     def show_files(self, files: RepositoryFiles | None) -> None:
-        """Show the files of a model; None where nobody knows them."""
-        if files == self._files:
-            return
+        """Show the files of a model; None where they are not known."""
         self._files = files
-        self._show()
-
-    def _toggle(self) -> None:
-        self._open = not self._open
-        self._show()
-
-    def _show(self) -> None:
-        if self._list is not None:
-            self._list.hide()
-            self._column.removeWidget(self._list)
-            self._list.deleteLater()
-            self._list = None
-        files = self._files
         self.setVisible(files is not None)
         if files is None:
             return
         left_out = f", {len(files.left_out)} left out" if files.left_out else ""
-        counted = formatting.counted(len(files.files), "file")
-        text = f"{'Hide' if self._open else 'Show'} {counted}{left_out}"
-        self.fold.show_text(text)
+        self.fold.show_text(f"{'Hide' if self._open else 'Show'} {counted(len(files.files), 'file')}{left_out}")
+        self.list.setVisible(self._open)
+        self.left_out.say(_left_out_words(files.left_out) if self._open and files.left_out else "")
         if self._open:
-            self._list = self._build(files)
-            self._column.addWidget(self._list)
+            largest_first = sorted(files.files, key=lambda file: -file.size)
+            self.list.show_files([DownloadFile(file.name, file.size, file.size) for file in largest_first])
 
-    def _build(self, files: RepositoryFiles) -> QWidget:
-        grown = QWidget()
-        grid = QGridLayout(grown)
-        grid.setContentsMargins(TIGHT, 0, 0, SMALL)
-        grid.setHorizontalSpacing(MEDIUM)
-        grid.setVerticalSpacing(2)
-        for place, file in enumerate(sorted(files.files, key=lambda file: -file.size)[:_MOST_FILES]):
-            size = ThemedLabel(self._theme, file_size(file.size), "muted", -1, tabular=True)
-            size.setAlignment(Qt.AlignmentFlag.AlignRight)
-            name = ElidedLabel(self._theme, file.name, points_more=-1, mode=Qt.TextElideMode.ElideMiddle)
-            grid.addWidget(size, place, 0)
-            grid.addWidget(name, place, 1)
-        grid.setColumnStretch(1, 1)
-        row = grid.rowCount()
-        if files.left_out:
-            grid.addWidget(self._left_out(files.left_out), row, 0, 1, 2)
-        return grown
+    def _toggle(self) -> None:
+        self._open = not self._open
+        self.show_files(self._files)
 
-    def _left_out(self, names: tuple[str, ...]) -> QLabel:
-        shown = ", ".join(names[:_MOST_LEFT_OUT])
-        more = f" and {len(names) - _MOST_LEFT_OUT} more" if len(names) > _MOST_LEFT_OUT else ""
-        text = f"Left out, as rdchat reads only data that it knows, never code or pickles: {shown}{more}."
-        return ThemedLabel(self._theme, text, "muted", -1, wraps=True, selectable=True)
+
+def _left_out_words(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:_MOST_LEFT_OUT])
+    more = f" and {len(names) - _MOST_LEFT_OUT} more" if len(names) > _MOST_LEFT_OUT else ""
+    return f"Left out, as rdchat reads only data that it knows, never code or pickles: {shown}{more}."

@@ -1,8 +1,8 @@
-"""Models of the Hugging Face hub, and their cards."""
+"""The Discover page: searches the hub, and shows the details of one model."""
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QSplitter, QStackedWidget, QWidget
 
 from rdchat.errors import RdchatError
 from rdchat.hub.endpoint import find_endpoint
@@ -16,13 +16,15 @@ from rdchat.ui.look.labels import ElidedLabel, Ground, Separator
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover.details_view import DetailsView
-from rdchat.ui.models.discover.link_button import LinkButton
-from rdchat.ui.models.discover.notice_view import NoticeView
-from rdchat.ui.models.discover.results_model import FoundRows, Row, newcomer_rows
-from rdchat.ui.models.discover.results_view import ResultsView
+from rdchat.ui.models.discover.entries import found_entries, newcomer_entries
 from rdchat.ui.models.discover.search_bar import SearchBar
+from rdchat.ui.models.link_button import LinkButton
+from rdchat.ui.models.links import PageLinks
+from rdchat.ui.models.model_list import Entry, ModelList
+from rdchat.ui.models.notice_view import NoticeView
 
 _LIST_WIDTH = 330
+_CLEAR = "Clear the filters"
 _PASSING_MS = 200  # on the way through the list with the keys, what is passed is not asked for
 
 
@@ -32,24 +34,21 @@ class DiscoverPage(QWidget):
     Nothing is asked of the hub before the person types or chooses a model.
 
     Args:
-        desk: What the window works with.
+        desk: The window's services.
+        links: Lead to other pages.
         theme: The appearance to follow.
     """
 
-    downloads_requested = Signal()
-    token_requested = Signal(str)  # the model's hub id
-
-    def __init__(self, desk: ModelsDesk, theme: Theme) -> None:
+    def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
         super().__init__()
-        self._desk, self._theme = desk, theme
+        self._desk, self._links, self._theme = desk, links, theme
         self._filters = SearchFilters()
-        self._found_rows = FoundRows()
-        self._chosen: Row | None = None
+        self._chosen: Entry | None = None
         self._machine: Machine | None = None  # what is shown was judged by it
         self.bar = SearchBar(theme)
-        self.list = ResultsView(theme)
+        self.list = ModelList(theme, "Models found")
         self.notice = NoticeView(theme)
-        self.details = DetailsView(desk, theme)
+        self.details = DetailsView(desk, links, theme)
         self.foot = ElidedLabel(theme, "", "muted", -1.5)
         self.again = LinkButton("Try again", theme)
         self._asking = QTimer(self, interval=_PASSING_MS, singleShot=True)
@@ -75,13 +74,8 @@ class DiscoverPage(QWidget):
         splitter.addWidget(ground)
         splitter.setStretchFactor(1, 1)
         splitter.setSizes([_LIST_WIDTH, 10_000])
-        rows = QVBoxLayout(self)
-        rows.setContentsMargins(0, 0, 0, 0)
-        rows.setSpacing(0)
         head = column(self.bar, spacing=-1, margins=MEDIUM)
-        rows.addLayout(head)
-        rows.addWidget(Separator(self._theme))
-        rows.addWidget(splitter, 1)
+        column(head, Separator(self._theme), (splitter, 1), within=self, spacing=0)
 
     def _connect(self) -> None:
         desk, search = self._desk, self._desk.search
@@ -93,13 +87,9 @@ class DiscoverPage(QWidget):
         self.list.opened.connect(self._open_chosen)
         self.list.more_wanted.connect(search.more)
         self.notice.retry_requested.connect(search.retry)
-        self.notice.token_requested.connect(lambda: self.token_requested.emit(""))
-        self.notice.clear_requested.connect(self.bar.clear_filters)
+        self.notice.token_requested.connect(self._links.token_requested)
+        self.notice.action_requested.connect(self.bar.clear_filters)
         self.again.clicked.connect(search.retry)
-        self.details.downloads_requested.connect(self.downloads_requested)
-        self.details.token_requested.connect(self.token_requested)
-        self.details.gguf_chosen.connect(desk.details.choose)
-        self.details.retry_requested.connect(desk.details.retry)
         search.changed.connect(self._show_results)
         desk.details.changed.connect(self._show_details)
         desk.memory.changed.connect(self._judge_anew)
@@ -113,7 +103,7 @@ class DiscoverPage(QWidget):
         """Show a model, which the hub is asked for."""
         self.bar.field.clear()
         self.list.select(repository)
-        self._choose(Row(repository, repository))
+        self._choose(Entry(repository, repository))
         self._ask_for_chosen()
         index = self.list.currentIndex()
         if index.isValid():
@@ -128,7 +118,7 @@ class DiscoverPage(QWidget):
             self.bar.field.setFocus()
 
     def _judge_anew(self) -> None:
-        """Say by the memory that there is now what fits."""
+        """Judge the models by the memory that is free now."""
         if self.isVisible() and self._desk.machine != self._machine:
             self._show_all()
 
@@ -144,25 +134,25 @@ class DiscoverPage(QWidget):
         self._show_details()
 
     def _show_results(self) -> None:
-        state, here = self._desk.search.state, self._desk.here.repositories
+        state, here = self._desk.search.state, frozenset(self._desk.here.found)
         machine = self._machine = self._desk.machine
         searching = bool(state.query.words.strip())
         self.bar.show_filters(searching)
         if not searching:
             first = for_machine(machine) if machine is not None else ()
-            self.list.show_rows(newcomer_rows(suggestions(), first, machine, here))
+            self.list.show_entries(newcomer_entries(suggestions(), first, machine, here))
             self._left.setCurrentWidget(self.list)
         else:
             self.bar.show_choices(choices_among(state.found))
             shown = [model for model in state.found if self._filters.wanted(model, machine)]
-            self.list.show_rows(self._found_rows.rows(shown, machine, here))
+            self.list.show_entries(found_entries(shown, machine, here))
             if shown:
                 self._left.setCurrentWidget(self.list)
             else:
                 self._show_notice()
             if not shown or not self.list.verticalScrollBar().maximum():
                 self._desk.search.more()  # what was found so far does not fill the list
-        self.list.select(self._chosen.repository if self._chosen else "")
+        self.list.select(self._chosen.key if self._chosen else "")
         self._show_foot(len(state.found))
 
     def _show_notice(self) -> None:
@@ -173,7 +163,7 @@ class DiscoverPage(QWidget):
             self.notice.show_words("Searching…")
         elif state.found:
             number = f"the first {STEPS[-1]}" if len(state.found) >= STEPS[-1] else f"the {len(state.found)}"
-            self.notice.show_words("Nothing fits the filters", f"Of {number} models that were found.", can_clear=True)
+            self.notice.show_words("Nothing fits the filters", f"Of {number} models that were found.", _CLEAR)
         else:
             kind = "GGUF files" if state.query.gguf else "MLX models"
             other = "MLX models" if state.query.gguf else "GGUF files"
@@ -209,15 +199,15 @@ class DiscoverPage(QWidget):
         through = f" through the proxy {route.proxy}" if route is not None and route.proxy else ""
         return f"Searches ask {who}{through}."
 
-    def _choose(self, row: Row) -> None:
-        self._chosen = row
+    def _choose(self, entry: Entry) -> None:
+        self._chosen = entry
         self._asking.start()
 
     def _ask_for_chosen(self) -> None:
         self._asking.stop()
         chosen = self._chosen
         if chosen is not None:
-            self._desk.details.show(chosen.repository, chosen.facts_of)
+            self._desk.details.show(chosen.key, chosen.item)
 
     def _open_chosen(self) -> None:
         if self._asking.isActive():
@@ -230,10 +220,10 @@ class DiscoverPage(QWidget):
             self.details.show_nothing()
             return
         suggestion = next((each for each in suggestions() if each.repository == model.repository), None)
-        self.details.show_model(model, self._desk.machine, suggestion, self._desk.here.repositories)
+        self.details.show_model(model, self._desk.machine, suggestion, frozenset(self._desk.here.found))
 
     def _look_again(self, repository: str = "") -> None:
-        """See anew what is on this machine: of the model that is shown where it may be that one, or nobody knows."""
+        """Look again what is on this machine; for the shown model, if it is the changed one or that is not known."""
         self._desk.here.look()
         shown = self._desk.details.model
         if shown is not None and repository in {"", shown.repository}:

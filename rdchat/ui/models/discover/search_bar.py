@@ -1,17 +1,16 @@
-"""What is searched for, and which of what is found is shown."""
+"""The search field, the order, and the filters of the Discover page."""
 
-from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QWidget
+from PySide6.QtCore import QSignalBlocker, Signal
+from PySide6.QtWidgets import QCheckBox, QComboBox, QWidget
 
 from rdchat.hub.found_models import SortBy
 from rdchat.services.models.discover.hub_search import HubQuery
 from rdchat.services.models.discover.search_filters import FilterChoices, SearchFilters
 from rdchat.ui.look import formatting
-from rdchat.ui.look.icons import line_icon
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import Theme
+from rdchat.ui.models.fields import SearchField, choice_box
 
 _FORMATS = (("MLX models", False), ("GGUF files", True))
 _SORTS: tuple[tuple[str, SortBy], ...] = (
@@ -20,24 +19,6 @@ _SORTS: tuple[tuple[str, SortBy], ...] = (
     ("Latest change", "last_modified"),
 )
 _SIZES = (2, 4, 8, 16, 32, 64)  # GB
-_MOST_LETTERS = 100
-
-
-class SearchField(QLineEdit):
-    """Return searches at once, Down goes to what was found, Escape clears."""
-
-    search_requested = Signal()
-    results_requested = Signal()
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
-            self.search_requested.emit()
-        elif event.key() == Qt.Key.Key_Down:
-            self.results_requested.emit()
-        elif event.key() == Qt.Key.Key_Escape and self.text():
-            self.clear()
-        else:
-            super().keyPressEvent(event)
 
 
 class SearchBar(QWidget):
@@ -50,22 +31,17 @@ class SearchBar(QWidget):
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._theme = theme
-        self.field = SearchField()
-        self.field.setPlaceholderText("Search models on Hugging Face")
-        self.field.setAccessibleName("Search models on Hugging Face")
-        self.field.setClearButtonEnabled(True)
-        self.field.setMaxLength(_MOST_LETTERS)
-        self._icon = self.field.addAction(
-            line_icon("search", theme.colors.muted, 16), QLineEdit.ActionPosition.LeadingPosition
-        )
-        self.format = _choice("Format", _FORMATS, "What the models are stored as; MLX's own format is the quickest")
-        self.sort = _choice("Order", _SORTS, "What comes first")
+        words = "Search models on Hugging Face"
+        self.field = SearchField(theme, words, words)
+        self.format = choice_box("Format", "What the models are stored as; MLX's own format is the quickest", _FORMATS)
+        self.sort = choice_box("Order", "What comes first", _SORTS)
         sizes = (("Any size", None), *((f"Up to {size} GB", size * 10**9) for size in _SIZES))
-        self.largest = _choice("Size", sizes, "Of the weights, which is about what is downloaded")
-        self.quantization = _choice("Quantisation", (("Any quantisation", ""),), "Bits that each weight is stored in")
-        self.licence = _choice("Licence", (("Any licence", ""),), "As its authors name it")
-        self.family = _choice("Family", (("Any family", ""),), "The architecture")
+        self.largest = choice_box("Size", "Of the weights, which is about what is downloaded", sizes)
+        self.quantization = choice_box("Quantisation", "Bits of each stored weight", (("Any quantisation", ""),))
+        self.licence = choice_box("Licence", "As its authors name it", (("Any licence", ""),))
+        self.family = choice_box("Family", "The architecture", (("Any family", ""),))
+        for box in (self.format, self.sort, self.largest, self.quantization, self.licence, self.family):
+            box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.fitting = QCheckBox(f"Fits {formatting.MACHINE}")
         set_tip(self.fitting, "Leaves out what needs more memory than models may take here")
         self._lay_out()
@@ -84,7 +60,7 @@ class SearchBar(QWidget):
         return SearchFilters(self.largest.currentData(), quantization, licence, family, fitting)
 
     def show_choices(self, choices: FilterChoices) -> None:
-        """Offer what there is among the models that were found; what is chosen stays chosen."""
+        """Offer the values of the found models; a chosen value stays."""
         for box, names in (
             (self.quantization, choices.quantizations),
             (self.licence, choices.licences),
@@ -112,7 +88,7 @@ class SearchBar(QWidget):
         self._tell_filters()
 
     def show_filters(self, shown: bool) -> None:
-        """Show what narrows a search; there is nothing to narrow in the list for newcomers."""
+        """Enable the filters during a search; the list for newcomers has none."""
         self._filters.setEnabled(shown)
 
     def _lay_out(self) -> None:
@@ -131,10 +107,9 @@ class SearchBar(QWidget):
             box.currentIndexChanged.connect(self._tell_filters)
         self.fitting.toggled.connect(self._tell_filters)
         self.format.currentIndexChanged.connect(self._show_known)
-        self._theme.changed.connect(self._draw_icon)
 
     def _show_known(self) -> None:
-        """Take away what the hub does not say of repositories of GGUF files, which hold one model many times."""
+        """Disable the filters by size for GGUF files: their repositories hold one model many times."""
         for widget in (self.largest, self.quantization, self.fitting):
             widget.setEnabled(not self.format.currentData())
         self._tell_filters()
@@ -144,17 +119,3 @@ class SearchBar(QWidget):
 
     def _tell_filters(self) -> None:
         self.filters_changed.emit(self.filters)
-
-    def _draw_icon(self) -> None:
-        self._icon.setIcon(line_icon("search", self._theme.colors.muted, 16))
-
-
-def _choice(name: str, entries: tuple[tuple[str, object], ...], tip: str) -> QComboBox:
-    box = QComboBox()
-    box.setAccessibleName(name)
-    set_tip(box, tip)
-    box.setMinimumContentsLength(7)
-    box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
-    for words_of, value in entries:
-        box.addItem(words_of, value)
-    return box

@@ -1,8 +1,8 @@
-"""Why a model is on the list for newcomers, and what drafts for it."""
+"""Why a model is in the list for newcomers, and the drafter for it."""
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from rdchat.services.models.discover.newcomers import Source, Suggestion
 from rdchat.services.models.models_desk import ModelsDesk
@@ -13,41 +13,23 @@ from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover import words
 from rdchat.ui.models.discover.download_box import DownloadBox
-from rdchat.ui.models.discover.link_button import LinkButton
+from rdchat.ui.models.link_button import LinkButton
+from rdchat.ui.models.links import PageLinks
 
 
 class SuggestionBox(QWidget):
     """A card with the reasons; a drafter is downloaded from here."""
 
-    downloads_requested = Signal()
-
-    def __init__(self, desk: ModelsDesk, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
+        super().__init__()
         self._theme = theme
-        self.good_for = ThemedLabel(theme, bold=True)
-        self.why = ThemedLabel(theme)
-        self.drafter = ThemedLabel(theme)
-        self.download = DownloadBox(desk.downloads, None, theme)
-        self.download.downloads_requested.connect(self.downloads_requested)
-        self.check = ThemedLabel(theme, "", "muted", -1)
-        self._sources = QVBoxLayout()
-        self._sources.setSpacing(2)
-        for label in (self.good_for, self.why, self.drafter, self.check):
-            label.setWordWrap(True)
-            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        column(
-            self.good_for,
-            self.why,
-            SMALL,
-            self.drafter,
-            self.download,
-            SMALL,
-            self.check,
-            self._sources,
-            within=self,
-            spacing=TIGHT,
-            margins=MEDIUM,
-        )
+        self.good_for = ThemedLabel(theme, bold=True, wraps=True, selectable=True)
+        self.why, self.drafter = (ThemedLabel(theme, wraps=True, selectable=True) for _ in range(2))
+        self.download = DownloadBox(desk.downloads, None, links, theme)
+        self.check = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
+        self._sources = column(spacing=2)
+        reasons, drafter = (self.good_for, self.why, SMALL), (self.drafter, self.download, SMALL)
+        column(*reasons, *drafter, self.check, self._sources, within=self, spacing=TIGHT, margins=MEDIUM)
         theme.changed.connect(self.update)
 
     def show_suggestion(self, suggestion: Suggestion | None, here: frozenset[str]) -> None:

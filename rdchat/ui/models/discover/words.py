@@ -1,4 +1,4 @@
-"""What the page says of models. Pure functions."""
+"""Texts of the Discover page. Pure functions."""
 
 from datetime import date
 
@@ -30,7 +30,7 @@ def compact(number: int) -> str:
 
 
 def size(count: int | None) -> str:
-    """Return `4.61 GB`; empty where nobody knows."""
+    """Return `4.61 GB`; empty where it is not known."""
     return formatting.file_size(count) if count else ""
 
 
@@ -44,7 +44,7 @@ def day(changed: str) -> str:
 
 
 def row_facts(model: FoundModel) -> str:
-    """Return what a row says below the name."""
+    """Return the second line of an entry."""
     parts = (split_name(model.repository)[0], model.quantization, size(model.weight_bytes))
     return DOT.join(part for part in parts if part)
 
@@ -58,13 +58,13 @@ def popularity(model: FoundModel) -> str:
 
 
 def make_words(model: FoundModel) -> str:
-    """Return what a model is made of."""
+    """Return quantisation, family and licence of a model."""
     parts = (model.quantization, model.family, f"Licence: {model.licence}" if model.licence else "No licence named")
     return DOT.join(part for part in parts if part)
 
 
 def memory_words(sizes: ModelSizes | None, machine: Machine | None, drafter_bytes: int = 0) -> tuple[str, Fit | None]:
-    """Return whether a model fits, with the figures, and the same as a `Fit`; None where nobody knows."""
+    """Return whether a model fits, with the figures, and the same as a `Fit`; None where that is not known."""
     if sizes is None or machine is None:
         return ("The hub does not say how large its weights are." if machine is not None else ""), None
     room, fit = machine.memory.room, machine.fit(sizes, drafter_bytes)
@@ -80,7 +80,7 @@ def memory_words(sizes: ModelSizes | None, machine: Machine | None, drafter_byte
 
 
 def suggestion_facts(suggestion: Suggestion) -> str:
-    """Return what a row of the list for newcomers says below the name."""
+    """Return the second line of an entry of the list for newcomers."""
     kind = suggestion.drafter.kind
     return DOT.join((size(suggestion.weight_bytes), f"with a {kind}" + ("" if kind == "draft model" else " drafter")))
 
@@ -91,7 +91,7 @@ def memory_heading(memory_gb: int, here: bool) -> str:
 
 
 def check_words(checked: Checked | None, chosen: str) -> str:
-    """Return what is known of a suggestion's being right."""
+    """Return when and how a suggestion was checked."""
     if checked is None:
         return (
             f"Chosen on {day(chosen)} from what is written elsewhere. Not tried, and not yet checked against the hub."
@@ -102,11 +102,11 @@ def check_words(checked: Checked | None, chosen: str) -> str:
 
 
 def drafter_words(drafter: SuggestedDrafter) -> str:
-    """Return what drafts for a suggestion."""
+    """Return the drafter of a suggestion."""
     known = size(drafter.weight_bytes) or "size not known yet"
     return f"Drafts for it: {drafter.repository} ({drafter.kind}, {known})"
 
 
 def download_count(number: int) -> str:
-    """Return what a row says of how often a model is downloaded."""
+    """Return how often a model is downloaded."""
     return f"{compact(number)} downloads"

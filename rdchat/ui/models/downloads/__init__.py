@@ -1,1 +1,1 @@
-"""What is being downloaded, and what was left unfinished."""
+"""The Downloads page."""

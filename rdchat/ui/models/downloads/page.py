@@ -1,23 +1,23 @@
-"""What is being downloaded, and what was left unfinished."""
+"""The Downloads page: a row for each download, and the free space of the disk."""
 
-from PySide6.QtCore import Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QScrollArea, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QScrollArea, QStackedWidget, QVBoxLayout, QWidget
 
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.formatting import file_size
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.scrolling import scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
-from rdchat.ui.models.downloads.empty_view import EmptyView
 from rdchat.ui.models.downloads.row import DownloadRow
 from rdchat.ui.models.downloads.words import totals_words
-from rdchat.ui.models.token_dialog import TokenDialog
+from rdchat.ui.models.links import PageLinks
+from rdchat.ui.models.notice_view import NoticeView
 
+_EMPTY = "Models that you download appear here. They go on while you chat, and after a restart."
 _ROWS_AT_ONCE = 5  # are built, before anything else has its turn: each takes some milliseconds
 _QUITTING = "They go on while you chat, also with this window closed. Quitting pauses them until the next start."
 
@@ -26,20 +26,19 @@ class DownloadsPage(QWidget):
     """A row for each download, and the disk that takes them below.
 
     Args:
-        desk: What the window works with.
+        desk: The window's services.
+        links: Lead to other pages.
         theme: The appearance to follow.
     """
 
-    discover_requested = Signal()
-
-    def __init__(self, desk: ModelsDesk, theme: Theme) -> None:
+    def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
         super().__init__()
-        self._desk, self._theme = desk, theme
+        self._desk, self._links, self._theme = desk, links, theme
         self._rows: dict[str, DownloadRow] = {}
         self._stale: dict[str, Download] = {}
-        self._dialog: TokenDialog | None = None
-        self.empty = EmptyView(theme)
-        self.empty.discover_requested.connect(self.discover_requested)
+        self.empty = NoticeView(theme, "download")
+        self.empty.show_words("No downloads", _EMPTY, "Find a model")
+        self.empty.action_requested.connect(links.discover_requested)
         self._list, self._column = self._build_list()
         self.pages = QStackedWidget()
         self.pages.addWidget(self.empty)
@@ -58,12 +57,6 @@ class DownloadsPage(QWidget):
         """The downloads that are shown, in the order in which they were begun."""
         return tuple(self._rows.values())
 
-    def ask_for_token(self) -> None:
-        """Show the token in use, and let another one be given."""
-        if self._dialog is None:
-            self._dialog = TokenDialog(self._desk.account, self._theme, self)
-        self._dialog.open()
-
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._desk.downloads.watch_disk(True)
@@ -81,13 +74,9 @@ class DownloadsPage(QWidget):
     def _build_footer(self) -> QHBoxLayout:
         self.totals = ThemedLabel(self._theme, "", tabular=True)
         self.disk = ThemedLabel(self._theme, "", "muted", -1, tabular=True, wraps=True)
-        self.token = QPushButton("Token…")
-        set_tip(self.token, "The Hugging Face token that is in use, for gated and private models")
-        self.token.setAutoDefault(False)
-        self.token.clicked.connect(self.ask_for_token)
-        self.clear = QPushButton("Clear finished")
-        set_tip(self.clear, "Take finished downloads off this list; the models stay")
-        self.clear.setAutoDefault(False)
+        self.token = push_button("Token…", "The Hugging Face token that is in use, for gated and private models")
+        self.token.clicked.connect(self._links.token_requested)
+        self.clear = push_button("Clear finished", "Take finished downloads off this list; the models stay")
         self.clear.clicked.connect(self._desk.downloads.clear_finished)
         said = column(self.totals, self.disk, spacing=TIGHT)
         return row((said, 1), self.clear, self.token, margins=(LARGE, MEDIUM, LARGE, MEDIUM))
@@ -112,8 +101,7 @@ class DownloadsPage(QWidget):
             self._throttle.note()
 
     def _add(self, progress: Download) -> None:
-        row = DownloadRow(progress, self._desk.downloads, self._desk.slot, self._theme)
-        row.token_requested.connect(self.ask_for_token)
+        row = DownloadRow(progress, self._desk.downloads, self._desk.slot, self._links, self._theme)
         self._rows[progress.id] = row
         self._column.insertWidget(self._column.count() - 1, row)  # before the stretch
 
@@ -126,7 +114,7 @@ class DownloadsPage(QWidget):
             row.hide()
             row.deleteLater()
             if focused:
-                (self.rows[0].other if self._rows else self.empty.discover).setFocus()
+                (self.rows[0].other if self._rows else self.empty.action).setFocus()
         self._show_totals()
 
     def _show_totals(self) -> None:

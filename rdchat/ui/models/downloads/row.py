@@ -1,15 +1,15 @@
-"""One download: what it is, how far it has come, what keeps it, and what can be done about it."""
+"""The row of one download: its progress, its problem, and its buttons."""
 
 from pathlib import Path
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QGridLayout, QPushButton, QWidget
 
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.downloads.downloads import Downloads
-from rdchat.ui.look.buttons import IconButton, TextButton
+from rdchat.ui.look.buttons import IconButton, push_button
 from rdchat.ui.look.formatting import counted, file_size
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
@@ -18,8 +18,10 @@ from rdchat.ui.look.opening import SHOW_FOLDER, open_page, show_folder
 from rdchat.ui.look.plain_text import PlainLabel
 from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
 from rdchat.ui.models.downloads import words
-from rdchat.ui.models.downloads.file_list import FileList
-from rdchat.ui.models.downloads.thin_bar import ThinBar
+from rdchat.ui.models.file_list import FileList
+from rdchat.ui.models.link_button import LinkButton
+from rdchat.ui.models.links import PageLinks
+from rdchat.ui.models.thin_bar import ThinBar
 
 _ICON = 18
 _ICONS = {
@@ -31,18 +33,19 @@ _ICONS = {
 
 
 class DownloadRow(QWidget):
-    """Shows a download and passes on what the person wants of it.
+    """Shows a download, with buttons.
 
     Args:
-        progress: Where it stands.
-        downloads: Does what is wanted.
-        slot: Loads what is finished.
+        progress: The download.
+        downloads: Pauses, resumes and removes it.
+        slot: Loads it once it is finished.
+        links: Lead to the token.
         theme: The appearance to follow.
     """
 
-    token_requested = Signal()
-
-    def __init__(self, progress: Download, downloads: Downloads, slot: ModelSlot, theme: Theme) -> None:
+    def __init__(
+        self, progress: Download, downloads: Downloads, slot: ModelSlot, links: PageLinks, theme: Theme
+    ) -> None:
         super().__init__()
         self._progress, self._downloads, self._slot, self._theme = progress, downloads, slot, theme
         self._unfolded = False
@@ -58,7 +61,7 @@ class DownloadRow(QWidget):
         self.hint = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
         self.files = FileList(theme)
         self.files.hide()
-        self._build_buttons()
+        self._build_buttons(links)
         self._build_question()
         self._lay_out()
         for happened in (slot.load_started, slot.loaded, slot.failed):
@@ -66,25 +69,18 @@ class DownloadRow(QWidget):
         theme.changed.connect(self._draw)
         self.show_progress(progress)
 
-    def _build_buttons(self) -> None:
+    def _build_buttons(self, links: PageLinks) -> None:
         name = words.title(self._progress)
-        self.main = QPushButton()
-        self.other = QPushButton()
-        for button in (self.main, self.other):
-            button.setAutoDefault(False)
+        self.main, self.other = push_button("", ""), push_button("", "")
         self.main.clicked.connect(self._press_main)
         self.other.clicked.connect(self._press_other)
         self.clear = IconButton("close", f"Take {name} off this list", self._theme)
-        self.clear.clicked.connect(self._clear)
-        self.unfold = TextButton("", self._theme)
-        self.unfold.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.clear.clicked.connect(lambda: self._downloads.clear(self.id))
+        self.unfold = LinkButton("", self._theme)
         self.unfold.clicked.connect(self._fold)
-        self.page = QPushButton("Open its page")
-        self.token = QPushButton("Give a token…")
-        for button in (self.page, self.token):
-            button.setAutoDefault(False)
-        self.page.clicked.connect(self._open_page)
-        self.token.clicked.connect(self.token_requested)
+        self.page, self.token = push_button("Open its page", ""), push_button("Give a token…", "")
+        self.page.clicked.connect(lambda: open_page(self._progress.page))
+        self.token.clicked.connect(links.token_requested)
 
     def _build_question(self) -> None:
         self.question = QWidget()
@@ -120,7 +116,7 @@ class DownloadRow(QWidget):
         return self._progress.id
 
     def show_progress(self, progress: Download) -> None:
-        """Show where the download stands now."""
+        """Show the download's state."""
         going, finished = not progress.state.has_ended, progress.state is DownloadState.FINISHED
         if going and self._progress.state.has_ended:
             self._cancelled = False  # it goes on
@@ -161,7 +157,7 @@ class DownloadRow(QWidget):
         self._show_load()
 
     def _show_load(self) -> None:
-        """Tell whether it is what answers already."""
+        """Say on the button whether the model is loaded."""
         finished = self._progress.state is DownloadState.FINISHED
         slot = self._slot
         chosen = finished and slot.failure is None and slot.chosen == self._progress.model_name
@@ -176,14 +172,14 @@ class DownloadRow(QWidget):
     def _show_files(self) -> None:
         shown = self._unfolded
         number = counted(len(self._progress.files), "file")
-        self.unfold.setText(f"Hide {number}" if shown else number)
+        self.unfold.show_text(f"Hide {number}" if shown else number)
         self.unfold.setAccessibleName(f"{self.unfold.text()}: {words.title(self._progress)}")
         if shown:
             self.files.show_files(self._progress.files)
         self.files.setVisible(shown and bool(self._progress.files))
 
     def _show_question(self) -> None:
-        """Ask what is to become of what is here, once a cancelled download stands still; of nothing nobody asks."""
+        """After a cancelled download has stopped, ask whether to keep its files, if there are any."""
         if not self._cancelled or not self._progress.state.has_ended:
             self.question.hide()
             return
@@ -219,12 +215,6 @@ class DownloadRow(QWidget):
         else:
             self._downloads.pause(self.id)
 
-    def _clear(self) -> None:
-        self._downloads.clear(self.id)
-
-    def _open_page(self) -> None:
-        open_page(self._progress.page)
-
     def _keep(self) -> None:
         self._cancelled = False
         self.question.hide()
@@ -242,7 +232,6 @@ class DownloadRow(QWidget):
         picture = line_pixmap(icon, getattr(self._theme.colors, color), _ICON, self.devicePixelRatioF())
         self._picture.setPixmap(picture)
         self.clear.restyle()
-        self.unfold.restyle()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         line = self.rect().adjusted(LARGE, self.height() - 1, 0, 0)

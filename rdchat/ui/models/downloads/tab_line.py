@@ -7,8 +7,8 @@ from rdchat.services.models.downloads.downloads import Downloads
 from rdchat.ui.look.plain_text import tip_text
 from rdchat.ui.look.theme import SMALL, Theme
 from rdchat.ui.look.throttle import Throttle
-from rdchat.ui.models.downloads.thin_bar import ThinBar
 from rdchat.ui.models.downloads.words import totals_words
+from rdchat.ui.models.thin_bar import ThinBar
 
 _HEIGHT = 3
 

@@ -1,8 +1,9 @@
-"""Downloads in words and figures. Pure functions."""
+"""Texts about downloads. Pure functions."""
 
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_errors import Lack
-from rdchat.services.models.downloads.download_totals import DownloadTotals
+from rdchat.services.models.discover.hub_trouble import STEPS
+from rdchat.services.models.downloads.downloads import DownloadTotals
 from rdchat.ui.look.formatting import byte_rate, file_size, part_size, time_left
 
 _DOT = "  ·  "
@@ -16,7 +17,7 @@ _STOPPED = {DownloadState.PAUSED: "Paused", DownloadState.FAILED: "Stopped"}
 
 
 def title(progress: Download) -> str:
-    """Return the name of what is downloaded, with its file and revision where they were asked for."""
+    """Return the name of the download, with the GGUF file and the revision that were asked for."""
     words = progress.repository
     if progress.gguf:
         words += f"{_DOT}{progress.gguf}"
@@ -24,7 +25,7 @@ def title(progress: Download) -> str:
 
 
 def state_words(progress: Download) -> str:
-    """Return where a download stands, in one line."""
+    """Return the state of a download in one line."""
     done, total = progress.done_bytes, progress.total_bytes
     here = part_size(done, total) if total else ""
     if progress.state is DownloadState.FINISHED:
@@ -55,7 +56,7 @@ def _going_words(here: str, speed: float | None, left: float | None) -> str:
 
 
 def note_words(progress: Download) -> str:
-    """Return what keeps a download that goes on from going on; empty where nothing does."""
+    """Return the problem of a running download's connections; empty where there is none."""
     notes = list(dict.fromkeys(progress.notes))
     if not notes:
         return ""
@@ -63,26 +64,12 @@ def note_words(progress: Download) -> str:
 
 
 def problem_words(progress: Download) -> tuple[str, str]:
-    """Return why a download failed and what to do about it, as the window has buttons for it."""
-    if progress.lack == Lack.TOKEN:
-        words = (
-            "On the model's page sign in and, where it asks for that, click “Agree and access repository”. "
-            "Then give rdchat a token of yours."
-        )
-    elif progress.lack == Lack.GOOD_TOKEN:
-        words = "It may have run out. Make a new one and give it to rdchat."
-    elif progress.lack == Lack.AGREEMENT:
-        words = (
-            "On the model's page click “Agree and access repository”, wait where its authors decide, then try again. "
-            "A fine-grained token also has to allow gated repositories."
-        )
-    else:
-        words = progress.hint
-    return progress.problem, words
+    """Return why a download failed, and what to do about it."""
+    return progress.problem, STEPS[Lack(progress.lack)] if progress.lack else progress.hint
 
 
 def totals_words(totals: DownloadTotals) -> str:
-    """Return all downloads that go on in one line; empty where none does."""
+    """Return the sum of the running downloads in one line; empty where none runs."""
     if not totals.going:
         return ""
     name = "1 download" if totals.going == 1 else f"{totals.going} downloads"

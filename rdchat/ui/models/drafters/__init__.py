@@ -1,1 +1,1 @@
-"""What drafts for a model: published, or trained here."""
+"""The Drafters page."""

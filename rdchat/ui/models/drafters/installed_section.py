@@ -1,25 +1,19 @@
-"""The drafters of the chosen model that are on this machine."""
+"""The drafters on this machine for the chosen model."""
 
-from dataclasses import replace
-
-from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QWidget
 
 from rdchat.errors import RdchatError
 from rdchat.hub.trash import TrashedModel
 from rdchat.inference.api.model_card import ModelCard
-from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.models.installed.removal import Removed
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.opening import show_folder
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
-from rdchat.ui.models.drafters.row_list import RowList
-from rdchat.ui.models.drafters.rows import InstalledRow
+from rdchat.ui.models.drafters.rows import InstalledRow, RowList
 from rdchat.ui.models.installed.words import short_name
+from rdchat.ui.models.link_button import LinkButton
 from rdchat.ui.models.model_deletion import ModelDeletion
 
 _MOST_REASONS = 20
@@ -29,64 +23,53 @@ _NO_MODEL = "No model is loaded. Load one, and its drafters are listed here."
 
 
 class InstalledSection(QWidget):
-    """Lists them, and does with them what is asked for.
+    """Lists them; a deleted one can be restored.
 
     Args:
-        desk: Knows them, and deletes them.
+        desk: Lists and deletes them.
         theme: The appearance to follow.
     """
 
-    race_requested = Signal(DraftSettings)
-
     def __init__(self, desk: ModelsDesk, theme: Theme) -> None:
         super().__init__()
-        self._shelf, self._removal, self._theme = desk.shelf, desk.removal, theme
-        self._deletion = ModelDeletion(desk, self)
+        self._shelf, self._removal = desk.shelf, desk.removal
+        deletion = ModelDeletion(desk, self)
         self._deleted: TrashedModel | None = None
         self._reasons_shown = False
         self.words = ThemedLabel(theme, "", "muted", wraps=True)
-        self.list = RowList[ModelCard, InstalledRow](self._make, self._update)
-        self.unfit = TextButton("", theme)
-        self.reasons = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
-        self.outcome = ThemedLabel(theme, "", "muted")
-        self.outcome.setWordWrap(True)
-        self.undo = TextButton("Undo", theme)
-        said = row((self.outcome, 1), self.undo)
-        column_layout = column(
-            ThemedLabel(theme, "On this machine", points_more=1, bold=True),
-            self.list,
-            self.words,
-            within=self,
-            spacing=TIGHT,
+        self.list = RowList[ModelCard, InstalledRow](
+            lambda: InstalledRow(theme, desk.shelf, deletion.ask), self._update
         )
-        column_layout.addWidget(self.unfit, 0, Qt.AlignmentFlag.AlignLeft)
-        column_layout.addWidget(self.reasons)
-        column_layout.addLayout(said)
-        column_layout.addSpacing(SMALL)
+        self.unfit = LinkButton("", theme)
+        self.reasons = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
+        self.outcome = ThemedLabel(theme, "", "muted", wraps=True)
+        self.undo = LinkButton("Undo", theme)
+        title = ThemedLabel(theme, "On this machine", points_more=1, bold=True)
+        unfit, said = row(self.unfit, None), row((self.outcome, 1), self.undo)
+        column(title, self.list, self.words, unfit, self.reasons, said, SMALL, within=self, spacing=TIGHT)
         self.unfit.clicked.connect(self._turn)
         self.undo.clicked.connect(self._put_back)
         desk.shelf.changed.connect(self.refresh)
         desk.removal.removed.connect(self._on_removed)
         desk.removal.restored.connect(self._on_restored)
         desk.removal.failed.connect(self._on_failed)
-        for button in (self.unfit, self.undo):
-            theme.changed.connect(button.restyle)
         self.say_outcome("")
         self.refresh()
 
     def refresh(self) -> None:
-        """Show what is there now."""
+        """Show the current drafters."""
         shelf, chosen = self._shelf, self._shelf.chosen
         cards = shelf.fitting if chosen is not None else ()
         self.list.show_items({card.model: card for card in cards})
-        self.list.setVisible(bool(cards))
         words = _NO_MODEL
         if chosen is not None:
-            words = "" if chosen.loaded and cards else (_NONE if chosen.loaded else _OTHER).format(name=chosen.name)
+            words = (
+                "" if chosen.is_loaded and cards else (_NONE if chosen.is_loaded else _OTHER).format(name=chosen.name)
+            )
         self.words.say(words)
         unfit = shelf.unfit
         self.unfit.setVisible(bool(unfit))
-        self.unfit.setText(f"{counted(len(unfit), 'drafter')} here cannot be used with this model")
+        self.unfit.show_text(f"{counted(len(unfit), 'drafter')} here cannot be used with this model")
         reasons = [f"{each.name}: {each.problem}" for each in unfit[:_MOST_REASONS]]
         more = [f"and {len(unfit) - _MOST_REASONS} more"] if len(unfit) > _MOST_REASONS else []
         self.reasons.say("\n".join([*reasons, *more]) if self._reasons_shown else "")
@@ -95,24 +78,13 @@ class InstalledSection(QWidget):
         self._reasons_shown = not self._reasons_shown
         self.refresh()
 
-    def _make(self, card: ModelCard) -> InstalledRow:
-        row = InstalledRow(card, self._theme)
-        row.use_requested.connect(self._shelf.use)
-        row.race_requested.connect(self._race)
-        row.reveal_requested.connect(show_folder)
-        row.delete_requested.connect(self._deletion.ask)
-        return row
-
     def _update(self, row: InstalledRow, card: ModelCard) -> None:
         shelf, chosen = self._shelf, self._shelf.chosen
-        loaded = chosen is not None and chosen.loaded
+        loaded = chosen is not None and chosen.is_loaded
         row.show_card(card, figures=shelf.figures_of(card), loaded=loaded, used=shelf.is_used(card))
 
-    def _race(self, drafter: str) -> None:
-        self.race_requested.emit(replace(self._shelf.settings, mode=Mode.DRAFTER, drafter=drafter))
-
     def say_outcome(self, words: str, color: str = "muted", deleted: TrashedModel | None = None) -> None:
-        """Say what came of something; what was deleted can be put back."""
+        """Show the result of an action; a deletion can be undone."""
         self._deleted = deleted
         self.outcome.set_color(color)
         self.outcome.say(words)

@@ -1,19 +1,14 @@
-"""What drafts for a model: on this machine, published, or trained here."""
+"""The Drafters page: drafters on this machine and on the hub for one model, and training."""
 
 from pathlib import Path
 
-from PySide6.QtCore import QSignalBlocker, Signal
+from PySide6.QtCore import QSignalBlocker
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import (
-    QPushButton,
-    QSizePolicy,
-    QStackedWidget,
-    QWidget,
-)
+from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QWidget
 
-from rdchat.inference.api.requests import DraftSettings
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.training.training_control import TrainingState
+from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import Separator, ThemedLabel
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.plain_text import PlainLabel
@@ -43,8 +38,6 @@ class DraftersPage(QWidget):
         theme: The appearance to follow.
     """
 
-    race_requested = Signal(DraftSettings)
-
     def __init__(self, desk: ModelsDesk, theme: Theme) -> None:
         super().__init__()
         self._shelf, self._hub, self._training = desk.shelf, desk.hub_drafters, desk.training
@@ -57,10 +50,7 @@ class DraftersPage(QWidget):
         self.model.setPlaceholderText("Choose a model")
         self.model.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.model.setMaximumWidth(400)
-        self.load = QPushButton("Load")
-        self.train = QPushButton("Train a drafter…")
-        for button in (self.load, self.train):
-            button.setAutoDefault(False)
+        self.load, self.train = push_button("Load", ""), push_button("Train a drafter…", "")
         self.note = ThemedLabel(theme, "", "success", wraps=True)
         self._stack = QStackedWidget()
         self._list = self._build_list()
@@ -102,20 +92,19 @@ class DraftersPage(QWidget):
         self.load.clicked.connect(shelf.load_chosen)
         self.train.clicked.connect(self.show_training)
         self.training.left.connect(self.show_drafters)
-        for part in (self.installed, self.published, self.training):
-            part.race_requested.connect(self.race_requested)
+        self.training.race_requested.connect(shelf.race_requested)
         shelf.models_changed.connect(self._fill_models)
         shelf.changed.connect(self._show_state)
         training.changed.connect(self._show_state)
         training.taken.connect(self._on_taken)
 
     def showEvent(self, event: QShowEvent) -> None:
-        """Look again what is here: perhaps something was downloaded meanwhile."""
+        """Search this machine again: something may have been downloaded."""
         super().showEvent(event)
         self._shelf.look()
 
     def show_training(self) -> None:
-        """Show the training, or what one can be."""
+        """Show the training, or the form to start one."""
         self._stack.setCurrentWidget(self.training)
         self.training.back.setFocus()
 
@@ -133,9 +122,9 @@ class DraftersPage(QWidget):
                 self.model.addItem(f"{loaded.name} (loaded)", None)
             for each in shelf.others:
                 self.model.addItem(each.name, each)
-                if chosen is not None and not chosen.loaded and each.model == chosen.model:
+                if chosen is not None and not chosen.is_loaded and each.model == chosen.model:
                     self.model.setCurrentIndex(self.model.count() - 1)
-            if chosen is None or chosen.loaded:
+            if chosen is None or chosen.is_loaded:
                 self.model.setCurrentIndex(-1 if chosen is None else 0)
 
     def _choose(self) -> None:
@@ -147,7 +136,7 @@ class DraftersPage(QWidget):
     def _show_state(self) -> None:
         chosen, state, order = self._shelf.chosen, self._training.state, self._training.order
         self.model.setEnabled(self.model.count() > 0)
-        self.load.setVisible(chosen is not None and not chosen.loaded)
+        self.load.setVisible(chosen is not None and not chosen.is_loaded)
         going = order is not None and state in _STATES
         self.train.setText("Show training…" if going else "Train a drafter…")
         self.train.setEnabled(going or (chosen is not None and state is TrainingState.NOTHING))
@@ -159,9 +148,9 @@ class DraftersPage(QWidget):
         self.note.setVisible(bool(self.note.text()))
 
     def _on_taken(self, drafter: str, model: str) -> None:
-        """Have the model draft with what was trained for it."""
+        """Make the model use the drafter that was trained for it."""
         loaded = self._shelf.loaded
-        if loaded is not None and loaded.folder == model:
+        if loaded is not None and str(loaded.path) == model:
             self._shelf.use(drafter)
         else:
             self._shelf.prefer(drafter, model)

@@ -1,25 +1,59 @@
-"""A drafter as a row: its name, what is known of it, and what can be done with it."""
+"""Rows of the Drafters page: a drafter's name, what is known of it, and its buttons."""
 
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QMenu, QProgressBar, QPushButton, QToolButton, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QPushButton, QToolButton, QWidget
 
 from rdchat.hub.downloads.download import Download, DownloadState
-from rdchat.hub.drafters.published_drafters import FoundDrafter
+from rdchat.hub.drafters.published_drafters import FoundDrafter, PublishedKind
 from rdchat.inference.api.model_card import ModelCard
+from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
+from rdchat.services.models.drafters.hub_drafters import HubDrafters
 from rdchat.services.models.installed.removal import reason_not_to_delete
+from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.formatting import counted, decimal, file_size
 from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.opening import SHOW_FOLDER
+from rdchat.ui.look.opening import SHOW_FOLDER, open_page, show_folder
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.models.downloads.words import state_words
+from rdchat.ui.models.thin_bar import BusyBar
 
 _LOAD_FIRST = "Load this model first."
 _MOST_FIGURES = 3
 _SETUPS = ("W4 L5", "W1 L5", "W4 L5 + lookup")  # whose figure is shown, by preference
+
+
+class RowList[Item, Row: QWidget](QWidget):
+    """Rows one below the other. A row is kept as long as its item is listed, so that it keeps the focus.
+
+    Args:
+        make: Makes an empty row.
+        update: Has a row show its item.
+    """
+
+    def __init__(self, make: Callable[[], Row], update: Callable[[Row, Item], None]) -> None:
+        super().__init__()
+        self._make, self._update = make, update
+        self._column = column(within=self, spacing=0)
+        self.rows: dict[str, Row] = {}
+
+    def show_items(self, items: Mapping[str, Item]) -> None:
+        """Show these items, each under a name that stays."""
+        for name in self.rows.keys() - items.keys():
+            row = self.rows.pop(name)
+            self._column.removeWidget(row)
+            row.hide()
+            row.deleteLater()
+        for place, (name, item) in enumerate(items.items()):
+            if name not in self.rows:
+                self.rows[name] = self._make()
+            if self._column.indexOf(self.rows[name]) != place:
+                self._column.insertWidget(place, self.rows[name])
+            self._update(self.rows[name], item)
+        self.setVisible(bool(items))
 
 
 class _Row(QWidget):
@@ -27,67 +61,58 @@ class _Row(QWidget):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
-        self._theme = theme
         self.name = ElidedLabel(theme, "", bold=True, mode=Qt.TextElideMode.ElideMiddle)
         self.badge = ThemedLabel(theme, "", "success", -1)
-        self.facts = self._words("muted")
-        self.more = self._words("muted")
-        self.problem = self._words("warning")
-        top = row((self.name, 1), self.badge)
-        self.words = column(top, self.facts, self.more, self.problem, spacing=2)
+        self.facts, self.more, self.problem = (
+            ThemedLabel(theme, "", color, -1, tabular=True, wraps=True) for color in ("muted", "muted", "warning")
+        )
+        self.words = column(row((self.name, 1), self.badge), self.facts, self.more, self.problem, spacing=2)
         self.buttons = QHBoxLayout()
         self.buttons.setSpacing(SMALL)
         line = row((self.words, 1), self.buttons, spacing=MEDIUM, margins=(0, MEDIUM - 2, 0, MEDIUM - 2))
         column(line, Separator(theme), within=self, spacing=0)
 
-    def _words(self, color: str) -> ThemedLabel:
-        return ThemedLabel(self._theme, "", color, -1, tabular=True, wraps=True)
-
-    def _button(self, text: str, name: str) -> QPushButton:
-        button = QPushButton(text)
-        button.setAutoDefault(False)
-        button.setAccessibleName(name)
+    def _button(self, text: str, on_click: Callable[[], object]) -> QPushButton:
+        button = push_button(text, "")
+        button.clicked.connect(on_click)
         self.buttons.addWidget(button)
         return button
 
 
 class InstalledRow(_Row):
-    """A drafter on this machine."""
+    """A drafter on this machine.
 
-    use_requested = Signal(str)
-    race_requested = Signal(str)
-    reveal_requested = Signal(Path)
-    delete_requested = Signal(ModelCard)
+    Args:
+        theme: The appearance to follow.
+        shelf: Uses the drafter.
+        ask_to_delete: Asks whether to delete it.
+    """
 
-    def __init__(self, card: ModelCard, theme: Theme) -> None:
+    def __init__(self, theme: Theme, shelf: DrafterShelf, ask_to_delete: Callable[[ModelCard], object]) -> None:
         super().__init__(theme)
-        self._card = card
-        name = card.name
-        self.use = self._button("Use", f"Use {name}")
-        self.race = self._button("Try in a race…", f"Try {name} in a race")
+        self._card = ModelCard("", "", "")
+        self.use = self._button("Use", lambda: shelf.use(self._card.model))
+        self.race = self._button("Try in a race…", lambda: shelf.race(self._card.model))
         self.menu_button = QToolButton()
         self.menu_button.setText("More")
         self.menu_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
-        self.menu_button.setAccessibleName(f"More for {name}")
         self.menu_button.setAutoRaise(True)
         self.buttons.addWidget(self.menu_button)
         menu = QMenu(self)
         self.reveal = menu.addAction(SHOW_FOLDER)
         self.delete = menu.addAction("Delete…")
         self.menu_button.setMenu(menu)
-        self.use.clicked.connect(lambda: self.use_requested.emit(self._card.model))
-        self.race.clicked.connect(lambda: self.race_requested.emit(self._card.model))
-        self.reveal.triggered.connect(lambda: self.reveal_requested.emit(self._card.path))
-        self.delete.triggered.connect(lambda: self.delete_requested.emit(self._card))
+        self.reveal.triggered.connect(lambda: show_folder(self._card.path))
+        self.delete.triggered.connect(lambda: ask_to_delete(self._card))
 
     def show_card(self, card: ModelCard, *, figures: dict[str, float], loaded: bool, used: bool) -> None:
-        """Show what is known of it.
+        """Show a drafter.
 
         Args:
             card: The drafter.
             figures: Its tokens per call by setup.
-            loaded: Whether the model is that it may draft for.
-            used: Whether it drafts for it now.
+            loaded: Whether its model is loaded.
+            used: Whether the loaded model drafts with it.
         """
         used = used and loaded
         self._card = card
@@ -97,6 +122,9 @@ class InstalledRow(_Row):
         self.facts.say("  ·  ".join(_facts(card)))
         self.more.say(_own_figures(figures))
         self.problem.say(card.match.words if card.match is not None and not card.match.sure else "")
+        self.use.setAccessibleName(f"Use {card.name}")
+        self.race.setAccessibleName(f"Try {card.name} in a race")
+        self.menu_button.setAccessibleName(f"More for {card.name}")
         for button in (self.use, self.race):
             button.setEnabled(loaded and not (button is self.use and used))
             set_tip(button, "" if loaded else _LOAD_FIRST)
@@ -104,28 +132,24 @@ class InstalledRow(_Row):
 
 
 class PublishedRow(_Row):
-    """A repository of the hub that may draft for the model."""
+    """A repository of the hub that may draft for the model.
 
-    download_requested = Signal(str)
-    page_requested = Signal(str)
-    use_requested = Signal(object)
-    race_requested = Signal(object)
+    Args:
+        theme: The appearance to follow.
+        shelf: Uses what is downloaded.
+        hub: Downloads it.
+    """
 
-    def __init__(self, found: FoundDrafter, theme: Theme) -> None:
+    def __init__(self, theme: Theme, shelf: DrafterShelf, hub: HubDrafters) -> None:
         super().__init__(theme)
-        self._found = found
-        self.bar = QProgressBar(textVisible=False, maximum=1000)
-        self.bar.setFixedHeight(4)
-        self.bar.setAccessibleName(f"Download of {found.repository}")
+        self._found = FoundDrafter("", PublishedKind.MODEL, 0)
+        self.bar = BusyBar("")
         self.words.addWidget(self.bar)
-        self.page = self._button("Web page", f"Open the page of {found.repository} in a browser")
-        self.download = self._button("Download", f"Download {found.repository}")
-        self.use = self._button("Use", f"Use {found.repository}")
-        self.race = self._button("Try in a race…", f"Try {found.repository} in a race")
-        self.race.clicked.connect(lambda: self.race_requested.emit(self._found))
-        self.page.clicked.connect(lambda: self.page_requested.emit(self._found.repository))
-        self.download.clicked.connect(lambda: self.download_requested.emit(self._found.repository))
-        self.use.clicked.connect(lambda: self.use_requested.emit(self._found))
+        self.page = self._button("Web page", lambda: open_page(hub.page(self._found.repository)))
+        self.download = self._button("Download", lambda: hub.download(self._found.repository))
+        self.use = self._button("Use", lambda: shelf.use(self._found.repository, is_model=self._found.is_model))
+        race = lambda: shelf.race(self._found.repository, is_model=self._found.is_model)  # noqa: E731
+        self.race = self._button("Try in a race…", race)
 
     def show_found(
         self,
@@ -137,37 +161,38 @@ class PublishedRow(_Row):
         loaded: bool,
         used: bool,
     ) -> None:
-        """Show what is known of it.
+        """Show a repository.
 
         Args:
-            found: What the hub says.
-            download: Where its download stands; None without one.
+            found: What the hub says of it.
+            download: Its download; None without one.
             here: Whether it is on this machine.
-            problem: Why it does not fit, now that it is here.
-            loaded: Whether the model is that it may draft for.
-            used: Whether it drafts for it now.
+            problem: Why it does not fit, known once it is here.
+            loaded: Whether the model that it may draft for is loaded.
+            used: Whether that model drafts with it.
         """
-        self._found = found
-        self.name.setText(found.repository)
+        self._found, name = found, found.repository
+        self.name.setText(name)
         state = download.state if download is not None else None
         self.badge.say("In use" if used else "On this machine" if here else "")
         self.facts.say("  ·  ".join(_published_facts(found)))
         self.more.say(_publishers_figures(found))
         under_way = download is not None and not download.state.has_ended
-        told = _download_words(download) if download is not None and not here else ""
-        self.problem.say(problem or found.problem or told)
+        words = _download_words(download) if download is not None and not here else ""
+        self.problem.say(problem or found.problem or words)
         self.problem.set_color("muted" if under_way and not problem else "warning")
+        self.bar.setAccessibleName(f"Download of {name}")
         self.bar.setVisible(under_way)
-        if download is not None and download.total_bytes:
-            self.bar.setRange(0, 1000)
-            self.bar.setValue(round(1000 * download.done_bytes / download.total_bytes))
-        else:
-            self.bar.setRange(0, 0)
+        self.bar.show_download(download)
         self.download.setVisible(not here)
         self.download.setEnabled(not under_way and not found.problem)
         self.download.setText("Resume" if state in {DownloadState.PAUSED, DownloadState.FAILED} else "Download")
-        set_tip(self.download, found.problem if found.problem else "")
+        set_tip(self.download, found.problem)
         self.page.setVisible(not here)
+        self.page.setAccessibleName(f"Open the page of {name} in a browser")
+        self.download.setAccessibleName(f"Download {name}")
+        self.use.setAccessibleName(f"Use {name}")
+        self.race.setAccessibleName(f"Try {name} in a race")
         for button in (self.use, self.race):
             button.setVisible(here)
             button.setEnabled(loaded and not problem and not (button is self.use and used))

@@ -1,1 +1,1 @@
-"""Everything on this machine that rdchat can run."""
+"""The Installed page."""

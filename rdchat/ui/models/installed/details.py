@@ -1,4 +1,4 @@
-"""What is known of one model: its name and place, whether it fits, its figures, and what drafts for it."""
+"""The details of one model: name, place, memory, facts and drafters."""
 
 from collections.abc import Sequence
 
@@ -106,7 +106,7 @@ class ModelDetails(QScrollArea):
     def show_drafters(
         self, model: ModelCard, heads: Sequence[ModelCard] | None, draft_models: Sequence[ModelCard]
     ) -> None:
-        """Show what drafts for a model; None where that is being looked for."""
+        """Show the drafters for a model; None while they are searched."""
         verifies, reason = verifies_words(model)
         rows = [("Verifies", f"{verifies}\n{reason}" if model.tried and reason else verifies, reason)]
         if heads is None:

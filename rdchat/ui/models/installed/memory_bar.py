@@ -1,4 +1,4 @@
-"""The machine's memory as one bar: what a model takes of it, and what is left for others."""
+"""The machine's memory as a bar: the model's parts, and the rest."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

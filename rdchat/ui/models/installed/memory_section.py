@@ -1,18 +1,19 @@
-"""Whether a model fits this machine: a line, a bar, the figures behind it, and the context to reckon with."""
+"""Whether a model fits the memory, with a bar, the figures, and a choice of context and drafter."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QComboBox, QGridLayout, QHBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QGridLayout, QWidget
 
 from rdchat.inference.api.memory_facts import GATE_TOKENS, MachineMemory, MemoryNeed, gigabytes, memory_need
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import Dtype
 from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import column
+from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.plain_text import PlainLabel, set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.models.fields import choice_box
 from rdchat.ui.models.installed.memory_bar import LIMIT, MemoryBar, MemoryPart, part_color
 from rdchat.ui.models.installed.words import judge
 
@@ -21,7 +22,7 @@ _CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
 
 
 class MemorySection(QWidget):
-    """Reckons as the engine does before it loads a model."""
+    """Computes the need of memory as the engine does before it loads a model."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -40,28 +41,27 @@ class MemorySection(QWidget):
         self._legend.setVerticalSpacing(2)
         self._legend.setColumnStretch(1, 1)
         self._lines = [_Line(theme, self._legend, number) for number in range(5)]
-        self.context = _box("Context", "Tokens that prompt and reply have together; longer chats take more memory", 8)
-        self.drafter = _box("Drafter", "What drafts takes memory beside the model", 14)
+        self.context = choice_box(
+            "Context", "Tokens that prompt and reply have together; longer chats take more memory", letters=8
+        )
+        self.drafter = choice_box("Drafter", "What drafts takes memory beside the model", letters=14)
+        for box in (self.context, self.drafter):
+            box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self._build()
         self.context.activated.connect(self._choose_context)
         self.drafter.activated.connect(self._reckon)
         theme.changed.connect(self._reckon)
 
     def _build(self) -> None:
-        controls = QHBoxLayout()
-        controls.setSpacing(SMALL)
-        for words, box in (("Context", self.context), ("Drafter", self.drafter)):
-            label = ThemedLabel(self._theme, words, "muted")
+        labels = [ThemedLabel(self._theme, words, "muted") for words in ("Context", "Drafter")]
+        for label, box in zip(labels, (self.context, self.drafter), strict=True):
             label.setBuddy(box)
-            controls.addWidget(label)
-            controls.addWidget(box)
-            controls.addSpacing(SMALL)
-        controls.addStretch(1)
+        controls = row(labels[0], self.context, SMALL, labels[1], self.drafter, None)
         column(self.verdict, self.detail, self.bar, self._legend, TIGHT, controls, within=self, spacing=TIGHT)
 
     @property
     def gate(self) -> MemoryNeed | None:
-        """What the engine asks for before it loads the model that is shown."""
+        """The memory that the engine requires before it loads the shown model."""
         if self._model is None or self._model.sizes is None or self._memory is None:
             return None
         return memory_need(self._model.sizes, self._dtype, self._memory.on_gpu)
@@ -83,7 +83,7 @@ class MemorySection(QWidget):
         self._reckon()
 
     def show_memory(self, memory: MachineMemory | None) -> None:
-        """Take what is known of the machine by now."""
+        """Set the machine's memory."""
         self._memory = memory
         self._reckon()
 
@@ -177,18 +177,18 @@ class MemorySection(QWidget):
 
 
 class _Line:
-    """A line of the legend: a swatch, what it stands for, and how much that is."""
+    """A line of the legend: a swatch, a name and a size."""
 
-    def __init__(self, theme: Theme, grid: QGridLayout, row: int) -> None:
+    def __init__(self, theme: Theme, grid: QGridLayout, number: int) -> None:
         self._theme = theme
         self.swatch = PlainLabel()
         self.swatch.setAutoFillBackground(True)
         self.name = ThemedLabel(theme, "", "muted")
         self.figure = ThemedLabel(theme, "", tabular=True)
         self.figure.setAlignment(Qt.AlignmentFlag.AlignRight)
-        grid.addWidget(self.swatch, row, 0, Qt.AlignmentFlag.AlignCenter)
-        grid.addWidget(self.name, row, 1)
-        grid.addWidget(self.figure, row, 2)
+        grid.addWidget(self.swatch, number, 0, Qt.AlignmentFlag.AlignCenter)
+        grid.addWidget(self.name, number, 1)
+        grid.addWidget(self.figure, number, 2)
         grid.setContentsMargins(0, 0, MEDIUM, 0)
 
     def show_part(self, part: MemoryPart | None) -> None:
@@ -202,12 +202,3 @@ class _Line:
             self.name.setText(part.name)
             set_tip(self.name, part.words)
             self.figure.setText(gigabytes(part.size))
-
-
-def _box(name: str, tip: str, letters: int) -> QComboBox:
-    box = QComboBox()
-    box.setAccessibleName(name)
-    set_tip(box, tip)
-    box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-    box.setMinimumContentsLength(letters)
-    return box

@@ -1,6 +1,7 @@
-"""What the buttons do with the model that is shown: load and unload, verify, reveal, delete and put back."""
+"""Loads, unloads, verifies, shows, deletes and restores the shown model."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
@@ -12,23 +13,26 @@ from rdchat.inference.api.memory_facts import Fit, fit_of, gigabytes, memory_nee
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.engine.engine_events import Failure
 from rdchat.services.models.installed.removal import Removed, reason_not_to_delete
-from rdchat.services.models.installed.verification import Verified, reason_not_to_verify
+from rdchat.services.models.installed.verification import reason_not_to_verify
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look import formatting
 from rdchat.ui.look.formatting import file_size
 from rdchat.ui.look.opening import SHOW_FOLDER, show_folder
 from rdchat.ui.look.questions import ask
 from rdchat.ui.models.installed.action_bar import ActionBar
-from rdchat.ui.models.installed.model_rows import ModelListView, key_of
+from rdchat.ui.models.installed.entries import key_of
 from rdchat.ui.models.installed.words import Row, short_name, verdict_words
 from rdchat.ui.models.model_deletion import ModelDeletion
+
+if TYPE_CHECKING:
+    from rdchat.hub.verifying import Verdict
 
 _NOTHING = "No model is chosen."
 _DRAFTER = "It drafts for a model and cannot answer: see the Drafters page."
 
 
 class ModelActions(QObject):
-    """Keeps the bar to the row that is shown, and has the desk do what is pressed.
+    """Sets the buttons for the shown row, and runs their actions.
 
     Args:
         desk: Does it.
@@ -59,12 +63,8 @@ class ModelActions(QObject):
         removal.restored.connect(self._on_restored)
         removal.failed.connect(lambda error: self._bar.say(str(error), "danger"))
 
-    def select(self, rows: ModelListView, model: ModelCard | None) -> None:
-        """Select the loaded model, else the first one."""
-        rows.select(None if model is None else key_of(model))
-
     def show_row(self, row: Row | None) -> None:
-        """Offer what can be done with a row."""
+        """Set the buttons for a row."""
         if self._row is not None and (row is None or key_of(row) != key_of(self._row)):
             self._bar.say("")  # that was about the other one
         self._row = row
@@ -99,7 +99,7 @@ class ModelActions(QObject):
         bar.offer(bar.verify, "Verify", reason_not_to_verify(model), "Hold its files against the hub's checksums")
 
     def load(self) -> None:
-        """Load the model that is shown, or put it back where it was deleted."""
+        """Load the shown model, or restore a deleted one."""
         row = self._row
         if isinstance(row, TrashedModel):
             self._desk.removal.restore(row)
@@ -138,7 +138,7 @@ class ModelActions(QObject):
         slot.load(model.model or None)
 
     def delete(self) -> None:
-        """Ask whether to delete what is shown."""
+        """Ask whether to delete the shown row."""
         row = self._row
         if isinstance(row, TrashedModel):
             if row.place is not None:
@@ -181,9 +181,8 @@ class ModelActions(QObject):
         self._bar.say(f"Verifying: {file_size(verification.done_bytes)} of {file_size(model.disk_bytes)} read")
         self._bar.show_progress(share)
 
-    def _on_verified(self, verified: Verified) -> None:
+    def _on_verified(self, model: ModelCard, verdict: "Verdict") -> None:
         self._bar.show_progress(None)
-        model, verdict = verified.model, verified.verdict
         words, color = verdict_words(verdict)
         if not self._is_shown(model):
             words = f"{short_name(model)}: {words}"
@@ -199,7 +198,7 @@ class ModelActions(QObject):
         self._bar.say(str(error) if self._is_shown(model) else f"{short_name(model)}: {error}", "danger")
 
     def _download(self, model: ModelCard, said: str) -> None:
-        """Download what is damaged or missing; what is whole is not fetched again."""
+        """Download the damaged and missing files; whole ones are not fetched again."""
         try:
             self._desk.downloads.start(model.repository, model.revision, model.gguf)
         except RdchatError as error:

@@ -1,4 +1,4 @@
-"""Everything on this machine that rdchat can run: the list at the left, one model at the right."""
+"""The models on this machine: a list at the left, the chosen model at the right."""
 
 from PySide6.QtCore import QPoint, Qt, QTimer
 from PySide6.QtGui import QAction, QHideEvent, QKeySequence, QShortcut, QShowEvent
@@ -10,14 +10,17 @@ from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.theme import LARGE, Theme
+from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.models.fields import SearchField, choice_box
 from rdchat.ui.models.installed.action_bar import ActionBar
 from rdchat.ui.models.installed.details import ModelDetails
-from rdchat.ui.models.installed.list_pane import ListPane
+from rdchat.ui.models.installed.entries import SortBy, entries_of, key_of
 from rdchat.ui.models.installed.model_actions import ModelActions
 from rdchat.ui.models.installed.words import Row
+from rdchat.ui.models.model_list import ModelList
 
-_MEMORY_MS = 5000  # between two looks at what other apps leave
+_MEMORY_MS = 5000  # between two looks at the memory that other apps leave
 _LIST_WIDTH, _SMALLEST_LIST = 300, 230
 _NOTHING = "Choose a model at the left."
 _EMPTY = "There is no model on this machine yet.\nFind one on the Discover page, or drop a model folder here."
@@ -27,14 +30,19 @@ class InstalledPage(QWidget):
     """Attributes are the parts.
 
     Args:
-        desk: What the window works with.
+        desk: The window's services.
         theme: The appearance to follow.
     """
 
     def __init__(self, desk: ModelsDesk, theme: Theme) -> None:
         super().__init__()
         self._desk, self._theme = desk, theme
-        self.pane = ListPane(theme)
+        self._shown: Row | None = None
+        self.list = ModelList(theme, "Models on this machine")
+        self.search = SearchField(theme, "Search", "Search models")
+        set_tip(self.search, "Search names, families and places")
+        self.sort = choice_box("Sort by", "What comes first", ((by.value, by) for by in SortBy))
+        self.count = ThemedLabel(theme, "", "muted", -1, wraps=True)
         self.details = ModelDetails(theme)
         self.bar = ActionBar(theme)
         self._empty = ThemedLabel(theme, _NOTHING, "muted", 1, wraps=True)
@@ -51,15 +59,20 @@ class InstalledPage(QWidget):
         self.stack = QStackedWidget()
         self.stack.addWidget(self._empty)
         self.stack.addWidget(self.details)
+        self.count.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+        self.count.setContentsMargins(LARGE, SMALL, LARGE, SMALL)
+        self.side = Ground(self._theme, "window")
+        self.side.setMinimumWidth(_SMALLEST_LIST)
+        self.side.setMaximumWidth(_LIST_WIDTH)
+        top = row((self.search, 1), self.sort, margins=(MEDIUM, MEDIUM, MEDIUM, SMALL))
+        column(top, (self.list, 1), self.count, within=self.side, spacing=0, margins=(0, 0, 0, TIGHT))
         line = Ground(self._theme, "border")
         line.setFixedWidth(1)
-        self.pane.setMinimumWidth(_SMALLEST_LIST)
-        self.pane.setMaximumWidth(_LIST_WIDTH)
         right = column((self.stack, 1), Separator(self._theme), self.bar, spacing=0)
-        row((self.pane, 2), line, (right, 5), within=self, spacing=0)
+        row((self.side, 2), line, (right, 5), within=self, spacing=0)
 
     def _connect(self) -> None:
-        desk, rows = self._desk, self.pane.list
+        desk = self._desk
         desk.library.changed.connect(self._show_list)
         desk.memory.changed.connect(lambda: self.details.memory.show_memory(desk.memory.now))
         desk.library.drafters_found.connect(self._show_drafters)
@@ -67,18 +80,21 @@ class InstalledPage(QWidget):
         slot = desk.slot
         for happened in (slot.load_started, slot.loaded, slot.failed, slot.unload_started, slot.unloaded):
             happened.connect(self._show_slot)
-        rows.chosen.connect(self._show_current)
-        rows.load_requested.connect(self.actions_.load)
-        rows.delete_requested.connect(self.actions_.delete)
-        rows.menu_requested.connect(self._open_menu)
-        rows.rows.modelReset.connect(self._say_count)
-        self.pane.search.textChanged.connect(self._say_count)
-        QShortcut(QKeySequence.StandardKey.Find, self, self.pane.focus_search)
+        self.list.chosen.connect(self._show_current)
+        self.list.opened.connect(self.actions_.load)
+        self.list.delete_requested.connect(self.actions_.delete)
+        self.list.menu_requested.connect(self._open_menu)
+        self.search.textChanged.connect(self._show_list)
+        for requested in (self.search.search_requested, self.search.results_requested):
+            requested.connect(self.list.choose_first)
+        self.sort.activated.connect(self._show_list)
+        QShortcut(QKeySequence.StandardKey.Find, self, self._focus_search)
 
     @property
     def current(self) -> Row | None:
-        """What is shown at the right."""
-        return self.pane.list.current
+        """The row that is shown at the right."""
+        entry = self.list.current
+        return entry.item if entry is not None else None
 
     @property
     def looking(self) -> bool:
@@ -93,56 +109,57 @@ class InstalledPage(QWidget):
         self._memory_timer.start()
         self._desk.removal.look()
         if not event.spontaneous():
-            self.pane.list.setFocus()
+            self.list.setFocus()
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
         self._memory_timer.stop()
 
     def show_refused(self, words: str) -> None:
-        """Say why what was dropped is no model."""
+        """Say why a dropped file or folder cannot be loaded."""
         self.bar.say(words, "danger")
 
-    def _show_list(self) -> None:
-        desk, rows = self._desk, self.pane.list
-        before = rows.current
-        rows.rows.set_rows([*desk.library.models, *desk.removal.trash])
-        self._show_loaded()
-        if rows.current is None and rows.rows.shown:
-            loaded = next((model for model in desk.library.models if desk.library.is_loaded(model)), None)
-            self.actions_.select(rows, loaded)
-        elif rows.current != before or rows.current is None:
-            self._show_current()
-        self._say_count()
+    def _focus_search(self) -> None:
+        self.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
+        self.search.selectAll()
 
-    def _say_count(self) -> None:
+    def _show_list(self) -> None:
+        desk, before = self._desk, self._shown
+        loaded = next((model for model in desk.library.models if desk.library.is_loaded(model)), None)
+        rows: list[Row] = [*desk.library.models, *desk.removal.trash]
+        self.list.show_entries(entries_of(rows, self.search.text(), self.sort.currentData(), loaded))
+        if self.list.current is None and self.list.rows.shown:
+            keys = [entry.key for entry in self.list.rows.shown]
+            self.list.select(key_of(loaded) if loaded is not None and key_of(loaded) in keys else keys[0])
+        if self.current is None or self.current != before:
+            self._show_current()
+        self._show_count()
+
+    def _show_count(self) -> None:
         library, models = self._desk.library, self._desk.library.models
         if library.problem:
-            self.pane.say(library.problem)
+            self.count.say(library.problem)
         elif not library.looked:
-            self.pane.say("Looking for models…")
+            self.count.say("Looking for models…")
         elif not models:
-            self.pane.say("No models yet.")
-        elif not self.pane.list.rows.shown:
-            self.pane.say("No model has these words.")
+            self.count.say("No models yet.")
+        elif not self.list.rows.shown:
+            self.count.say("No model has these words.")
         else:
             size = sum(model.disk_bytes for model in models)
             drafters = sum(model.is_drafter for model in models)
             counts = [formatting.counted(len(models) - drafters, "model")]
             counts += [formatting.counted(drafters, "drafter")] if drafters else []
-            self.pane.say(", ".join([*counts, formatting.file_size(size)]))
+            self.count.say(", ".join([*counts, formatting.file_size(size)]))
         self._empty.setText(_EMPTY if library.looked and not models else _NOTHING)
 
-    def _show_loaded(self) -> None:
-        library = self._desk.library
-        self.pane.list.rows.set_loaded(next((model for model in library.models if library.is_loaded(model)), None))
-
     def _show_slot(self) -> None:
-        self._show_loaded()
+        self._show_list()
         self._show_current()
 
     def _show_current(self) -> None:
         row, library = self.current, self._desk.library
+        self._shown = row
         self.actions_.show_row(row)
         self.stack.setCurrentWidget(self._empty if row is None else self.details)
         if isinstance(row, TrashedModel):

@@ -1,4 +1,4 @@
-"""What the page of installed models says. Pure functions."""
+"""Texts of the Installed page. Pure functions."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -72,7 +72,7 @@ def drafter_kind(model: ModelCard) -> str:
 
 
 def facts_of(model: ModelCard) -> list[tuple[str, str, str]]:
-    """Return name, value and explanation of what is known of a model."""
+    """Return the facts of a model, each with name, value and explanation."""
     sizes = model.sizes
     if model.is_unfinished:
         here = f"{file_size(model.disk_bytes)} of {file_size(model.download_bytes)}"
@@ -97,7 +97,7 @@ def facts_of(model: ModelCard) -> list[tuple[str, str, str]]:
 
 
 def verifies_words(model: ModelCard) -> tuple[str, str]:
-    """Return what a model can verify of drafts, and why it is no more."""
+    """Return which drafts a model can verify, and why not more."""
     if model.tried is None:
         when = "It is converted first; see the model made from it." if model.is_gguf else ""
         return "Not tried yet", when or "This is tried when the model is loaded."

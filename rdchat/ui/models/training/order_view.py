@@ -135,14 +135,14 @@ class OrderView(QWidget):
         if chosen is None:
             return None
         return TrainingOrder(
-            model=chosen.model,
+            model=chosen.model or None,
             name=chosen.name,
             kind=next(kind for kind, button in self.kinds.items() if button.isChecked()),
             hours=self.hours.value() if by_time else None,
             tokens=None if by_time else self.tokens.value(),
             with_chats=self.chats.isChecked(),
-            dtype=self._shelf.dtype if chosen.loaded else "auto",
-            old=self._shelf.settings.drafter if chosen.loaded else None,
+            dtype=self._shelf.dtype if chosen.is_loaded else "auto",
+            old=self._shelf.settings.drafter if chosen.is_loaded else None,
         )
 
     def show_state(self) -> None:

@@ -86,7 +86,7 @@ class TrainingPage(QWidget):
 
     def _is_loaded(self) -> bool:
         record, loaded = self._training.record, self._shelf.loaded
-        return record is not None and loaded is not None and loaded.folder == record.model_folder
+        return record is not None and loaded is not None and str(loaded.path) == record.model_folder
 
     def _race(self) -> None:
         drafter = str(self._training.folder / DRAFTER)

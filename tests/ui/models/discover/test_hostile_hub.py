@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub.answer_limits import AnswerLimits
+from rdchat.hub.endpoint import AnswerLimits
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.discover.page import DiscoverPage
 from tests.hostile.heartbeat import Heartbeat

@@ -91,7 +91,7 @@ def test_it_is_paused_resumed_loaded_shown_and_cleared(
     check_whole(Path(QUrl(opened.urls[0]).toLocalFile()), small_files())
     qtbot.mouseClick(row.clear, LEFT)
     assert (page.rows, page.empty.isVisible()) == ((), True)
-    qtbot.mouseClick(page.empty.discover, LEFT)
+    qtbot.mouseClick(page.empty.action, LEFT)
     assert models.discover.isVisible()
 
 
@@ -145,8 +145,7 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     qtbot.mouseClick(row.page, LEFT)
     assert opened.urls == [f"{hub.url}/{NAME}"]
     qtbot.mouseClick(row.token, LEFT)
-    dialog = models.downloads._dialog
-    assert dialog is not None
+    dialog = models.token_dialog
     qtbot.waitUntil(lambda: dialog.isVisible() and not desk.account.status.busy, timeout=WAIT_MS)
     assert dialog.status.text().startswith("No token is in use.")
     assert not dialog.use.isEnabled()

@@ -4,7 +4,7 @@ import pytest
 
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_errors import Lack
-from rdchat.services.models.downloads.download_totals import DownloadTotals, totals_of
+from rdchat.services.models.downloads.downloads import DownloadTotals, totals_of
 from rdchat.ui.look import formatting
 from rdchat.ui.models.downloads import words
 

@@ -1,4 +1,4 @@
-"""The files of a download: each with its own bar, and what happens to its connection."""
+"""The files of a download, each with a bar and the state of its connection."""
 
 from collections.abc import Sequence
 
@@ -8,15 +8,15 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.hub.downloads.download import DownloadFile
 from rdchat.ui.look.theme import MEDIUM, Theme, control_font
-from rdchat.ui.models.downloads.thin_bar import paint_bar
 from rdchat.ui.models.downloads.words import file_words
+from rdchat.ui.models.thin_bar import paint_bar
 
 _BAR = 80  # pixels
 _WIDEST = "88.8 of 88.8 GB  ·  888.8 MB/s  ·  88 min left"
 
 
 class FileList(QWidget):
-    """Draws a line for each file; only those that are seen are drawn, as a model may have hundreds.
+    """Draws a line for each visible file: a model may have hundreds.
 
     Args:
         theme: The appearance to follow.

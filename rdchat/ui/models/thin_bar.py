@@ -1,9 +1,10 @@
-"""A thin bar that fills up."""
+"""Thin progress bars."""
 
 from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QProgressBar, QSizePolicy, QWidget
 
+from rdchat.hub.downloads.download import Download
 from rdchat.ui.look.theme import Theme
 
 _HEIGHT = 4
@@ -41,6 +42,27 @@ class ThinBar(QProgressBar):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         paint_bar(painter, QRectF(self.rect()), self.value() / _WHOLE, self._theme, self._color)
+
+
+class BusyBar(QProgressBar):
+    """A flat progress bar of the style's own, without words; it moves to and fro where the end is not known."""
+
+    def __init__(self, name: str, height: int = 4) -> None:
+        super().__init__()
+        self.setTextVisible(False)
+        self.setRange(0, 0)
+        self.setFixedHeight(height)
+        self.setAccessibleName(name)
+
+    def show_share(self, share: float | None) -> None:
+        """Show a share from 0 to 1; None where it is not known."""
+        self.setRange(0, 0 if share is None else 1000)
+        if share is not None:
+            self.setValue(round(1000 * share))
+
+    def show_download(self, download: Download | None) -> None:
+        """Show how much of a download is here."""
+        self.show_share(download.done_bytes / download.total_bytes if download and download.total_bytes else None)
 
 
 def paint_bar(painter: QPainter, area: QRectF, fraction: float, theme: Theme, color: str) -> None:

@@ -1,0 +1,70 @@
+"""The entries of the list of installed models: which are shown, and in which order."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from rdchat.hub.trash import TrashedModel
+from rdchat.ui.models.installed.words import Row, row_line, short_name
+from rdchat.ui.models.model_list import DOT, Entry
+
+
+class SortBy(StrEnum):
+    """What comes first."""
+
+    NAME = "Name"
+    SIZE = "Size"
+    NEWEST = "Newest"
+
+
+def entries_of(rows: Iterable[Row], searched: str, sort: SortBy, loaded: Row | None) -> list[Entry]:
+    """Return the rows that have all words of a search: models, then drafters, then deleted ones."""
+    words = searched.casefold().split()
+    found = [row for row in rows if all(word in _searched(row) for word in words)]
+    found.sort(key=lambda row: (_group(row), _order(row, sort), short_name(row).casefold(), row.name.casefold()))
+    return [_entry(row, row is loaded) for row in found]
+
+
+def key_of(row: Row) -> str:
+    """Return a key that stays the same while the row's figures change."""
+    if isinstance(row, TrashedModel):
+        return f"deleted {row.entry}"
+    return f"{'download' if row.is_unfinished else 'model'} {row.path}"
+
+
+def _entry(row: Row, loaded: bool) -> Entry:
+    deleted, line = isinstance(row, TrashedModel), row_line(row)
+    icon = (DOT, "success") if loaded else None
+    if isinstance(row, TrashedModel):
+        icon = None
+    elif not loaded and (row.problem or row.is_unfinished):
+        icon = ("warning" if row.problem else "latest", "warning")
+    spoken = f"{row.name}, {line.replace('  ·  ', ', ')}{', loaded' if loaded else ''}"
+    return Entry(
+        key_of(row),
+        short_name(row),
+        line,
+        icon=icon,
+        color="muted" if deleted else "text",
+        tip=row.name,
+        spoken=spoken,
+        item=row,
+    )
+
+
+def _searched(row: Row) -> str:
+    if isinstance(row, TrashedModel):
+        return f"{row.name} deleted".casefold()
+    kind = "drafter" if row.is_drafter else ""
+    return f"{row.name} {row.family} {kind} {row.quantization} {row.place}".casefold()
+
+
+def _group(row: Row) -> int:
+    return 2 if isinstance(row, TrashedModel) else int(row.is_drafter)
+
+
+def _order(row: Row, sort: SortBy) -> float:
+    if sort is SortBy.SIZE:
+        return -(row.size if isinstance(row, TrashedModel) else row.disk_bytes)
+    if sort is SortBy.NEWEST:
+        return -(row.deleted if isinstance(row, TrashedModel) else row.changed)
+    return 0.0
