@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.conversation import MadeWith, Message, Notice
 from rdchat.chat.message_path import from_cut
@@ -25,7 +24,7 @@ from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.chat.time_ledger import TimeLedger
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
-from rdchat.services.context.chat_context import GOES_ON, TOO_LONG, ChatContext
+from rdchat.services.context.chat_context import TOO_LONG, ChatContext
 from rdchat.services.engine.benchmark import Benchmark
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot
@@ -93,7 +92,6 @@ class ChatController(QObject):
         self.chats.conversation_removed.connect(self.replies.stop)
         self.storage.recovered.connect(self.traces.save)
         self.context.reply_wanted.connect(self.continue_reply)
-        self.context.chat_wanted.connect(self._go_on_anew)
 
     def start(self) -> None:
         """Open the latest conversation and load the model of the settings."""
@@ -137,7 +135,6 @@ class ChatController(QObject):
         else:
             with self.storage.writing():
                 self._answer()
-        self.chats.refresh()  # the chat may have been stored, if its prompt was not
 
     @Slot()
     def stop(self) -> None:
@@ -212,19 +209,6 @@ class ChatController(QObject):
         options = self.chat.options.of(reply)
         prompt = ChatPrompt(from_cut(path.told()), options.system_prompt)
         self.replies.write(prompt, options.sampling, reply, continued=continued, thinking=self.chat.thinking)
-
-    @Slot(str, str, object)
-    def _go_on_anew(self, system_prompt: str, asked: str, files: list[tuple[AttachedFile, str]]) -> None:
-        """Open a chat that begins with a summary of the open one."""
-        chat = self.chat
-        title, before = chat.conversation.title if chat.conversation else "", chat.id
-        chat.begin(f"{title} (continued)", system_prompt, chat.sampling)
-        self.chats.refresh()
-        self.notice_raised.emit(GOES_ON)
-        if asked or files:
-            chat.files.follow(before, chat.id)
-            chat.files.bring_back(files)
-            chat.set_typed(asked)
 
     def _may_write(self, *, without_model: bool = False) -> bool:
         """Whether a reply can be written now; else say why not."""

@@ -40,7 +40,8 @@ class ChatList(QObject):
         self.finder = ChatSearch(store.path, self)
         self.listing = ConversationList(store, self.order)  # what the sidebar shows
         self.order.changed.connect(self.refresh)
-        chat.path_changed.connect(self.refresh)  # the newest chat is the first one
+        for changed in (chat.path_changed, chat.stored):
+            changed.connect(self.refresh)  # the newest chat is the first one
         self.finder.answered.connect(self._on_answered)
         self.finder.failed.connect(self._on_search_failed)
 

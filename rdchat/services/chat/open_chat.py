@@ -27,6 +27,7 @@ class OpenChat(QObject):
     """
 
     opened = Signal()  # another conversation, or a new one
+    stored = Signal()  # a new chat is in the store now, or has another prompt
     path_changed = Signal()  # the path has other messages, or another context cut
     message_added = Signal(Message)  # at the end of the path
     message_changed = Signal(Message)  # more than the text of a reply that is being written
@@ -110,6 +111,7 @@ class OpenChat(QObject):
             self.conversation = self._store.create_conversation(title)
             self._take(self._store.set_chat_options(self.conversation.id, system_prompt, sampling))
         self._tell_opened()
+        self.stored.emit()
 
     def open(self, conversation_id: int) -> None:
         with self._storage.reading():
@@ -216,12 +218,14 @@ class OpenChat(QObject):
             if self.id != before:
                 self.files.follow(before, self.id)
                 self.files.show_chat(self.id)
+                self.stored.emit()
             raise
         self.path.append(prompt)
         self._storage.note_success()
         self.files.clear()
         self.files.show_chat(self.id)
         self.message_added.emit(prompt)
+        self.stored.emit()
 
     def _store_new(self, title: str) -> None:
         """Store a new chat with its options and what is typed."""
