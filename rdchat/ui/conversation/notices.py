@@ -7,7 +7,8 @@ from PySide6.QtCore import QObject
 
 from rdchat.chat.conversation import Notice
 from rdchat.services.chat.chat_controller import ChatController
-from rdchat.services.context.chat_context import Doing, Outgrown
+from rdchat.services.context.chat_context import Doing
+from rdchat.services.context.context_meter import ContextUse
 from rdchat.services.context.summariser import SummaryProgress
 from rdchat.services.engine.engine_events import EngineState, Failure
 from rdchat.services.models.discover.larger_model import LargerModel
@@ -36,7 +37,7 @@ class Notices(QObject):
         self.area = BannerArea()
         super().__init__(self.area)
         self._controller, self._composer, self._theme = controller, composer, theme
-        self._outgrown: tuple[Outgrown | None, Doing] | None = None  # as the banner says it
+        self._outgrown: tuple[ContextUse | None, Doing] | None = None  # as the banner says it
         self._put_away = False  # the banner of a chat that is too long was closed by hand
         self._offered: Step | None = None  # to be undone
         controller.notice_raised.connect(self.show_notice)
