@@ -1,7 +1,7 @@
 """The middle of the window: notices, the transcript or what stands in its place, and the composer."""
 
 from PySide6.QtCore import QSignalBlocker, Signal
-from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
@@ -15,6 +15,7 @@ from rdchat.ui.conversation.welcome import ModelFailedView, WelcomeView
 from rdchat.ui.files.attaching import FileAttacher
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import Ground
+from rdchat.ui.look.layouts import column
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 
@@ -42,13 +43,7 @@ class ConversationView(Ground):
         self.stack = QStackedWidget()
         for page in (self.transcript, self.welcome, self.failed):
             self.stack.addWidget(page)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addWidget(self.find_bar)
-        layout.addWidget(self.banners)
-        layout.addWidget(self.stack, 1)
-        layout.addWidget(self.composer)
+        column(self.find_bar, self.banners, (self.stack, 1), self.composer, within=self, spacing=0)
         self.setMinimumWidth(256)  # the speed panel fits beside it in the smallest window
         self._connect_chat()
         self._connect_transcript()
