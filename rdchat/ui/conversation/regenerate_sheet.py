@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QCheckBox, QComboBox, QDialog, QDialogButtonBox, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QDialog, QDialogButtonBox, QFormLayout, QVBoxLayout, QWidget
 
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.text.one_reply import OtherModel, ReplyWish
@@ -85,6 +85,7 @@ class RegenerateSheet(QDialog):
 
     def _lay_out(self, theme: Theme) -> None:
         form = form_layout()
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         for name, field in (
             ("Model", self.model),
             ("", self.loading),
