@@ -86,6 +86,10 @@ class Replies(QObject):
         """The replies that the store does not have as they are, oldest first."""
         return self._recorder.held
 
+    def shown(self, message: Message) -> Message:
+        """Return a stored message with what the store does not have yet."""
+        return self._recorder.shown(message)
+
     def reason_to_refuse(self, prompt: str, conversation_id: int | None) -> str:
         """Say why a prompt cannot be sent now; empty if it can."""
         if not prompt.strip():

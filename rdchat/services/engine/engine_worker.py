@@ -119,9 +119,8 @@ class EngineWorker(QObject):
     def _post_tokens(self, request: EngineRequest, iterator: TokenIterator) -> ReplyEnd:
         statistics, taken, draft = Statistics(), -_STATISTICS_INTERVAL_S, None
         for event in iterator:
-            if request.draft is not draft:
-                draft = request.draft
-                iterator.update(draft)
+            if (wanted := request.draft) is not None and wanted is not draft:
+                iterator.update(draft := wanted)
             if isinstance(event, ReplyEnd):
                 return event
             if not isinstance(event, TokenEvent):

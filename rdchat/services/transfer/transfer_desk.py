@@ -17,7 +17,7 @@ from rdchat.chat.transfer.restore import Restored, carry_out, decide, discard, w
 from rdchat.chat.transfer.stored_chats import leave_aside, readable_again
 from rdchat.errors import RdchatError, StorageError
 from rdchat.services.background.background_work import Callback, MainThread
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat_controller import ChatController
 from rdchat.work.job import CancelledError, Job
 
 _IDLE_S = 10.0

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QVB
 
 from rdchat.chat.conversation import Message
 from rdchat.inference.api.requests import Role
-from rdchat.services.text.comparison import Spans
+from rdchat.ui.alternatives.differences import Spans
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import IconButton, TextButton
 from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel

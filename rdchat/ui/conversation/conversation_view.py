@@ -5,7 +5,7 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState, Failure
 from rdchat.services.models.sources import DeviceMemory
 from rdchat.ui.conversation.composer import Composer
@@ -75,7 +75,7 @@ class ConversationView(Ground):
         transcript.reading_failed.connect(
             lambda error: self.notices.show_storage_failure(Notice(error.message, error.hint))
         )
-        transcript.reader_moved.connect(self._chat.reader.keep)
+        transcript.reader_moved.connect(self._chat.keep_reading_place)
         transcript.edit_submitted.connect(self._save_edit)
         transcript.regenerate_requested.connect(controller.regenerate)
         transcript.continue_requested.connect(controller.continue_reply)
@@ -128,17 +128,16 @@ class ConversationView(Ground):
             self.transcript.set_messages(())
 
     def _on_list_changed(self) -> None:
-        if not self._controller.chats.listing.query.words:
+        if not self._controller.chats.query.words:
             self._find_searched()
 
     def _find_searched(self) -> None:
         """Look in the open chat for what is searched for in all of them."""
-        self.find_bar.follow(self._controller.chats.listing.query.words.strip())
+        self.find_bar.follow(self._controller.chats.query.words.strip())
 
     def _show_messages(self) -> None:
         self._show_page()  # first: the transcript gets its width, for which messages are laid out
-        place = None if self._chat.id is None else self._chat.reader.place(self._chat.id)
-        self.transcript.set_messages(self._chat.path, place)
+        self.transcript.set_messages(self._chat.path, self._chat.reading_place)
         self._show_in_find_bar()
 
     def _show_in_find_bar(self) -> None:

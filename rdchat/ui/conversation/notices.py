@@ -6,14 +6,14 @@ from types import MappingProxyType
 from PySide6.QtCore import QObject
 
 from rdchat.chat.conversation import Notice
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.context.chat_context import Doing
 from rdchat.services.context.context_meter import ContextUse
 from rdchat.services.context.summariser import SummaryProgress
 from rdchat.services.engine.engine_events import EngineState, Failure
 from rdchat.services.models.discover.larger_model import LargerModel
 from rdchat.services.models.sources import DeviceMemory
-from rdchat.services.order.undo_history import Step
+from rdchat.services.order.chat_order import Step
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.context_banner import ContextBanner

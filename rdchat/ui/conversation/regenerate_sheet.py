@@ -7,7 +7,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QDialog, QDialogButtonBox, QFormLayout, QVBoxLayout, QWidget
 
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.services.text.one_reply import OtherModel, ReplyWish
+from rdchat.services.chat.one_reply import OtherModel, ReplyWish
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, form_layout, text_field
 from rdchat.ui.look.plain_text import button_text, set_tip

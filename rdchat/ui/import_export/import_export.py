@@ -12,7 +12,7 @@ from rdchat.chat.transfer.backup_file import BackupFacts
 from rdchat.chat.transfer.exporting import file_name
 from rdchat.chat.transfer.reports import ExportReport, ImportReport, Progress
 from rdchat.chat.transfer.restore import Restored
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.transfer.remote_requests import RemoteRequests
 from rdchat.services.transfer.transfer_desk import TransferDesk
 from rdchat.ui.conversation.banner import Banner

@@ -6,7 +6,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QSizePolicy, QToolButton, QWidget
 
 from rdchat.chat.storage.search_reader import SearchQuery
-from rdchat.services.chat.chat_list import ChatList
+from rdchat.services.order.chat_list import ChatList
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.labels import ElidedLabel
 from rdchat.ui.look.layouts import row

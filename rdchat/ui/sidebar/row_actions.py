@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Key, Row
-from rdchat.services.chat.chat_list import ChatList
+from rdchat.services.order.chat_list import ChatList
 from rdchat.services.order.chat_order import Place, named
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.open_menu import add_action
@@ -55,7 +55,7 @@ class RowActions:
     def open(self, conversation_id: int) -> None:
         """Open a chat; during a search also the one that is open, to show its hits."""
         current = self._desk.chat.conversation
-        if current is None or current.id != conversation_id or self._desk.listing.query.words:
+        if current is None or current.id != conversation_id or self._desk.query.words:
             self._desk.chat.open(conversation_id)
 
     def expand(self, folder: Folder, expanded: bool) -> None:
@@ -139,7 +139,7 @@ class RowActions:
     @property
     def in_bin(self) -> bool:
         """Whether the rows are those of the bin."""
-        return self._desk.listing.place is Place.BIN and not self._desk.listing.query
+        return self._desk.place is Place.BIN and not self._desk.query
 
     # Menus
 

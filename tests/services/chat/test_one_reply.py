@@ -5,8 +5,8 @@ import pytest
 from rdchat.chat.conversation import MadeWith, MessageStatus
 from rdchat.errors import ModelError
 from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.services.chat.one_reply import OtherModel, ReplyWish
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.services.text.one_reply import OtherModel, ReplyWish
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window
 

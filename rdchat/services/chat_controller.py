@@ -13,9 +13,9 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Role
-from rdchat.services.chat.chat_list import ChatList
 from rdchat.services.chat.chat_prompt import ChatPrompt, ends_with_question
 from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.chat.one_reply import BorrowedModel, ReplyWish
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.reply_recorder import ReplyRecorder
@@ -30,9 +30,9 @@ from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.engine.race import Race
 from rdchat.services.files.pending_files import PendingFiles
+from rdchat.services.order.chat_list import ChatList
+from rdchat.services.order.message_editor import MessageEditor
 from rdchat.services.order.title_writer import TitleWriter
-from rdchat.services.text.message_editor import MessageEditor
-from rdchat.services.text.one_reply import BorrowedModel, ReplyWish
 
 _LOG = logging.getLogger(__name__)
 _EMPTY_MESSAGE = Notice("The message is empty", "Type something to ask. The old one was kept.")
