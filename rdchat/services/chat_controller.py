@@ -171,12 +171,13 @@ class ChatController(QObject):
             if not ends_with_question(path):
                 self.notice_raised.emit(_NO_QUESTION)
                 return
-            sampling, own_name = self.chat.options.sampling, self.model_slot.name
-            once = wish != ReplyWish()
-            made_with = MadeWith(wish.sampling or sampling, wish.system_prompt, once)
-            reply = self.chat.add_another_reply(path, wish.other.name if wish.other else own_name, made_with)
+            made_with = MadeWith(
+                wish.sampling or self.chat.options.sampling, wish.system_prompt, once=wish != ReplyWish()
+            )
+            name = wish.other.name if wish.other else self.model_slot.name
+            reply = self.chat.add_another_reply(path, name, made_with)
             if wish.other:
-                self.borrowed.borrow(wish.other, reply.id, own_name or "")
+                self.borrowed.borrow(wish.other, reply.id)
             self._write(reply)
 
     @Slot(int)
@@ -201,7 +202,7 @@ class ChatController(QObject):
 
     def _write(self, reply: Message, *, continued: bool = False) -> None:
         """Have the reply that ends the path written, or written on, by the chat's own model or one borrowed for it."""
-        if not self.borrowed.is_for(reply.id):
+        if self.borrowed.loan is not None and self.borrowed.loan.reply_id != reply.id:
             self.borrowed.give_back()
         path = self.chat.path[:] if continued else self.chat.path[:-1]
         if continued:
@@ -225,7 +226,7 @@ class ChatController(QObject):
         Not before the outcome: a model that takes the whole process down must not do so at every start. One that is
         borrowed for a reply is kept once the person stays with it.
         """
-        if self.borrowed.holds or self.model_slot.loading:
+        if self.borrowed.loan is not None or self.model_slot.loading:
             return
         remembered = self.model_slot.remembered_in(self.preferences.settings)
         if remembered != self.preferences.settings:

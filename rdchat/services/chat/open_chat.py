@@ -110,7 +110,7 @@ class OpenChat(QObject):
         """Return a message and its alternatives, oldest first, with text that is not stored yet."""
         found: list[Message] = []
         with self._storage.reading():
-            found += [self._replies.shown(each) for each in self._store.alternatives(message_id)]
+            found += [self._replies.recorder.shown(each) for each in self._store.alternatives(message_id)]
         return found
 
     def prompt(self) -> ChatPrompt:
@@ -173,9 +173,9 @@ class OpenChat(QObject):
 
     def _set_path(self, path: MessagePath) -> None:
         """Take a path of the store, with the text of replies that the store does not have yet."""
-        for reply in self._replies.held:
+        for reply in self._replies.recorder.held:
             if (stored := path.find(reply.message.id)) is not None:
-                path.put(self._replies.shown(stored))
+                path.put(reply.shown_as(stored))
         self.path = path
 
     def _show_path(self, path: MessagePath) -> None:

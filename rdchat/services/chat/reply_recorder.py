@@ -48,6 +48,10 @@ class LiveReply:
     def ended(self) -> bool:
         return self.message.status is not MessageStatus.STREAMING
 
+    def shown_as(self, stored: Message) -> Message:
+        """Return the message with its stored place among the alternatives."""
+        return replace(self.message, sibling=stored.sibling, siblings=stored.siblings)
+
     def grow(self, text: str, at: float) -> None:
         """Append text that was written from `at` on, and count the time of its thoughts."""
         thinking = self.message.thinking
@@ -97,8 +101,8 @@ class ReplyRecorder(QObject):
 
     def shown(self, message: Message) -> Message:
         """Return a stored message with what the store does not have yet."""
-        held = (reply.message for reply in reversed(self.held) if reply.message.id == message.id)
-        return replace(next(held, message), sibling=message.sibling, siblings=message.siblings)
+        held = (reply.shown_as(message) for reply in reversed(self.held) if reply.message.id == message.id)
+        return next(held, message)
 
     def begin(self, message: Message, *, continued: bool = False) -> LiveReply:
         """Take charge of a reply; the text that it has stays only where it is continued."""

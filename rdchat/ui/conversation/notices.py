@@ -95,12 +95,12 @@ class Notices(QObject):
     def _show_borrowed(self) -> None:
         """Say which model writes one reply, and which one comes back then."""
         borrowed = self._controller.borrowed
-        if not borrowed.holds:
+        if (loan := borrowed.loan) is None:
             self.area.close_banner("borrowed")
             return
-        words, detail = f"{borrowed.name} writes this one reply", f"{borrowed.own_name} comes back afterwards."
+        words, detail = f"{loan.borrowed.name} writes this one reply", f"{loan.own_name} comes back afterwards."
         banner = Banner(self._theme, words, detail, icon="model")
-        banner.add_action("Stay with it", borrowed.stay).setAccessibleDescription(borrowed.name)
+        banner.add_action("Stay with it", borrowed.stay).setAccessibleDescription(loan.borrowed.name)
         self.area.show_banner(banner, "borrowed")
 
     def offer_larger_model(self, memory: DeviceMemory, show: Callable[[str], object]) -> None:

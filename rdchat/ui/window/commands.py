@@ -152,8 +152,8 @@ class Commands(QObject):
         controller, model = self.controller, self._window.header.model
         reply = controller.chat.path[-1].id if message_id is None else message_id
         own = controller.model_slot.info.name if controller.model_slot.info else ""
-        if controller.borrowed.holds:
-            own = controller.borrowed.own_name
+        if controller.borrowed.loan is not None:
+            own = controller.borrowed.loan.own_name
         model.look()
         asked = controller.chat.options
         sheet = RegenerateSheet(
