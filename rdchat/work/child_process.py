@@ -328,6 +328,8 @@ class _Child:
             raise FrameError("A process answered a request that it did not get.")
         try:
             if "progress" in message:
+                if request.limits.seconds is not None and not request.job.cancelled:
+                    request.deadline = time.monotonic() + request.limits.seconds
                 with suppress(StopWork):
                     request.job.tell(message["progress"])
                 return
