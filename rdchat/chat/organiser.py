@@ -9,7 +9,7 @@ from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.storage.connections import rows_of
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_bin import erase_message, expiry_limit
-from rdchat.chat.storage.message_tree import ACTIVATE, KEPT, MessageRuns
+from rdchat.chat.storage.message_tree import ACTIVATE, KEPT, MessageTree
 from rdchat.chat.storage.messages import copy_files
 from rdchat.chat.storage.rows import (
     CONVERSATION_COLUMNS,
@@ -263,7 +263,7 @@ def _copied_rows(
     if last_id is None:
         sql = f"SELECT id, parent_id FROM messages WHERE conversation_id = ? AND {KEPT} ORDER BY id"
         return connection.execute(sql, (conversation_id,)).fetchall()
-    path = MessageRuns(rows_of(connection), conversation_id).path_to(last_id)
+    path = MessageTree(rows_of(connection), conversation_id).path_to(last_id)
     return list(zip(path, chain((None,), path), strict=False))
 
 

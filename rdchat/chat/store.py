@@ -21,11 +21,10 @@ from rdchat.chat.conversation import (
 )
 from rdchat.chat.message_path import MessagePath
 from rdchat.chat.organiser import ChatOrganiser
-from rdchat.chat.storage.chat_spans import ChatSpans
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.file_check import WRITE_CHECK
 from rdchat.chat.storage.message_bin import MessageBin
-from rdchat.chat.storage.message_tree import ACTIVATE, LATEST, NEXT_ACTIVATED, SIBLINGS, MessageRuns, mend_tree
+from rdchat.chat.storage.message_tree import ACTIVATE, LATEST, NEXT_ACTIVATED, SIBLINGS, MessageTree, mend_tree
 from rdchat.chat.storage.messages import MessageReader, add_files, copy_files, insert_message, read_message
 from rdchat.chat.storage.reader_notes import ReadingPlaces, UnsentTexts
 from rdchat.chat.storage.rows import (
@@ -46,6 +45,7 @@ from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
 from rdchat.work.job import Job
 
 _HERE = "deleted_at IS NULL AND unlisted = 0"
+NEWEST_FIRST = f"updated_at < 0 OR updated_at >= {END_OF_DATES}, updated_at DESC, id DESC"  # without a date: last
 
 
 class ConversationStore:
@@ -62,7 +62,6 @@ class ConversationStore:
         database: The file.
         organiser: Pins, folders, the archive, the bin and copies.
         message_bin: Deleted messages.
-        spans: The conversations as the sidebar lists them, read in parts.
         places: Where the person was reading.
         unsent: What they typed and did not send.
     """
@@ -72,7 +71,6 @@ class ConversationStore:
         self._clock = clock
         self.organiser = ChatOrganiser(database, clock)
         self.message_bin = MessageBin(database, clock)
-        self.spans = ChatSpans(database)
         self.places = ReadingPlaces(database)
         self.unsent = UnsentTexts(database)
         self._tidied = database.prepare(_tidy_up, rebuild_search)  # an index that does not fit lets nothing be changed
@@ -119,9 +117,8 @@ class ConversationStore:
         """
         condition, parameters = search_condition(search)
         where = _HERE + (f" AND {condition}" if condition else "")
-        sql = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {where} ORDER BY updated_at DESC, id DESC"
-        found = [conversation_from(row) for row in self.database.rows(sql, *parameters)]
-        return sorted(found, key=lambda each: each.updated_at is None)
+        sql = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {where} ORDER BY {NEWEST_FIRST}"
+        return [conversation_from(row) for row in self.database.rows(sql, *parameters)]
 
     def conversation(self, conversation_id: int) -> Conversation:
         """Return one conversation; StorageError where it is deleted or never was."""
@@ -139,12 +136,9 @@ class ConversationStore:
 
     def newest_conversation(self) -> Conversation | None:
         """Return the conversation that is newest, none of the archive; None where there is none."""
-        sql = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {_HERE} AND archived_at IS NULL"
-        for condition in (f"updated_at < {END_OF_DATES}", "TRUE"):  # those whose date is unknown are not the newest
-            newest = f"{sql} AND {condition} ORDER BY updated_at DESC, id DESC LIMIT 1"
-            if (rows := self.database.rows(newest)) and (rows[0][3] >= 0 or condition == "TRUE"):
-                return conversation_from(rows[0])
-        return None
+        where = f"{_HERE} AND archived_at IS NULL"
+        sql = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {where} ORDER BY {NEWEST_FIRST} LIMIT 1"
+        return next(map(conversation_from, self.database.rows(sql)), None)
 
     def has_title(self, title: str) -> bool:
         """Whether a conversation has a title."""
@@ -328,7 +322,7 @@ class ConversationStore:
         """
         siblings = [row[0] for row in self.database.rows(SIBLINGS, self.message(message_id).id)]
         chosen = self.message(siblings[max(0, min(siblings.index(message_id) + step, len(siblings) - 1))])
-        leaf = MessageRuns(self.database.rows, chosen.conversation_id).latest_below(chosen.id)
+        leaf = MessageTree(self.database.rows, chosen.conversation_id).latest_below([chosen.id]) or chosen.id
         self.database.execute(ACTIVATE, leaf)
         return self.path_to(leaf)
 

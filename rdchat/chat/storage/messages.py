@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import batched
 from typing import Any
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, shown_name
@@ -11,7 +12,7 @@ from rdchat.chat.conversation import Message
 from rdchat.chat.message_path import MessagePath
 from rdchat.chat.storage.connections import Rows, errors_in_words, open_reader, rows_of
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.message_tree import CUTS, MEASURED, MESSAGE, MessageRuns, messages_of
+from rdchat.chat.storage.message_tree import CUTS, MEASURED, MESSAGE, MessageTree, messages_of
 from rdchat.chat.storage.rows import MESSAGE_FIELDS, message_from, text_column
 from rdchat.errors import StorageError
 
@@ -44,7 +45,7 @@ class MessageReader:
 
     def path_to(self, message_id: int) -> MessagePath:
         """Return the path from the root to a message, with its end read."""
-        ids = MessageRuns(self._database.rows, self._conversation_id).path_to(message_id)
+        ids = MessageTree(self._database.rows, self._conversation_id).path_to(message_id)
         cuts = [row[0] for row in self._database.rows(CUTS, self._conversation_id)]
         path = MessagePath(ids, self, cuts=cuts)
         path.read_tail()
@@ -55,19 +56,18 @@ class MessageReader:
 
     def read(self, ids: Sequence[int]) -> list[Message]:
         """Read messages on the thread that opened the database; raises StorageError."""
-        return self._read(self._database.rows, ids, told=False)
+        return self._read(self._database.rows, ids)
 
     def read_told(self, ids: Sequence[int]) -> list[Message]:
-        """Read messages on any thread, as far as the model is told of them; raises StorageError."""
+        """Read messages on any thread; raises StorageError."""
         path = self._database.path
         with errors_in_words(path), closing(open_reader(path)) as connection:
-            return self._read(rows_of(connection), ids, told=True)
+            return self._read(rows_of(connection), ids)
 
-    def _read(self, rows: Rows, ids: Sequence[int], *, told: bool) -> list[Message]:
+    def _read(self, rows: Rows, ids: Sequence[int]) -> list[Message]:
         found: list[Message] = []
-        for start in range(0, len(ids), _AT_ONCE):
-            some = ids[start : start + _AT_ONCE]
-            read = rows(messages_of(len(some), told=told), self._conversation_id, *some)
+        for some in batched(ids, _AT_ONCE):
+            read = rows(messages_of(len(some)), self._conversation_id, *some)
             found += _with_files([message_from(row) for row in read], rows)
         return found
 

@@ -187,6 +187,3 @@ _COLUMNS = {
 MESSAGE_FIELDS = tuple(_COLUMNS)
 JSON_FIELDS = tuple(name for name, column in _COLUMNS.items() if column.is_json)
 MESSAGE_COLUMNS = ", ".join(MESSAGE_FIELDS)
-_NOT_TOLD = {"statistics", "drafting", "made_with"}
-TOLD_COLUMNS = ", ".join("NULL" if name in _NOT_TOLD else name for name in MESSAGE_FIELDS)
-"""The same places, without what the model is never told."""
