@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
-from rdchat.chat.attachments.file_texts import FileTexts
+from rdchat.chat.file_texts import FileTexts
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.chat.message_path import MessagePath, cut_of, from_cut, uncut
 from rdchat.chat.storage import message_tree
@@ -18,7 +18,7 @@ from rdchat.inference.api.requests import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from tests.chat.conftest import OpenStore
 from tests.chat.statistics_samples import STATISTICS
-from tests.stores import written_by_hand
+from tests.stores import finish_message, written_by_hand
 
 COUNT = 130
 
@@ -46,9 +46,9 @@ def long_chat(store: ConversationStore) -> list[Message]:
         text = "" if number == 70 else f"m{number}"
         parent = store.add_message(chat.id, parent, role, text, files=files).id
         if number == 100:
-            store.finish_message(parent, text, MessageStatus.COMPLETE, statistics=STATISTICS)
+            finish_message(store, parent, text, MessageStatus.COMPLETE, statistics=STATISTICS)
     other = store.add_message(chat.id, 19, Role.ASSISTANT, "another")
-    store.finish_message(other.id, "another", MessageStatus.COMPLETE, statistics=STATISTICS)
+    finish_message(store, other.id, "another", MessageStatus.COMPLETE, statistics=STATISTICS)
     store.select_sibling(20, 0)
     return [store.message(number) for number in range(1, COUNT + 1)]
 

@@ -1,7 +1,6 @@
 """The SQLite file of the chats: one thread writes to it, the window's thread reads it through its own connection."""
 
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
@@ -37,11 +36,13 @@ class Database:
         path: Made if need be, and brought to the newest version. A file that is damaged, of a newer version, or another
             program's is moved aside with what belongs to it.
         migrations: Those that this version knows.
+        tidy: Called with the writer's connection before anything is read; returns what to tell the person.
+        mend: Called before `tidy` is tried again, where it fails for more than want of room.
         wait: Whether to wait until it is open; otherwise `wait` does, and so does what reads.
 
     Attributes:
         notice: What became of a file that could not be used, or None.
-        on_notice: Called on the opening thread with what the person should know of the file while it is in use.
+        on_notice: Called on the writer's thread with what the person should know of the file while it is in use.
         connection: The writer's, for bulk work on its thread.
 
     Raises:
@@ -52,49 +53,36 @@ class Database:
 
     connection: sqlite3.Connection
 
-    def __init__(self, path: Path, migrations: Sequence[str] = MIGRATIONS, *, wait: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        migrations: Sequence[str] = MIGRATIONS,
+        *,
+        tidy: Callable[[sqlite3.Connection], Notice | None] = lambda _connection: None,
+        mend: Callable[[sqlite3.Connection], object] = lambda _connection: None,
+        wait: bool = True,
+    ) -> None:
         self.path = path
         self.notice: Notice | None = None
         self.on_notice: Callable[[Notice], object] = lambda _notice: None
-        self._notices: list[Notice] = []
         self._reader: sqlite3.Connection | None = None
-        self._owner = threading.get_ident()
+        self._reader_is_stale = False  # its file was replaced by the writer
         self._closed = self._is_open = False
         self._bulk: set[Job[Any]] = set()
         self._make_folder()
         self._lock = FileLock(self._beside(".lock"))
         self._thread = SerialThread("store writer")
-        self._opening = self._thread.do(lambda _job: self._open(migrations))
-        self._ready: Job[Any] = self._opening  # before anything is read
+        self._opening = self._thread.do(lambda _job: self._open(migrations, tidy, mend))
         if wait:
             self.wait()
 
     def wait(self) -> None:
         """Wait until it is open; where it cannot be opened, close it and raise what `__init__` names."""
         try:
-            self._ready.result()
+            self._opening.result()
         except BaseException:
             self.close()
             raise
-
-    def prepare[T](
-        self, command: Callable[[sqlite3.Connection], T], mend: Callable[[sqlite3.Connection], object]
-    ) -> Job[T]:
-        """Run a command before anything is read, again behind `mend` where it fails for more than want of room."""
-
-        def run(_job: Job[T]) -> T:
-            try:
-                return self._transact(command)
-            except (StorageFullError, StorageLockedError):
-                raise
-            except StorageError:
-                if not self._is_open:
-                    raise
-                self._transact(mend)
-                return self._transact(command)
-
-        self._ready = job = self._thread.do(run)
-        return job
 
     def close(self) -> None:
         """Write everything into the one file and let other processes have it. Idempotent.
@@ -112,7 +100,6 @@ class Database:
         finally:
             self._thread.close()
             self._lock.release()
-            self._tell_notices()
 
     # Reading
 
@@ -120,15 +107,16 @@ class Database:
         """Run one statement that reads, on the thread that opened the database, and return its rows."""
         if self._closed:  # what the window still draws while rdchat quits
             raise StorageError("The chats are closed.", "Start rdchat again.")
-        self._ready.result()
-        self._tell_notices()
+        self._opening.result()
         with errors_in_words(self.path):
+            if self._reader_is_stale:
+                self._close_reader()
             if self._reader is None:
                 self._reader = open_reader(self.path)
             return self._reader.execute(sql, parameters).fetchall()
 
     def _close_reader(self) -> None:
-        reader, self._reader = self._reader, None
+        reader, self._reader, self._reader_is_stale = self._reader, None, False
         if reader is not None:
             reader.close()
 
@@ -136,10 +124,7 @@ class Database:
 
     def write[T](self, command: Callable[[sqlite3.Connection], T]) -> T:
         """Run a command in a transaction of its own: all of it is on the disk when this returns, or nothing."""
-        try:
-            return self.submit(command).result()
-        finally:
-            self._tell_notices()
+        return self.submit(command).result()
 
     def execute(self, sql: str, *parameters: object) -> int:
         """Run one statement that writes, as `write`; return how many rows it changed."""
@@ -214,7 +199,7 @@ class Database:
 
     def _transact[T](self, command: Callable[[sqlite3.Connection], T]) -> T:
         if not self._is_open:
-            self._opening.result()  # raises why
+            self._opening.result()  # raises the reason
         with errors_in_words(self.path):
             self._keep_file()
             connection = self.connection
@@ -238,10 +223,23 @@ class Database:
             if self._thread.has_more or time.monotonic() > until:
                 return False, None
 
-    def _open(self, migrations: Sequence[str]) -> None:
+    def _open(
+        self,
+        migrations: Sequence[str],
+        tidy: Callable[[sqlite3.Connection], Notice | None],
+        mend: Callable[[sqlite3.Connection], object],
+    ) -> None:
         with errors_in_words(self.path):
             connection, self.notice = open_to_write(self.path, migrations)
             self._use(connection)
+        try:
+            notice = self._transact(tidy)
+        except (StorageFullError, StorageLockedError):
+            raise
+        except StorageError:
+            self._transact(mend)
+            notice = self._transact(tidy)
+        self.notice = self.notice or notice
 
     def _connect_anew(self) -> None:
         connection = connect(self.path)
@@ -263,7 +261,8 @@ class Database:
             lost.release()
         notice = bring_back(self.connection, self.path, COMPANIONS, self._log)
         self._connect_anew()
-        self._notices.append(notice)
+        self._reader_is_stale = True
+        self.on_notice(notice)
 
     def _end(self) -> None:
         if not self._is_open:
@@ -273,14 +272,6 @@ class Database:
                 self._keep_file()
             finally:
                 self.connection.close()
-
-    # On the opening thread
-
-    def _tell_notices(self) -> None:
-        """Tell what the writer found, and read from the file that it has brought back."""
-        while self._notices and threading.get_ident() == self._owner:
-            self._close_reader()
-            self.on_notice(self._notices.pop(0))
 
     def _make_folder(self) -> None:
         try:

@@ -67,12 +67,7 @@ class MessageBin:
 
     def restore(self, deleted: DeletedMessage) -> None:
         """Take a deletion back, and show what was shown before it."""
-
-        def restore(connection: sqlite3.Connection) -> None:
-            _restore(connection, deleted.message_id)
-            connection.execute(ACTIVATE, (deleted.shown_id,))
-
-        self._database.write(restore)
+        self._database.write(lambda connection: _restore(connection, deleted.message_id, lambda: deleted.shown_id))
 
     def restore_last(self, conversation_id: int) -> int | None:
         """Bring the message of a chat back that was deleted last, and return it; None where there is none."""
@@ -80,9 +75,8 @@ class MessageBin:
             return None
 
         def restore(connection: sqlite3.Connection) -> None:
-            _restore(connection, message_id)
             tree = MessageTree(rows_of(connection), conversation_id)
-            connection.execute(ACTIVATE, (tree.latest_below([message_id]),))
+            _restore(connection, message_id, lambda: tree.latest_below([message_id]))
 
         self._database.write(restore)
         return message_id
@@ -136,6 +130,7 @@ def expiry_limit(connection: sqlite3.Connection, now: float, *tables: str) -> fl
     return limit
 
 
-def _restore(connection: sqlite3.Connection, message_id: int) -> None:
+def _restore(connection: sqlite3.Connection, message_id: int, shown: Callable[[], int | None]) -> None:
     if not connection.execute("DELETE FROM deleted_messages WHERE root_id = ?", (message_id,)).rowcount:
         raise StorageError("This message is deleted for good.", "It was kept for 30 days.")
+    connection.execute(ACTIVATE, (shown(),))

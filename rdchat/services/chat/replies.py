@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.attachments.file_texts import FileTexts
+from rdchat.chat.file_texts import FileTexts
 from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd
