@@ -10,9 +10,9 @@ import pytest
 from rdchat.chat.conversation import ContextCut, Drafting, MadeWith, MessageStatus, Thinking
 from rdchat.chat.reply_trace import encode
 from rdchat.chat.storage.connections import reading
+from rdchat.chat.storage.whole_chat import WholeChat, read_chat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import importing, source_files
-from rdchat.chat.transfer.whole_chat import WholeChat, read_chat
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics

@@ -38,8 +38,8 @@ from rdchat.chat.attachments.attached_file import (
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.reply_trace import packed_trace, plain_trace
 from rdchat.chat.storage.rows import JSON_FIELDS, MESSAGE_FIELDS, conversation_from, message_from
+from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
 from rdchat.chat.transfer.formats.fields import Json, items, mapping, name, words
-from rdchat.chat.transfer.whole_chat import DamagedChatError, WholeChat
 from rdchat.inference.api.requests import Role, SamplingParams
 
 NAME = "rdchat"
@@ -81,7 +81,7 @@ class ChatsFile:
 
     def add(self, chat: WholeChat) -> None:
         """Write a chat, a line of its own."""
-        self._file.write(self._between + _dumped(_plain_chat(chat)))
+        self._file.write(self._between + _dumped(plain_chat(chat)))
         self._between = ",\n"
 
     def end(self) -> None:
@@ -215,7 +215,8 @@ class _MessageReader:
         return read
 
 
-def _plain_chat(chat: WholeChat) -> Json:
+def plain_chat(chat: WholeChat) -> Json:
+    """Return a chat as `read` takes it."""
     about = chat.about
     return {
         "title": about.title,
