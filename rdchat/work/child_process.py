@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import IO, Any, cast
+from typing import Any, BinaryIO, cast
 
 import psutil
 
@@ -182,7 +182,7 @@ class _Child:
             )
         except OSError as error:
             raise ChildEndedError(f"could not be started ({error.strerror})") from error
-        self._input, self._output = cast("IO[bytes]", self.process.stdin), cast("IO[bytes]", self.process.stdout)
+        self._input, self._output = cast("BinaryIO", self.process.stdin), cast("BinaryIO", self.process.stdout)
         os.set_blocking(self._input.fileno(), False)
         self.error: ChildError | None = None
         self._is_ready, self._ready_or_ended = False, threading.Event()
@@ -339,7 +339,7 @@ class _Child:
         request.woken.set()
 
     def _pass_on_log(self) -> None:
-        with cast("IO[bytes]", self.process.stderr) as log:
+        with cast("BinaryIO", self.process.stderr) as log:
             for line in iter(partial(log.readline, _LOG_LINE), b""):
                 _LOG.warning("%s: %s", self._name, line.decode(errors="replace").rstrip())
 
@@ -356,8 +356,8 @@ def _outcome(message: Message, read: Callable[[Any], Any]) -> Any:
     if "result" in message:
         try:
             return read(message["result"])
-        except RdchatError as error:
-            return error
+        except RdchatError as refusal:
+            return refusal
     if "error" in message:
         error = message["error"]
         return RdchatError(str(error["message"]), str(error["hint"]))

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from enum import StrEnum
-from functools import lru_cache, partial
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
@@ -39,7 +39,7 @@ def conversation_from(row: Sequence[Any]) -> Conversation:
         created_at=_date(row[2]),
         updated_at=_date(row[3]),
         system_prompt=row[4],
-        sampling=_sampling(row[5]),
+        sampling=_from_json(SamplingParams(), row[5]),
         folder_id=row[6],
         pinned_at=None if row[7] is None else _date(row[7]) or 0.0,
         archived=bool(row[8]),
@@ -51,11 +51,6 @@ def conversation_from(row: Sequence[Any]) -> Conversation:
 def folder_from(row: Sequence[Any]) -> Folder:
     """Read a row of `FOLDER_COLUMNS`."""
     return Folder(row[0], row[1], row[2], bool(row[3]), _date(row[4]))
-
-
-@lru_cache(maxsize=256)  # the list of all chats is read anew with each message, and most of them have the same
-def _sampling(text: str | None) -> SamplingParams | None:
-    return _from_json(SamplingParams(), text)
 
 
 def message_from(row: Sequence[Any]) -> Message:
