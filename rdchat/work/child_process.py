@@ -273,6 +273,7 @@ class _Child:
             asked = list(self._asked.values())
         self.process.kill()
         self.process.wait()
+        self._join_reader()  # its callbacks for progress come before the end
         for request in asked:
             if request.outcome is _NO_ANSWER:
                 request.outcome = CancelledError() if request.job.cancelled else error
@@ -287,6 +288,9 @@ class _Child:
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(grace_s)
         self.kill(ChildEndedError("was ended"))
+        self._join_reader()
+
+    def _join_reader(self) -> None:
         if self._reader is not threading.current_thread():
             self._reader.join()
 
@@ -305,7 +309,7 @@ class _Child:
         """Take what the child sends until it ends."""
         error: ChildError = ChildEndedError("ended unexpectedly")
         try:
-            while (message := read_message(self._output)) is not None:
+            while self.error is None and (message := read_message(self._output)) is not None:
                 self._take(message)
             with suppress(subprocess.TimeoutExpired):
                 error = _ended(self.process.wait(_EXIT_S))
