@@ -186,7 +186,7 @@ class _Child:
         os.set_blocking(self._input.fileno(), False)
         self.error: ChildError | None = None
         self._is_ready, self._ready_or_ended = False, threading.Event()
-        self._guard, self._writing = threading.Lock(), threading.Lock()
+        self._guard, self._writing = threading.Lock(), threading.RLock()
         self._asked: dict[int, _Request] = {}
         self._numbers = itertools.count(1)
         self._idle_timer: threading.Timer | None = None
@@ -274,6 +274,8 @@ class _Child:
         self.process.kill()
         self.process.wait()
         self._join_reader()  # its callbacks for progress come before the end
+        with self._writing:
+            self._input.close()
         for request in asked:
             if request.outcome is _NO_ANSWER:
                 request.outcome = CancelledError() if request.job.cancelled else error
@@ -319,8 +321,6 @@ class _Child:
             _LOG.exception("Following the child %s failed", self._name)
         self.kill(error)
         self._output.close()
-        with self._writing:
-            self._input.close()
 
     def _take(self, message: Message) -> None:
         if "ready" in message:

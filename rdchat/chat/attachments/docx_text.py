@@ -76,6 +76,8 @@ def _beginning_of(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str | No
         with archive.open(member) as file:
             while not found and (chunk := file.read(_CHUNK)):
                 parser.Parse(chunk)
+        if not found:
+            parser.Parse(b"", True)
     except MemoryError:
         raise
     except Exception:  # noqa: S110  no XML, or cannot be unpacked: a picture may be damaged, and mammoth tells of the text

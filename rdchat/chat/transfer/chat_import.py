@@ -71,16 +71,14 @@ class ImportWriter:
 
     def end(self, outcome: Any, on_end: Callable[[ImportReport | RdchatError], object]) -> None:
         """Erase what is not shown, and give `on_end` the report, or the error that ended the import."""
+        stopped = isinstance(outcome, CancelledError)
+        error = self._error or (outcome if isinstance(outcome, RdchatError) and not stopped else None)
+        report = ImportReport(tuple(self._reports), cancelled=stopped)
 
-        def ending() -> Generator[None, None, ImportReport]:
-            yield from self._discarding()
-            if self._error is not None:
-                raise self._error
-            if isinstance(outcome, RdchatError) and not isinstance(outcome, CancelledError):
-                raise outcome
-            return ImportReport(tuple(self._reports), cancelled=isinstance(outcome, CancelledError))
+        def end(discarded: Any) -> None:
+            on_end(error or (discarded if isinstance(discarded, RdchatError) else report))
 
-        self._database.work_off(ending(), on_end)
+        self._database.work_off(self._discarding(), end)
 
     def _end_file(self, report: FileReport) -> None:
         if report.problem:
