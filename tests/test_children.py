@@ -132,6 +132,6 @@ def test_nobody_else_starts_a_program_of_pythons() -> None:
             assert "host.child_command(" in source, path
             assert "env=os.environ" in source or "env=environment" in source, path  # MLX's TMPDIR is not for children
     assert found == {
-        "child_process.py",
+        "child_run.py",
         "default_model.py",
     }

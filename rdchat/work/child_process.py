@@ -1,41 +1,21 @@
 """A watched child process, `rdchat --child NAME`: starts it with the first request, and again after it ended.
 
 Each request has a thread of its own, which sends it, waits for the answer, and holds the child to the request's limits.
-One more thread per child reads its answers, and one its log.
 """
 
-import itertools
-import logging
 import os
-import select
-import signal
-import subprocess
 import threading
-import time
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, BinaryIO, cast
+from typing import Any
 
-import psutil
-
-from rdchat import host
-from rdchat.errors import RdchatError
-from rdchat.work.child_limits import ChildEndedError, ChildError, ChildInterruptedError, ChildLimitError, Limits
-from rdchat.work.frames import FrameError, Message, packed, read_message
-from rdchat.work.job import CancelledError, Job, StopWork
+from rdchat.work.child_limits import ChildEndedError, ChildError, Limits
+from rdchat.work.child_run import ChildRun, Request
+from rdchat.work.frames import Message
+from rdchat.work.job import Job
 from rdchat.work.serial_thread import outcome_of
-
-_LOG = logging.getLogger(__name__)
-_TICK_S = 0.02  # between two checks of a limit
-_START_S = 60.0  # importing transformers takes one second, on a cold and busy machine twenty
-_KILLED = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP}  # sent by another program or the system
-_EXIT_S = 1.0  # for the process to end after it closed its output
-_PIECE = 2**16
-_LOG_LINE = 1000  # bytes
-_NO_ANSWER = object()
 
 
 class ChildProcess:
@@ -63,7 +43,7 @@ class ChildProcess:
         self._name, self._environment, self._idle_s, self._umask = name, environment or {}, idle_s, umask
         self._turns = threading.Semaphore(at_once)
         self._guard = threading.Lock()
-        self._running: _Child | None = None
+        self._running: ChildRun | None = None
         self._end: weakref.finalize[..., Any] | None = None
         self._closes = 0
         self.starts = 0
@@ -109,8 +89,10 @@ class ChildProcess:
             arguments are too long to be sent.
         """
         job: Job[Any] = Job(on_progress, on_end)
-        request = _Request(job, do, arguments, limits, read)
+        request = Request(job, do, arguments, limits, read)
         target = partial(self._answer, request, self._closes)
+        with suppress(ChildError):  # the request's thread tries again, and reports it
+            self.start()
         threading.Thread(target=target, name=f"{self._name} request", daemon=True).start()
         return job
 
@@ -125,7 +107,7 @@ class ChildProcess:
         if running is not None:
             running.close(grace_s)
 
-    def _answer(self, request: "_Request", closes: int) -> None:
+    def _answer(self, request: Request, closes: int) -> None:
         """Have the child answer; ask another one where the child ended before it got the request."""
 
         def ask(_job: Job[Any]) -> Any:
@@ -137,248 +119,15 @@ class ChildProcess:
             outcome = outcome_of(request.job, ask, self._name)
         request.job.end(outcome)
 
-    def _current(self, closes: int) -> "_Child":
+    def _current(self, closes: int) -> ChildRun:
         with self._guard:
             if closes != self._closes:
                 raise ChildEndedError("was ended")
             return self._started()
 
-    def _started(self) -> "_Child":
+    def _started(self) -> ChildRun:
         if self._running is None or self._running.error is not None:
-            self._running = _Child(self._name, os.environ | self._environment, self._umask, self._idle_s)
-            self._end = weakref.finalize(self, _Child.close, self._running, 0.0)
+            self._running = ChildRun(self._name, os.environ | self._environment, self._umask, self._idle_s)
+            self._end = weakref.finalize(self, ChildRun.close, self._running, 0.0)
             self.starts += 1
         return self._running
-
-
-@dataclass(slots=True, eq=False)
-class _Request:
-    """A request to the child. `deadline` and `most_memory` are set when the child gets it."""
-
-    job: Job[Any]
-    do: str
-    arguments: Message
-    limits: Limits
-    read: Callable[[Any], Any]
-    woken: threading.Event = field(default_factory=threading.Event)  # set with the outcome and when cancelled
-    outcome: Any = _NO_ANSWER
-    deadline: float | None = None
-    most_memory: int | None = None
-
-
-class _Child:
-    """One run of a child.
-
-    Attributes:
-        error: Why it ended; None while it runs.
-    """
-
-    def __init__(self, name: str, environment: Mapping[str, str], umask: int, idle_s: float | None) -> None:
-        self._name, self._idle_s = name, idle_s
-        pipe = subprocess.PIPE
-        try:
-            self.process = subprocess.Popen(  # noqa: S603  our own program
-                host.child_command(name), stdin=pipe, stdout=pipe, stderr=pipe, env=environment, umask=umask
-            )
-        except OSError as error:
-            raise ChildEndedError(f"could not be started ({error.strerror})") from error
-        self._input, self._output = cast("BinaryIO", self.process.stdin), cast("BinaryIO", self.process.stdout)
-        os.set_blocking(self._input.fileno(), False)
-        self.error: ChildError | None = None
-        self._is_ready, self._ready_or_ended = False, threading.Event()
-        self._guard, self._writing = threading.Lock(), threading.RLock()
-        self._asked: dict[int, _Request] = {}
-        self._numbers = itertools.count(1)
-        self._idle_timer: threading.Timer | None = None
-        self._reader = threading.Thread(target=self._read, name=f"{name} child", daemon=True)
-        self._reader.start()
-        threading.Thread(target=self._pass_on_log, name=f"{name} log", daemon=True).start()
-
-    def ask(self, request: _Request) -> bool:
-        """Send a request and wait for its outcome; return False where the child ended before it got the request.
-
-        Raises:
-            RdchatError: If the request cannot be sent, or the child did not become ready.
-        """
-        if not self._ready_or_ended.wait(_START_S):
-            self.kill(ChildLimitError(f"longer than {_START_S:.0f} seconds to start"))
-        with self._guard:
-            if self.error is not None:
-                if self._is_ready:
-                    return False
-                raise self.error
-            self._set_idle_timer(None)
-            number = next(self._numbers)
-            self._asked[number] = request
-        try:
-            self._send_and_wait(number, request)
-        finally:
-            with self._guard:
-                del self._asked[number]
-                if not self._asked:
-                    self._set_idle_timer(self._idle_s)
-        return True
-
-    def _send_and_wait(self, number: int, request: _Request) -> None:
-        limits = request.limits
-        message = {"id": number, "do": request.do, "arguments": request.arguments, "seconds": limits.seconds}
-        frame = packed(message)
-        request.job.when_cancelled(request.woken.set)
-        if limits.seconds is not None:
-            request.deadline = time.monotonic() + limits.seconds
-        if limits.memory_bytes is not None:
-            request.most_memory = _memory_bytes(self.process.pid) + limits.memory_bytes
-        self._send(frame, request)
-        is_cancelled = False
-        while request.outcome is _NO_ANSWER:
-            if request.job.cancelled and not is_cancelled:
-                is_cancelled = True
-                if limits.cancel_s is not None:
-                    request.deadline = time.monotonic() + limits.cancel_s
-                self._send(packed({"cancel": number}), request)
-            request.woken.wait(_TICK_S if request.deadline or request.most_memory else None)
-            request.woken.clear()
-            self._check_limits(request)
-
-    def _send(self, frame: bytes, request: _Request) -> None:
-        """Write a frame, checking the limits meanwhile: a child that is stuck reads nothing."""
-        left, poll = memoryview(frame), select.poll()
-        with self._writing, suppress(BrokenPipeError, ValueError):  # the end of the child is read from its output
-            poll.register(self._input.fileno(), select.POLLOUT)
-            while left and self.error is None:
-                if poll.poll(_TICK_S * 1000):
-                    left = left[os.write(self._input.fileno(), left[:_PIECE]) :]
-                elif request.job.cancelled and request.limits.cancel_s is not None:
-                    self.kill(ChildEndedError("was ended"))
-                self._check_limits(request)
-
-    def _check_limits(self, request: _Request) -> None:
-        """Kill the child if a request that has no outcome yet is beyond its limits."""
-        limits, pid = request.limits, self.process.pid
-        if request.outcome is not _NO_ANSWER:
-            return
-        if request.deadline is not None and time.monotonic() > request.deadline:
-            late = ChildLimitError(f"longer than {limits.seconds or 0.0:.0f} seconds")
-            self.kill(ChildInterruptedError("was stopped") if _is_stopped(pid) else late)
-        elif request.most_memory is not None and _memory_bytes(pid) > request.most_memory:
-            self.kill(ChildLimitError(f"more than {(limits.memory_bytes or 0) / 1e9:.1f} GB of memory"))
-
-    def kill(self, error: ChildError) -> None:
-        """Kill the child and end its requests with this error; only the first call counts."""
-        with self._guard:
-            if self.error is not None:
-                return
-            self.error = error
-            self._set_idle_timer(None)
-            asked = list(self._asked.values())
-        self.process.kill()
-        self.process.wait()
-        self._join_reader()  # its callbacks for progress come before the end
-        with self._writing:
-            self._input.close()
-        for request in asked:
-            if request.outcome is _NO_ANSWER:
-                request.outcome = CancelledError() if request.job.cancelled else error
-            request.woken.set()
-        self._ready_or_ended.set()
-
-    def close(self, grace_s: float) -> None:
-        """Close the child's input, and kill it after `grace_s`."""
-        if self._writing.acquire(timeout=_TICK_S):
-            self._input.close()
-            self._writing.release()
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(grace_s)
-        self.kill(ChildEndedError("was ended"))
-        self._join_reader()
-
-    def _join_reader(self) -> None:
-        if self._reader is not threading.current_thread():
-            self._reader.join()
-
-    def _set_idle_timer(self, seconds: float | None) -> None:
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-            self._idle_timer = None
-        if seconds is not None and self.error is None:
-            self._idle_timer = threading.Timer(seconds, self.kill, [ChildEndedError("had nothing to do")])
-            self._idle_timer.daemon = True
-            self._idle_timer.start()
-
-    # On the threads that read
-
-    def _read(self) -> None:
-        """Take what the child sends until it ends."""
-        error: ChildError = ChildEndedError("ended unexpectedly")
-        try:
-            while self.error is None and (message := read_message(self._output)) is not None:
-                self._take(message)
-            with suppress(subprocess.TimeoutExpired):
-                error = _ended(self.process.wait(_EXIT_S))
-        except FrameError:
-            error = ChildEndedError("gave an answer that makes no sense")
-        except Exception:
-            _LOG.exception("Following the child %s failed", self._name)
-        self.kill(error)
-        self._output.close()
-
-    def _take(self, message: Message) -> None:
-        if "ready" in message:
-            self._is_ready = True
-            self._ready_or_ended.set()
-            return
-        request = self._asked.get(message.get("id", 0))
-        if request is None or request.outcome is not _NO_ANSWER:
-            raise FrameError("A process answered a request that it did not get.")
-        try:
-            if "progress" in message:
-                if request.limits.seconds is not None and not request.job.cancelled:
-                    request.deadline = time.monotonic() + request.limits.seconds
-                with suppress(StopWork):
-                    request.job.tell(message["progress"])
-                return
-            request.outcome = _outcome(message, request.read)
-        except (LookupError, TypeError, ValueError) as error:
-            raise FrameError("A process sent an answer of an unexpected shape.") from error
-        request.woken.set()
-
-    def _pass_on_log(self) -> None:
-        with cast("BinaryIO", self.process.stderr) as log:
-            for line in iter(partial(log.readline, _LOG_LINE), b""):
-                _LOG.warning("%s: %s", self._name, line.decode(errors="replace").rstrip())
-
-
-def _ended(status: int) -> ChildEndedError:
-    """Return the error for a child that ended by itself with this exit status."""
-    if -status in _KILLED:
-        return ChildInterruptedError("was killed. Perhaps memory is short")
-    return ChildEndedError(f"ended unexpectedly (status {status})")
-
-
-def _outcome(message: Message, read: Callable[[Any], Any]) -> Any:
-    """Return the result or error in a child's answer; raise FrameError if it has neither."""
-    if "result" in message:
-        try:
-            return read(message["result"])
-        except RdchatError as refusal:
-            return refusal
-    if "error" in message:
-        error = message["error"]
-        return RdchatError(str(error["message"]), str(error["hint"]))
-    if message.get("cancelled") is True:
-        return CancelledError()
-    raise FrameError("A process gave no answer.")
-
-
-def _is_stopped(pid: int) -> bool:
-    with suppress(psutil.Error):
-        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-    return False
-
-
-def _memory_bytes(pid: int) -> int:
-    """Return a child's resident memory; 0 if it has just ended."""
-    try:
-        return int(psutil.Process(pid).memory_info().rss)
-    except psutil.Error:
-        return 0

@@ -1,6 +1,7 @@
 """The SQLite file of the chats: one thread writes to it, the window's thread reads it through its own connection."""
 
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
@@ -42,7 +43,7 @@ class Database:
 
     Attributes:
         notice: What became of a file that could not be used, or None.
-        on_notice: Called on the writer's thread with what the person should know of the file while it is in use.
+        on_notice: Called on the opening thread with what the person should know of the file while it is in use.
         connection: The writer's, for bulk work on its thread.
 
     Raises:
@@ -66,7 +67,8 @@ class Database:
         self.notice: Notice | None = None
         self.on_notice: Callable[[Notice], object] = lambda _notice: None
         self._reader: sqlite3.Connection | None = None
-        self._reader_is_stale = False  # its file was replaced by the writer
+        self._notices: list[Notice] = []  # the writer has brought the file back, and the reader has the old one
+        self._owner = threading.get_ident()
         self._closed = self._is_open = False
         self._bulk: set[Job[Any]] = set()
         self._make_folder()
@@ -100,6 +102,7 @@ class Database:
         finally:
             self._thread.close()
             self._lock.release()
+            self._tell_notices()
 
     # Reading
 
@@ -108,15 +111,14 @@ class Database:
         if self._closed:  # what the window still draws while rdchat quits
             raise StorageError("The chats are closed.", "Start rdchat again.")
         self._opening.result()
+        self._tell_notices()
         with errors_in_words(self.path):
-            if self._reader_is_stale:
-                self._close_reader()
             if self._reader is None:
                 self._reader = open_reader(self.path)
             return self._reader.execute(sql, parameters).fetchall()
 
     def _close_reader(self) -> None:
-        reader, self._reader, self._reader_is_stale = self._reader, None, False
+        reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
 
@@ -124,7 +126,10 @@ class Database:
 
     def write[T](self, command: Callable[[sqlite3.Connection], T]) -> T:
         """Run a command in a transaction of its own: all of it is on the disk when this returns, or nothing."""
-        return self.submit(command).result()
+        try:
+            return self.submit(command).result()
+        finally:
+            self._tell_notices()
 
     def execute(self, sql: str, *parameters: object) -> int:
         """Run one statement that writes, as `write`; return how many rows it changed."""
@@ -261,8 +266,7 @@ class Database:
             lost.release()
         notice = bring_back(self.connection, self.path, COMPANIONS, self._log)
         self._connect_anew()
-        self._reader_is_stale = True
-        self.on_notice(notice)
+        self._notices.append(notice)
 
     def _end(self) -> None:
         if not self._is_open:
@@ -272,6 +276,14 @@ class Database:
                 self._keep_file()
             finally:
                 self.connection.close()
+
+    # On the opening thread
+
+    def _tell_notices(self) -> None:
+        """Report what the writer found, and read from the file that it has brought back."""
+        while self._notices and threading.get_ident() == self._owner:
+            self._close_reader()
+            self.on_notice(self._notices.pop(0))
 
     def _make_folder(self) -> None:
         try:
