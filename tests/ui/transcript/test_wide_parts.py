@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
-from rdchat.ui.transcript.markdown.code_saving import file_name
+from rdchat.ui.transcript.markdown.code_header import file_name
 from rdchat.ui.transcript.markdown.horizontal_scrolling import ScrollBar
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
@@ -82,10 +82,14 @@ def test_the_keyboard_the_wheel_and_dragging_scroll_it(qtbot: QtBot, body: Show)
         QApplication.sendEvent(shown.viewport(), event)
         assert (bar.value() < before) is moved
         assert event.isAccepted() is moved
-    qtbot.mousePress(bar, Qt.MouseButton.LeftButton, pos=QPoint(2, 5))
-    assert bar.value() == 0
+    before = bar.value()
+    qtbot.mouseClick(bar, Qt.MouseButton.LeftButton, pos=QPoint(2, 5))
+    assert bar.value() == max(0, before - bar.pageStep())
+    bar.setValue(0)
+    qtbot.mousePress(bar, Qt.MouseButton.LeftButton, pos=QPoint(4, 5))
     qtbot.mouseMove(bar, QPoint(bar.width() - 2, 5))
     qtbot.mouseRelease(bar, Qt.MouseButton.LeftButton, pos=QPoint(bar.width() - 2, 5))
+    assert bar.value() == bar.maximum()
 
 
 def test_what_is_scrolled_is_selected_where_it_is_seen(qtbot: QtBot, body: Show) -> None:

@@ -16,7 +16,7 @@ from PySide6.QtGui import (
 
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, columns_of, formulas_of
-from rdchat.ui.transcript.markdown.formulas import FORMULAS, OBJECT, formula_format, is_drawn, run_of, width_of
+from rdchat.ui.transcript.markdown.formulas import FORMULAS, OBJECT, formula_format, is_drawn, run_of
 from rdchat.ui.transcript.markdown.text_formats import TextFormats
 
 _FORMULAS_A_STEP = 8  # each lays its paragraph out again, for up to 1 ms
@@ -55,7 +55,6 @@ class DocumentWriter:
         self._blocks: list[Block] = []
         self._places: list[_Place] = []
         self.code_spans: dict[int, CodeSpan] = {}
-        self.formulas: dict[int, float | None] = {}  # by block, the widest drawn formula; None for a source on its own
         self.tables: dict[int, QTextTable] = {}  # by block
         self.wrapped: set[int] = set()  # code blocks whose long lines are broken
         self._undrawn: dict[int, None] = {}  # blocks with formulas that are not drawn yet
@@ -77,7 +76,7 @@ class DocumentWriter:
 
     @property
     def _by_block(self) -> tuple[dict[int, Any], ...]:
-        return self.tables, self._columns, self.formulas, self._undrawn
+        return self.tables, self._columns, self._undrawn
 
     def blocks(self) -> list[Block]:
         return self._blocks
@@ -198,8 +197,6 @@ class DocumentWriter:
         return self._formats.block_format(block, above, block.code in self.wrapped)
 
     def _insert_runs(self, cursor: QTextCursor, block: Block, index: int) -> None:
-        if block.kind is Kind.MATHS:
-            self.formulas[index] = None
         for run in (Run(f"{block.marker}\t"), *block.runs) if block.marker else block.runs:
             look = self._formats.char_format(block, run)
             if not run.maths:
@@ -209,9 +206,6 @@ class DocumentWriter:
             cursor.insertText(OBJECT, formula)
             if not is_drawn(formula):
                 self._undrawn[index] = None
-            if block.kind is not Kind.TABLE:
-                drawn = width_of(formula) if is_drawn(formula) else 0.0
-                self.formulas[index] = max(self.formulas.get(index) or 0.0, drawn)
 
     def _insert_table(self, cursor: QTextCursor, block: Block) -> None:
         index = len(self._blocks)
@@ -304,8 +298,6 @@ class DocumentWriter:
                 else:
                     place.setCharFormat(formula_format(run, look))
                     shown += 1
-                    if index not in self.tables:
-                        self.formulas[index] = max(self.formulas[index] or 0.0, width_of(place.charFormat()))
             place = self._document.find(OBJECT, place)
         if not left:
             del self._undrawn[index]

@@ -34,6 +34,7 @@ _TEX, _DISPLAY, _SOURCE, _SIZE, _DRAWN, _WIDTH, _HEIGHT = (
 )
 _ENLARGED = 1.06  # the formulas' font looks smaller than the system's
 _LARGEST_DEPTH = 120  # in pixels
+_MARGINS = 60  # pixels of the column that the indentation of a formula may take
 _MOST = 4000  # pictures that are kept
 
 Key = tuple[str, bool]  # TeX, and whether it stands on its own
@@ -144,11 +145,6 @@ def is_drawn(look: QTextCharFormat) -> bool:
     return look.boolProperty(_DRAWN)
 
 
-def width_of(look: QTextCharFormat) -> float:
-    """Return the width of a formula's character in pixels."""
-    return look.doubleProperty(_WIDTH)
-
-
 def run_of(look: QTextCharFormat) -> Run:
     """Return the formula that a character stands for."""
     display = look.boolProperty(_DISPLAY)
@@ -183,8 +179,8 @@ class FormulaObject(QPyTextObject):
         document.documentLayout().registerHandler(_KIND, self)
 
     def intrinsicSize(self, document: QTextDocument, position: int, look: QTextFormat) -> QSizeF:
-        # asked for with each layout of the paragraph: nothing is worked out here
-        return QSizeF(look.doubleProperty(_WIDTH), look.doubleProperty(_HEIGHT))
+        # called with each layout of the paragraph: this only reads
+        return QSizeF(look.doubleProperty(_WIDTH), look.doubleProperty(_HEIGHT)) * _shrink(document, look)
 
     def drawObject(
         self, painter: QPainter, rect: QRectF | QRect, document: QTextDocument, position: int, look: QTextFormat
@@ -199,13 +195,19 @@ class FormulaObject(QPyTextObject):
             painter.setPen(color)
             painter.drawText(rect, Qt.AlignmentFlag.AlignVCenter, source_of(text))
             return
-        scale = look.doubleProperty(_SIZE) / UNITS
+        scale = look.doubleProperty(_SIZE) / UNITS * _shrink(document, look)
         baseline = rect.bottom() - QFontMetrics(text.font()).descent()
         height = (formula.ascent + formula.depth) * scale
         place = QRectF(rect.left(), baseline - formula.ascent * scale, formula.width * scale, height)
         painter.drawPixmap(
             place.topLeft(), _picture(formula, color.name(), place, painter.device().devicePixelRatioF())
         )
+
+
+def _shrink(document: QTextDocument, look: QTextFormat) -> float:
+    """Return the factor that makes a formula fit into the column."""
+    room = document.textWidth() - _MARGINS
+    return min(1.0, room / look.doubleProperty(_WIDTH)) if room > 0 and look.doubleProperty(_WIDTH) > 0 else 1.0
 
 
 def _formula(look: QTextFormat) -> Formula | None:

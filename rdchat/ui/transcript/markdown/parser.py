@@ -186,9 +186,7 @@ class _Walk:
         tight = block.tight or (bool(self._marker) and self._tight)
         block = replace(
             block,
-            quotes=self._nesting.count("q"),
-            indent=self._nesting.count("l"),
-            nesting=self._nesting if "lq" in self._nesting else "",  # else all quotes are outside of all lists
+            nesting=self._nesting,
             marker=self._marker,
             note=block.note or self._note,
             tight=tight,

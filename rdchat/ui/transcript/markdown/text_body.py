@@ -20,11 +20,10 @@ from rdchat.ui.look.copied_text import without_controls
 from rdchat.ui.look.opening import is_openable, open_address
 from rdchat.ui.look.plain_text import OfflineBrowser
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.transcript.markdown.backgrounds import Backgrounds
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, safe_text
-from rdchat.ui.transcript.markdown.code_header import CodeHeaders
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter, LexerLibrary
+from rdchat.ui.transcript.markdown.decorations import Decorations
 from rdchat.ui.transcript.markdown.document_writer import DocumentWriter
 from rdchat.ui.transcript.markdown.formulas import FormulaObject
 from rdchat.ui.transcript.markdown.hit_marks import HitMarks
@@ -75,10 +74,9 @@ class TextBody(OfflineBrowser):
         self.setTextInteractionFlags(flags.TextBrowserInteraction | flags.TextSelectableByKeyboard)
         self.document().setDocumentMargin(0)
         self._writer = DocumentWriter(self.document(), theme, muted)
-        self._backgrounds = Backgrounds(self.document(), self._writer, theme)
-        self._headers = CodeHeaders(self._writer, self._backgrounds, theme, self.viewport())
-        self._headers.wrap_requested.connect(self._wrap_code)
         self.scrolling = HorizontalScrolling(self, theme)
+        self._decorations = Decorations(self, self._writer, self.scrolling, theme)
+        self._decorations.wrap_requested.connect(self._wrap_code)
         self._formulas = FormulaObject(self.document(), self)
         self._highlighter = CodeHighlighter(self.document(), library)
         self.marks = HitMarks(self, theme)
@@ -151,7 +149,7 @@ class TextBody(OfflineBrowser):
         self._restore_selection(anchor, position)
         for number in update.closed:
             self._request_colours(number)
-        self._place_headers(update.first)
+        self._decorations.place(update.first)
         self.marks.refresh()
         self._unread = update.more
         return Work.READY if update.more else self._finish(deadline)
@@ -181,7 +179,7 @@ class TextBody(OfflineBrowser):
         shown, failed = self._writer.draw_formulas()
         if shown is not None:
             self._natural = None
-            self._place_headers(shown)
+            self._decorations.place(shown)
         if failed:
             self._start_over()  # their source is text then
             return Work.READY
@@ -198,7 +196,7 @@ class TextBody(OfflineBrowser):
         self._highlighter.clear()
         self._writer.restyle()
         self._natural = None
-        self._place_headers()
+        self._decorations.place()
 
     # --- size
 
@@ -212,8 +210,8 @@ class TextBody(OfflineBrowser):
         if document.textWidth() != width:
             document.setTextWidth(width)
         if fitted:
-            self._place_headers()
-        return round(document.size().height() + 0.49) + self._backgrounds.room_below(width)
+            self._decorations.place()
+        return round(document.size().height() + 0.49) + self._decorations.room_below
 
     def natural_width(self, most: int) -> int:
         """Return the width of the longest line, up to `most`."""
@@ -226,8 +224,8 @@ class TextBody(OfflineBrowser):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        if event.size().width() != event.oldSize().width() or self._headers.displaced(self.viewport().width()):
-            self._place_headers()
+        if event.size().width() != event.oldSize().width():
+            self._decorations.place()
 
     def sizeHint(self) -> QSize:
         return self.size()
@@ -236,15 +234,9 @@ class TextBody(OfflineBrowser):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self.viewport())
-        self._backgrounds.paint(painter, QRectF(event.rect()), self.viewport().width())
+        self._decorations.paint(painter, QRectF(event.rect()))
         painter.end()
         self.scrolling.paint(event, super().paintEvent)
-
-    def _place_headers(self, first: int = 0) -> None:
-        """Place code headers and scroll bars, but for those of blocks that end before `first`."""
-        width = self.viewport().width()
-        self._headers.place(first, width)
-        self.scrolling.place(self._backgrounds.wide_parts(width, first), first)
 
     # --- the person's hands
 
@@ -261,7 +253,7 @@ class TextBody(OfflineBrowser):
     def _wrap_code(self, number: int, wrap: bool) -> None:
         self._writer.set_wrapped(number, wrap)
         self.height_changed.emit()
-        self._place_headers()
+        self._decorations.place()
 
     def _open(self, address: QUrl) -> None:
         if is_openable(address.toString()):
