@@ -4,7 +4,6 @@ import time
 
 import pytest
 from PySide6.QtGui import QFontMetrics, QGuiApplication
-from PySide6.QtWidgets import QScrollArea
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.formulas.formula_drawer import UNITS, Formula
@@ -196,24 +195,3 @@ def test_the_smallest_font_of_a_descent_is_found(qtbot: QtBot, descent: int) -> 
     assert QFontMetrics(font).descent() >= descent
     font.setPixelSize(max(1, font.pixelSize() - 1))
     assert QFontMetrics(font).descent() < descent or font.pixelSize() == 1
-
-
-def test_formulas_in_view_are_asked_for_first(qtbot: QtBot, body: TextBody, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, bool]] = []
-    monkeypatch.setattr(FORMULAS, "_ask", lambda key: None)
-    monkeypatch.setattr(FORMULAS, "hurry", lambda tex, display: asked.append((tex, display)))
-    body.set_text("\n\n".join(f"$$view_{{{n}}}$$" for n in range(50)), final=True)
-    area = QScrollArea()
-    qtbot.addWidget(area)
-    area.resize(420, 200)
-    area.setWidget(body)
-    while body.advance(time.perf_counter() + 0.01) is Work.READY:
-        continue
-    body.resize(400, body.height_for(400))
-    area.show()
-    area.verticalScrollBar().setValue(area.verticalScrollBar().maximum())
-    asked.clear()
-    area.viewport().grab()
-    assert asked[-1] == ("view_{49}", True)
-    assert 2 < len(asked) < 12
-    area.takeWidget()  # each ends by itself

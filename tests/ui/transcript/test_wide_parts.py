@@ -11,8 +11,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.code_header import file_name
+from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.horizontal_scrolling import ScrollBar
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody

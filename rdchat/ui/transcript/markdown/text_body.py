@@ -177,13 +177,13 @@ class TextBody(OfflineBrowser):
         if not self._writer.waits_for_formulas:
             return left
         shown, failed = self._writer.draw_formulas()
-        if shown is not None:
-            self._natural = None
-            self._decorations.place(shown)
+        if shown is None:
+            return left or Work.WAITING
+        self._natural = None
+        self._decorations.place(shown)
         if failed:
-            self._start_over()  # their source is text then
-            return Work.READY
-        return left or Work.WAITING
+            self._start_over()  # a formula that cannot be drawn is parsed as text
+        return Work.READY
 
     def _colour(self, deadline: float) -> Work:
         if self._highlighter.advance(self._theme.syntax, deadline):
