@@ -20,7 +20,7 @@ from rdchat.ui.transcript.markdown.markdown_text import as_markdown
 from rdchat.ui.transcript.markdown.text_body import Work
 from rdchat.ui.transcript.message_column import MessageColumn
 from rdchat.ui.transcript.message_range import FIRST
-from rdchat.ui.transcript.reply_message import ReplyMessage
+from rdchat.ui.transcript.messages import ReplyMessage
 from rdchat.ui.transcript.search_hits import SearchHits
 
 _FRAME_S = 1 / 30  # growing text is drawn at most this often

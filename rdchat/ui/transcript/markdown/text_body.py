@@ -62,6 +62,7 @@ class TextBody(OfflineBrowser):
         self._room, self._end = FIRST_SHOWN, 0  # how much may be shown, and where that ends in the text
         self._stream = BlockStream(parser)
         self._work = Work.NONE
+        self._first = 0  # the first block that the last step may have changed
         self._unread = False  # the stream has not seen all of the text
         self._natural: tuple[int, int] | None = None  # the most that was asked for, and the width, as it is drawn now
         self.setFrameShape(QFrame.Shape.NoFrame)
@@ -114,6 +115,7 @@ class TextBody(OfflineBrowser):
     def _read_on(self) -> None:
         self._end = _end_of(self._text, self._room)
         self._unread, self._work = True, Work.READY
+        self.updateGeometry()
 
     def _start_over(self) -> None:
         self._stream = BlockStream(self._parser)
@@ -137,6 +139,7 @@ class TextBody(OfflineBrowser):
     def advance(self, deadline: float) -> Work:
         """Do one bounded step and return what is left; code is coloured until `deadline` (`perf_counter`)."""
         self._work = self._step(deadline) if self._unread else self._finish(deadline)
+        self.updateGeometry()
         return self._work
 
     def _step(self, deadline: float) -> Work:
@@ -144,6 +147,7 @@ class TextBody(OfflineBrowser):
         update = self._stream.advance(text, self._final and not self.hidden_characters)
         cursor = self.textCursor()
         anchor, position = cursor.anchor(), cursor.position()
+        self._first = update.first
         self._writer.update(update.first, update.blocks, update.more)
         self._natural = None
         self._restore_selection(anchor, position)
@@ -224,8 +228,14 @@ class TextBody(OfflineBrowser):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        if event.size().width() != event.oldSize().width():
-            self._decorations.place()
+        # Qt lays out the blocks above the changed ones once more
+        self._decorations.place(self._first if event.size().width() == event.oldSize().width() else 0)
+
+    def hasHeightForWidth(self) -> bool:
+        return True
+
+    def heightForWidth(self, width: int) -> int:
+        return self.height_for(width) if self._text else 0
 
     def sizeHint(self) -> QSize:
         return self.size()
@@ -252,6 +262,7 @@ class TextBody(OfflineBrowser):
 
     def _wrap_code(self, number: int, wrap: bool) -> None:
         self._writer.set_wrapped(number, wrap)
+        self.updateGeometry()
         self.height_changed.emit()
         self._decorations.place()
 
