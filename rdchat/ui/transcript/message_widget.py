@@ -12,7 +12,7 @@ from rdchat.inference.api.requests import Role
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.layouts import Part, column
 from rdchat.ui.look.theme import TIGHT
-from rdchat.ui.transcript.markdown.clipboard import CopyForm, TextCopy, copy_blocks
+from rdchat.ui.transcript.markdown.clipboard import CopyForm, copy_blocks, copy_text
 from rdchat.ui.transcript.markdown.markdown_text import as_markdown
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
@@ -214,9 +214,9 @@ class MessageWidget(QWidget):
         """Copy the message in a form; Markdown is as it was written."""
         if form is CopyForm.MARKDOWN:
             self.copy()
-        else:  # made when first needed: a chat has many messages
-            copying = self.findChild(TextCopy) or TextCopy(self)
-            copying.copy(self.written_text, type(self.body.parser), form, self.actions_row.say_copied)
+        else:
+            copy_text(self.written_text, self.body.parser, form)
+            self.actions_row.say_copied()
 
     def _open_menu(self, place: QPoint) -> None:
         menu = QMenu(self)
