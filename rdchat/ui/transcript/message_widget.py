@@ -12,7 +12,7 @@ from rdchat.inference.api.requests import Role
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.layouts import Part, column
 from rdchat.ui.look.theme import TIGHT
-from rdchat.ui.transcript.markdown.clipboard import CopyForm, copy_blocks, copy_text
+from rdchat.ui.transcript.markdown.copying import CopyForm, blocks_of, copy_blocks
 from rdchat.ui.transcript.markdown.markdown_text import as_markdown
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
@@ -163,11 +163,10 @@ class MessageWidget(QWidget):
         """What is left to draw."""
         return max(body.work for body in self.shown_bodies)
 
-    def advance(self, deadline: float) -> None:
-        """Do one bounded step of drawing in each text."""
+    def draw(self, deadline: float) -> None:
+        """Draw until the deadline, at least one step of each text."""
         for body in self.shown_bodies:
-            if body.work:
-                body.advance(deadline)
+            body.draw(deadline)
 
     def draw_more(self, deadline: float) -> bool:
         """Draw some of what is not drawn yet, folded and hidden parts too; return whether there was any."""
@@ -215,7 +214,7 @@ class MessageWidget(QWidget):
         if form is CopyForm.MARKDOWN:
             self.copy()
         else:
-            copy_text(self.written_text, self.body.parser, form)
+            copy_blocks(blocks_of(self.written_text, self.body.parser), form)
             self.actions_row.say_copied()
 
     def _open_menu(self, place: QPoint) -> None:

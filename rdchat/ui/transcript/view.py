@@ -254,11 +254,9 @@ class TranscriptView(MessageColumn):
         for widget in self.in_order_of_need():
             if not widget.work or (only_in_view and not self.is_in_view(widget)):
                 continue
-            while time.perf_counter() < deadline:
-                widget.advance(deadline)
+            if time.perf_counter() < deadline:
+                widget.draw(deadline)
                 drawn = True  # also a formula that was waited for is higher than its source
-                if widget.work is not Work.READY:
-                    break
             left = max(left, widget.work)
             if only_in_view and drawn:
                 self.place()  # heights guessed so far decide what is in view

@@ -10,11 +10,10 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.transcript.markdown.clipboard import CopyForm, copy_blocks
+from rdchat.ui.transcript.markdown.copying import CopyForm, blocks_of, copy_blocks
 from rdchat.ui.transcript.markdown.markdown_text import as_markdown, as_plain
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.markdown.rich_text import as_html
-from rdchat.ui.transcript.markdown.selection import blocks_of
 from rdchat.ui.transcript.markdown.text_body import TextBody
 from tests.ui.transcript.conftest import person, reply, widget_of
 
@@ -222,7 +221,7 @@ def test_lines_of_a_prompt_stand_close_in_rich_text() -> None:
 def test_an_app_that_copied_rich_text_ends_without_a_crash() -> None:
     code = """
 from PySide6.QtWidgets import QApplication
-from rdchat.ui.transcript.markdown.clipboard import CopyForm, copy_blocks
+from rdchat.ui.transcript.markdown.copying import CopyForm, copy_blocks
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run
 app = QApplication([])
 copy_blocks([Block(Kind.TEXT, (Run("bold", bold=True),))], CopyForm.RICH)

@@ -7,15 +7,15 @@ from pathlib import Path
 from pygments.lexers import get_all_lexers
 from PySide6.QtCore import QCoreApplication, Qt
 from PySide6.QtGui import QPalette
-from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
+from PySide6.QtWidgets import QMessageBox, QWidget
 
 from rdchat.ui.look.buttons import CopyButton, IconButton
+from rdchat.ui.look.file_dialogs import ask_to_save
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import row
 from rdchat.ui.look.plain_text import message_box
 from rdchat.ui.look.theme import MEDIUM, TIGHT, Theme
 
-_DELETE_ON_CLOSE = Qt.WidgetAttribute.WA_DeleteOnClose
 # names and suffixes that Pygments lacks, or that differ from what people write
 _LANGUAGES = {
     "console": ("Console", ".txt"), "csv": ("CSV", ".csv"), "r": ("R", ".r"), "sh": ("Shell", ".sh"),
@@ -73,14 +73,10 @@ def _language(written: str) -> tuple[str, str]:
     return written, ".txt"
 
 
-def ask_and_save(code: str, language: str, parent: QWidget) -> QFileDialog:
-    """Ask where the code goes and write it there; return the dialog, which is open."""
-    dialog = QFileDialog(parent.window(), _tr("Save code"), str(Path.home() / file_name(language, code)))
-    dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-    dialog.setAttribute(_DELETE_ON_CLOSE)
-    dialog.fileSelected.connect(lambda path: _save(Path(path), code, parent))
-    dialog.open()
-    return dialog
+def ask_and_save(code: str, language: str, parent: QWidget) -> None:
+    """Ask where the code goes and write it there."""
+    name = file_name(language, code)
+    ask_to_save(parent.window(), _tr("Save code"), name, [], lambda path: _save(Path(path), code, parent))
 
 
 def _save(path: Path, code: str, parent: QWidget) -> None:
@@ -89,7 +85,7 @@ def _save(path: Path, code: str, parent: QWidget) -> None:
     except OSError as error:
         failed, why = _tr("%s cannot be written.") % path.name, error.strerror or str(error)
         box = message_box(QMessageBox.Icon.Warning, failed, why, title=_tr("Save code"), parent=parent.window())
-        box.setAttribute(_DELETE_ON_CLOSE)
+        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         box.open()
 
 

@@ -66,8 +66,8 @@ class Decorations(QObject):
                 top = rect.top() - (look.topMargin() + CODE_PAD / 2 if depth < above else 0)  # no gap between bars
                 painter.drawRoundedRect(QRectF(left, top, 3, rect.bottom() - top), 1.5, 1.5)
             if each.kind is Kind.RULE:
-                left = look.leftMargin()
-                painter.drawRect(QRectF(left, rect.center().y(), self._width - left, 1))
+                start = look.leftMargin()
+                painter.drawRect(QRectF(start, rect.center().y(), self._width - start, 1))
 
     def _bars(self, block: Block) -> list[int]:
         """Return the left edges of the bars of the quotes around a block."""

@@ -20,8 +20,8 @@ _MOST = 100  # parts with a bar of their own; those beyond it are cut off at the
 _MARGIN = 24  # kept visible on either side of a search hit
 _STYLE = """
 QScrollBar { background: transparent; border: none; }
-QScrollBar::handle { background: rgba(%d, %d, %d, 110); border-radius: 3px; margin: 2px 0; min-width: 28px; }
-QScrollBar::handle:hover { background: rgba(%d, %d, %d, 200); }
+QScrollBar::handle { background: #6e%s; border-radius: 3px; margin: 2px 0; min-width: 28px; }
+QScrollBar::handle:hover { background: #c8%s; }
 QScrollBar::handle:focus { background: %s; }
 QScrollBar::add-line, QScrollBar::sub-line { width: 0; }
 QScrollBar::add-page, QScrollBar::sub-page { background: transparent; }
@@ -62,8 +62,8 @@ class ScrollBar(QScrollBar):
         self.setGeometry(area.left() + SMALL, part.bar, area.width() - 2 * SMALL, BAR_HEIGHT)
 
     def _recolor(self) -> None:
-        red, green, blue = self._theme.colors.muted.getRgb()[:3]
-        self.setStyleSheet(_STYLE % (red, green, blue, red, green, blue, self._theme.colors.accent.name()))
+        muted = self._theme.colors.muted.name()[1:]
+        self.setStyleSheet(_STYLE % (muted, muted, self._theme.colors.accent.name()))
 
 
 class HorizontalScrolling:

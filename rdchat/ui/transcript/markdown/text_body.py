@@ -23,13 +23,13 @@ from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, safe_text
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter, LexerLibrary
+from rdchat.ui.transcript.markdown.copying import cut_out, text_of
 from rdchat.ui.transcript.markdown.decorations import Decorations
 from rdchat.ui.transcript.markdown.document_writer import DocumentWriter
 from rdchat.ui.transcript.markdown.formulas import FormulaObject
 from rdchat.ui.transcript.markdown.hit_marks import HitMarks
 from rdchat.ui.transcript.markdown.horizontal_scrolling import HorizontalScrolling
 from rdchat.ui.transcript.markdown.parser import Parser
-from rdchat.ui.transcript.markdown.selection import cut_out, text_of
 
 FIRST_SHOWN, SHOWN_MORE = 60_000, 200_000  # characters
 _LINE_FEED = 25  # characters that one counts for: Qt lays out every line, even where it is empty
