@@ -8,7 +8,6 @@ from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from rdchat.chat.conversation import Message
 from rdchat.inference.api.requests import Role
-from rdchat.services.text.comparison import Spans
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import IconButton, TextButton, push_button
 from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel
@@ -148,10 +147,6 @@ class AlternativePane(QWidget):
     def shown_text(self) -> str:
         """The text as it is drawn."""
         return self.area.body.document().toPlainText()
-
-    def mark(self, spans: Spans) -> None:
-        """Mark places of the drawn text."""
-        self.area.body.marks.show(spans)
 
     def _use(self) -> None:
         if self._message is not None:

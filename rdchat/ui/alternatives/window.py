@@ -127,7 +127,7 @@ class AlternativesWindow(SideWindow):
         if texts != tuple(pane.shown_text for pane in self.panes):
             return  # one of them was drawn on since
         for pane, spans in zip(self.panes, (found.in_one, found.in_other), strict=True):
-            pane.mark(spans)
+            pane.area.body.marks.show(spans)
         self.note.setText("Words that differ are marked" if found.in_one or found.in_other else "Both say the same")
 
     def _scroll_other(self, place: int) -> None:

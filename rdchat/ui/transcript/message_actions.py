@@ -35,10 +35,10 @@ class MessageActions(QWidget):
         self._place.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._next = self._add("next", self.tr("Next alternative"), lambda: step.emit(self._message.id, 1))
         is_prompt = message.role is Role.USER
-        self._copy = CopyButton(self.tr("Copy message") if is_prompt else self.tr("Copy reply"), area.theme, self)
-        self._copy.copy_requested.connect(self.copy_requested)
-        self._keep(self._copy)
-        parts: list[Part] = [self._previous, self._place, self._next, self._copy]
+        self.copy_button = CopyButton(self.tr("Copy message") if is_prompt else self.tr("Copy reply"), area.theme, self)
+        self.copy_button.copy_requested.connect(self.copy_requested)
+        self._keep(self.copy_button)
+        parts: list[Part] = [self._previous, self._place, self._next, self.copy_button]
         parts = [None, *parts, *self._of_prompt()] if is_prompt else [*parts, *self._of_reply()]
         self._more = self._add("more", self.tr("More"), self._open_menu)
         self._facts = FactsLine(area.theme, self)
@@ -74,7 +74,7 @@ class MessageActions(QWidget):
 
     def show_message(self, message: Message) -> None:
         self._message = message
-        self._copy.setEnabled(bool(message.text))
+        self.copy_button.setEnabled(bool(message.text))
         if message.role is not Role.USER:
             self._facts.show_message(message)
             self._details.setEnabled(bool(facts(message)))
@@ -93,13 +93,6 @@ class MessageActions(QWidget):
         edited = self.tr("edited") if several else self.tr("Edited")
         self._place.say(", ".join(part for part in (number, edited if message.edited else "") if part))
         set_tip(self._place, self.tr("You changed the text of this reply") if message.edited else "")
-
-    def copy(self, text: str) -> None:
-        self._copy.copy(text)
-
-    def say_copied(self) -> None:
-        """Say for a moment that the message was copied."""
-        self._copy.say_copied()
 
     def offer_reply(self, offered: bool) -> None:
         """Offer to get a reply to a prompt that has none."""

@@ -41,7 +41,7 @@ class MessageWidget(QWidget):
         self.actions_row.menu_requested.connect(self._open_menu)
         self._editor: MessageEditor | None = None
         self._cut: CutMark | None = None
-        self._last = False
+        self.is_last = False
 
     def _lay_out(self, *parts: Part) -> None:
         """Lay the parts out, and the buttons below them."""
@@ -207,7 +207,7 @@ class MessageWidget(QWidget):
 
     def copy(self) -> None:
         """Copy the message as it was written."""
-        self.actions_row.copy(self.written_text)
+        self.actions_row.copy_button.copy(self.written_text)
 
     def copy_as(self, form: CopyForm) -> None:
         """Copy the message in a form; Markdown is as it was written."""
@@ -215,7 +215,7 @@ class MessageWidget(QWidget):
             self.copy()
         else:
             copy_blocks(blocks_of(self.written_text, self.body.parser), form)
-            self.actions_row.say_copied()
+            self.actions_row.copy_button.say_copied()
 
     def _open_menu(self, place: QPoint) -> None:
         menu = QMenu(self)
@@ -257,14 +257,9 @@ class MessageWidget(QWidget):
 
     # --- focus and pointer
 
-    @property
-    def is_last(self) -> bool:
-        """Whether it is the transcript's last message."""
-        return self._last
-
     def set_last(self, last: bool) -> None:
         """Say whether it is the last message: its buttons always show."""
-        self._last = last
+        self.is_last = last
         self.actions_row.set_revealed(last=last)
 
     def _report_caret(self, rect: QRect) -> None:

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
-from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Operator, String, Token, _TokenType
+from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Operator, String, _TokenType
 from pygments.util import ClassNotFound
 from PySide6.QtGui import QColor, QTextBlock, QTextCharFormat, QTextDocument, QTextLayout
 
@@ -157,11 +157,6 @@ def _span(start: int, length: int, color: QColor) -> QTextLayout.FormatRange:
 
 
 def _color(kind: _TokenType, colors: SyntaxColors) -> QColor | None:
-    while kind is not Token:
-        name = _STYLES.get(kind)
-        if name:
-            return QColor(getattr(colors, name))
-        if kind.parent is None:
-            break
-        kind = kind.parent
-    return None
+    """Return the colour of a kind of token, or of the nearest kind above it."""
+    style = next((_STYLES[each] for each in reversed(kind.split()) if each in _STYLES), None)
+    return QColor(getattr(colors, style)) if style else None

@@ -56,12 +56,12 @@ class TextBody(OfflineBrowser):
     ) -> None:
         super().__init__(parent)
         self._theme = theme
-        self._parser = parser
+        self.parser = parser
         self._source = ""  # as it was given
         self._text, self._final = "", False
         self._room, self._end = FIRST_SHOWN, 0  # how much may be shown, and where that ends in the text
         self._stream = BlockStream(parser)
-        self._work = Work.NONE
+        self.work = Work.NONE
         self._first = 0  # the first block that the last step may have changed
         self._unread = False  # the stream has not seen all of the text
         self._natural: tuple[int, int] | None = None  # the most that was asked for, and the width, as it is drawn now
@@ -114,23 +114,19 @@ class TextBody(OfflineBrowser):
 
     def _read_on(self) -> None:
         self._end = _end_of(self._text, self._room)
-        self._unread, self._work = True, Work.READY
+        self._unread, self.work = True, Work.READY
         self.updateGeometry()
 
     def _start_over(self) -> None:
-        self._stream = BlockStream(self._parser)
-        self._unread, self._work = bool(self._text), Work.READY if self._text else Work.NONE
-
-    @property
-    def work(self) -> Work:
-        return self._work
+        self._stream = BlockStream(self.parser)
+        self._unread, self.work = bool(self._text), Work.READY if self._text else Work.NONE
 
     def draw(self, deadline: float) -> Work:
         """Draw until the deadline, at least one step, and return what is left."""
-        while self._work:
+        while self.work:
             if self.advance(deadline) is not Work.READY or time.perf_counter() >= deadline:
                 break
-        return self._work
+        return self.work
 
     @property
     def is_rendered(self) -> bool:
@@ -138,9 +134,9 @@ class TextBody(OfflineBrowser):
 
     def advance(self, deadline: float) -> Work:
         """Do one bounded step and return what is left; code is coloured until `deadline` (`perf_counter`)."""
-        self._work = self._step(deadline) if self._unread else self._finish(deadline)
+        self.work = self._step(deadline) if self._unread else self._finish(deadline)
         self.updateGeometry()
-        return self._work
+        return self.work
 
     def _step(self, deadline: float) -> Work:
         text = self._text[: self._end]
@@ -254,11 +250,6 @@ class TextBody(OfflineBrowser):
         """Return the selection as blocks."""
         cursor = self.textCursor()
         return cut_out(self._writer.blocks(), self._writer.spans(), cursor.selectionStart(), cursor.selectionEnd())
-
-    @property
-    def parser(self) -> Parser:
-        """The parser of its text."""
-        return self._parser
 
     def _wrap_code(self, number: int, wrap: bool) -> None:
         self._writer.set_wrapped(number, wrap)
