@@ -13,7 +13,6 @@ from rdchat.ui.look.buttons import IconButton, TextButton, push_button
 from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parser, PlainParser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 
@@ -45,11 +44,11 @@ class TextArea(QScrollArea):
 
     drawn = Signal()  # all of it
 
-    def __init__(self, parser: Parser, theme: Theme, library: LexerLibrary) -> None:
+    def __init__(self, parser: Parser, theme: Theme) -> None:
         super().__init__()
         self._text = ""
         self._ground = QWidget()
-        self.body = TextBody(parser, theme, library, parent=self._ground)
+        self.body = TextBody(parser, theme, parent=self._ground)
         self.more = TextButton("Show more", theme, self._ground)
         self.more.clicked.connect(self._show_more)
         self._column = column(
@@ -107,7 +106,7 @@ class AlternativePane(QWidget):
     step_requested = Signal(int)
     use_requested = Signal(int)  # message id
 
-    def __init__(self, role: Role, theme: Theme, library: LexerLibrary, side: str) -> None:
+    def __init__(self, role: Role, theme: Theme, side: str) -> None:
         super().__init__()
         self._theme = theme
         self._message: Message | None = None
@@ -116,7 +115,7 @@ class AlternativePane(QWidget):
         self.place = ThemedLabel(theme, "", "muted", -1, tabular=True)
         self.model = ElidedLabel(theme, bold=True)
         self.made = ElidedLabel(theme, "", "muted", -1)
-        self.area = TextArea(PlainParser() if role is Role.USER else MarkdownParser(), theme, library)
+        self.area = TextArea(PlainParser() if role is Role.USER else MarkdownParser(), theme)
         self.area.body.setAccessibleName(f"Alternative, {side}")
         self.use = push_button("Use this one", "Shows it in the chat, which goes on from it", self._use)
         self.use.setAccessibleName(f"Use this one, {side}")

@@ -15,7 +15,7 @@ from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.side_window import SideWindow
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
-from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.markdown.code_highlighter import preload_lexers
 
 
 class AlternativesWindow(SideWindow):
@@ -36,9 +36,8 @@ class AlternativesWindow(SideWindow):
         self._all: list[Message] = []
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setAutoFillBackground(True)
-        library = LexerLibrary()
-        library.preload()
-        self.panes = tuple(AlternativePane(message.role, theme, library, side) for side in ("left", "right"))
+        preload_lexers()
+        self.panes = tuple(AlternativePane(message.role, theme, side) for side in ("left", "right"))
         self._ids = [message.id, message.id]
         self.together = QCheckBox("Scroll together")
         self.together.setChecked(True)

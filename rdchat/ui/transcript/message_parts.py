@@ -14,7 +14,6 @@ from rdchat.ui.look.labels import Separator, ThemedLabel
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme, control_font
-from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
 
@@ -93,7 +92,7 @@ class ThoughtBox(QWidget):
 
     height_changed = Signal()
 
-    def __init__(self, theme: Theme, library: LexerLibrary, parent: QWidget) -> None:
+    def __init__(self, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
         self._theme = theme
         self.unfolded = False
@@ -103,7 +102,7 @@ class ThoughtBox(QWidget):
         self._toggle.setFont(control_font())
         self._toggle.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self._toggle.clicked.connect(self._toggle_fold)
-        self.body = TextBody(MarkdownParser(), theme, library, muted=True, parent=self)
+        self.body = TextBody(MarkdownParser(), theme, muted=True, parent=self)
         self.body.setAccessibleName(self.tr("The model's thoughts"))
         self.body.height_changed.connect(self.height_changed)
         indent = EDGE + 2 * MEDIUM - SMALL
@@ -178,13 +177,12 @@ class CutMark(QWidget):
         cut: That message's cut.
         messages: How many messages are left out.
         theme: The appearance to follow.
-        library: Highlights code of the summary.
         parent: The Qt parent.
     """
 
     undo_requested = Signal()
 
-    def __init__(self, cut: ContextCut, messages: int, theme: Theme, library: LexerLibrary, parent: QWidget) -> None:
+    def __init__(self, cut: ContextCut, messages: int, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
         self.cut, self.messages = cut, messages
         self._theme = theme
@@ -199,7 +197,7 @@ class CutMark(QWidget):
         self._column = column(line, within=self, margins=(0, TIGHT, 0, SMALL))
         self.summary: TextBody | None = None
         if cut.summary:
-            self.summary = TextBody(MarkdownParser(), theme, library, parent=self)
+            self.summary = TextBody(MarkdownParser(), theme, parent=self)
             self.summary.setAccessibleName("Summary of the messages above")
             self.summary.set_text(cut.summary, True)
             title = ThemedLabel(theme, f"Summary by {cut.model}" if cut.model else "Summary", "muted", -1)

@@ -28,7 +28,7 @@ class MessageWidget(QWidget):
     def __init__(self, message: Message, parser: Parser, area: MessageArea) -> None:
         super().__init__(area.column)
         self.message, self.area = message, area
-        self.body = TextBody(parser, area.theme, area.library, parent=self)
+        self.body = TextBody(parser, area.theme, parent=self)
         self.body.caret_moved.connect(self._report_caret)
         self.body.menu_requested.connect(self._show_menu)
         self.body.height_changed.connect(area.height_changed)
@@ -100,7 +100,7 @@ class MessageWidget(QWidget):
             self._cut.deleteLater()
             self._cut = None
         if cut:
-            self._cut = CutMark(cut, messages, self.area.theme, self.area.library, self)
+            self._cut = CutMark(cut, messages, self.area.theme, self)
             self._cut.undo_requested.connect(lambda: self.area.cut_undo_requested.emit(self.message.id))
             self._column.addWidget(self._cut)
             self._cut.show()

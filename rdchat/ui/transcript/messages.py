@@ -102,7 +102,7 @@ class ReplyMessage(MessageWidget):
         self._show_parts()
 
     def _make_thought(self) -> ThoughtBox:
-        thought = ThoughtBox(self.area.theme, self.area.library, self)
+        thought = ThoughtBox(self.area.theme, self)
         thought.height_changed.connect(self.area.work_added)
         thought.height_changed.connect(self.area.height_changed)
         thought.body.marks.set_matcher(self.body.marks.matcher)

@@ -16,6 +16,7 @@ from rdchat.inference.api.requests import Role
 from rdchat.services.text.unsent_memory import UnsentMemory
 from rdchat.ui.look.buttons import JumpButton
 from rdchat.ui.look.theme import MEDIUM, Theme
+from rdchat.ui.transcript.markdown.code_highlighter import preload_lexers
 from rdchat.ui.transcript.markdown.markdown_text import as_markdown
 from rdchat.ui.transcript.markdown.text_body import Work
 from rdchat.ui.transcript.message_column import MessageColumn
@@ -39,7 +40,7 @@ class TranscriptView(MessageColumn):
 
     def __init__(self, theme: Theme, parent: QWidget | None = None, unsent: UnsentMemory | None = None) -> None:
         super().__init__(theme, unsent or UnsentMemory(), parent)
-        QTimer.singleShot(_PRELOAD_MS, self, self.library.preload)
+        QTimer.singleShot(_PRELOAD_MS, self, preload_lexers)
         self._drawn_at, self._pause = 0.0, _FRAME_S
         self._hits = SearchHits(self)
         self._jump = JumpButton(theme, self)

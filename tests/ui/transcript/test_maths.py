@@ -9,7 +9,6 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.formulas.formula_drawer import UNITS, Formula
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
-from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.formulas import FORMULAS, font_of_descent
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
@@ -104,8 +103,8 @@ def begun() -> None:
 
 
 @pytest.fixture
-def body(qtbot: QtBot, theme: Theme, library: LexerLibrary, begun: None) -> TextBody:
-    body = TextBody(MarkdownParser(), theme, library)
+def body(qtbot: QtBot, theme: Theme, begun: None) -> TextBody:
+    body = TextBody(MarkdownParser(), theme)
     qtbot.addWidget(body)
     body.resize(400, 400)
     return body

@@ -12,7 +12,6 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.code_header import file_name
-from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.horizontal_scrolling import ScrollBar
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
@@ -25,11 +24,11 @@ WIDE_TABLE = "\n".join(["|" + "|".join(f" column {n} " for n in range(14)) + "|"
 
 
 @pytest.fixture
-def body(qtbot: QtBot, theme: Theme, library: LexerLibrary) -> Show:
+def body(qtbot: QtBot, theme: Theme) -> Show:
     """Show a text, drawn, 600 pixels wide."""
 
     def show(text: str, width: int = 600) -> TextBody:
-        body = TextBody(MarkdownParser(), theme, library)
+        body = TextBody(MarkdownParser(), theme)
         qtbot.addWidget(body)
         body.set_text(text, final=True)
         draw(qtbot, body)

@@ -42,28 +42,22 @@ _STYLES: dict[_TokenType, str] = {
 }
 
 
-class LexerLibrary:
-    """Lexers by language name. Importing one takes up to 34 ms, so a thread of its own does it."""
-
-    def __init__(self) -> None:
-        self._jobs: dict[str, Job[Lexer | None]] = {}
-        self._thread = SerialThread("lexers")
-
-    def preload(self) -> None:
-        """Import common lexers in the background."""
-        for language in COMMON:
-            self.find(language)
-
-    def find(self, language: str) -> Job[Lexer | None]:
-        """Return the job that imports the language's lexer; its result is None if there is no such lexer."""
-        if language not in self._jobs:
-            self._jobs[language] = self._thread.do(lambda _job: _lexer(language))
-        return self._jobs[language]
+_THREAD = SerialThread("lexers")  # importing a lexer takes up to 34 ms
 
 
 @lru_cache(_MOST_KEPT)
+def find_lexer(language: str) -> Job[Lexer | None]:
+    """Return the job that imports a language's lexer; its result is None if there is no such lexer."""
+    return _THREAD.do(lambda _job: _lexer(language))
+
+
+def preload_lexers() -> None:
+    """Import common lexers in the background."""
+    for language in COMMON:
+        find_lexer(language)
+
+
 def _lexer(language: str) -> Lexer | None:
-    """Return a language's lexer, or None; one for all windows, for it keeps nothing of what it reads."""
     try:
         lexer = get_lexer_by_name(language)
     except ClassNotFound:
@@ -85,9 +79,8 @@ class _CodeBlock:
 class CodeHighlighter:
     """Colours the code blocks of one document, once each is complete."""
 
-    def __init__(self, document: QTextDocument, library: LexerLibrary) -> None:
+    def __init__(self, document: QTextDocument) -> None:
         self._document = document
-        self._library = library
         self._waiting: list[_CodeBlock] = []
 
     def clear(self) -> None:
@@ -104,7 +97,7 @@ class CodeHighlighter:
 
     def advance(self, colors: SyntaxColors, deadline: float) -> bool:
         """Colour complete code until `deadline` (`time.perf_counter`); return whether more can be done at once."""
-        for code in [code for code in self._waiting if self._library.find(code.language).ended]:
+        for code in [code for code in self._waiting if find_lexer(code.language).ended]:
             if not self._run(code, colors, deadline):
                 return True
             self._waiting.remove(code)
@@ -112,7 +105,7 @@ class CodeHighlighter:
 
     def _run(self, code: _CodeBlock, colors: SyntaxColors, deadline: float) -> bool:
         """Colour lines of one code block until the deadline; return whether it is done."""
-        lexer = self._library.find(code.language).result()
+        lexer = find_lexer(code.language).result()
         if lexer is None:
             return True
         code.coloured = code.coloured or self._lines(code, lexer, colors)

@@ -22,7 +22,7 @@ from rdchat.ui.look.plain_text import OfflineBrowser
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, safe_text
-from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter, LexerLibrary
+from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter
 from rdchat.ui.transcript.markdown.copying import cut_out, text_of
 from rdchat.ui.transcript.markdown.decorations import Decorations
 from rdchat.ui.transcript.markdown.document_writer import DocumentWriter
@@ -51,9 +51,7 @@ class TextBody(OfflineBrowser):
     menu_requested = Signal(QContextMenuEvent)
     height_changed = Signal()  # because the person asked for it
 
-    def __init__(
-        self, parser: Parser, theme: Theme, library: LexerLibrary, muted: bool = False, parent: QWidget | None = None
-    ) -> None:
+    def __init__(self, parser: Parser, theme: Theme, muted: bool = False, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._theme = theme
         self.parser = parser
@@ -79,7 +77,7 @@ class TextBody(OfflineBrowser):
         self._decorations = Decorations(self, self._writer, self.scrolling, theme)
         self._decorations.wrap_requested.connect(self._wrap_code)
         self._formulas = FormulaObject(self.document(), self)
-        self._highlighter = CodeHighlighter(self.document(), library)
+        self._highlighter = CodeHighlighter(self.document())
         self.marks = HitMarks(self, theme)
         self.anchorClicked.connect(self._open)
         self.cursorPositionChanged.connect(self._report_caret)
