@@ -70,7 +70,7 @@ def test_in_float32_on_a_cpu_drafts_change_no_token(session: ChatSession) -> Non
 
 def test_what_there_was_no_time_for_is_listed(session: ChatSession) -> None:
     report = ModelReport(session, 0.0)
-    steps = [step.words for step in report]
+    steps = list(report)
     assert steps
     assert report.found["rows"] == {}
     assert "bench" not in report.found
@@ -96,7 +96,7 @@ def test_drafters_are_measured_one_after_the_other_and_none_is_named(
     apple_checkpoint(tmp_path / "of Bob", width, 2 * width, 0, False, model.info.vocabulary_size)
     drafters = [str(own), str(tmp_path / "none"), str(tmp_path / "of Bob")]
     report = ModelReport(session, 3600.0, drafters=drafters)
-    steps = [step.words for step in report]
+    steps = list(report)
     assert any(step.startswith("Benchmark of drafter 3: ") for step in steps)
     told = report.found["drafters"]
     kinds = [(one["drafter"], one["kind"], one["sure"]) for one in told]
