@@ -88,8 +88,9 @@ class Section(QWidget):
         self.head.toggled.connect(body.setVisible)
         self.head.clicked.connect(lambda unfolded: self.folded.emit(self.name, not unfolded))
 
-    def add[W: QWidget](self, row: W) -> W:
-        self._rows.addWidget(row)
+    def add[W: QWidget](self, row: W, place: int = -1) -> W:
+        """Add a row at a place from the top; -1 is the end."""
+        self._rows.insertWidget(place, row)
         return row
 
     def add_figure(self, name: str, definition: str) -> FigureRow:
