@@ -39,19 +39,8 @@ def place_nodes(tree: RoundTree) -> list[PlacedNode]:
     for node in tree.path:
         children[node].sort(key=lambda child: child not in path)
     rows = _rows(children, path)
-    return [
-        PlacedNode(
-            texts[node],
-            log_probs[node],
-            drafters[node],
-            parents[node],
-            columns[node],
-            rows[node],
-            node in path,
-            node == count,
-        )
-        for node in range(count + 1)
-    ]
+    fields = zip(texts, log_probs, drafters, parents, columns, rows, strict=True)
+    return [PlacedNode(*each, node in path, node == count) for node, each in enumerate(fields)]
 
 
 def _rows(children: list[list[int]], on_path: set[int]) -> list[float]:
