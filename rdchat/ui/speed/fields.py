@@ -35,10 +35,11 @@ class CalmCheckBox(QCheckBox):
 
     def __init__(self, words: str) -> None:
         super().__init__(words)
-        self.edited = self.clicked
+        self.edited = self.toggled
 
     def show_value(self, checked: bool) -> None:
-        self.setChecked(checked)
+        with QSignalBlocker(self):
+            self.setChecked(checked)
 
 
 class CalmSpinBox(QSpinBox):
