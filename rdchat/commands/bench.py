@@ -19,7 +19,6 @@ from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
-from rdchat.inference.benchmark.charts import Charts
 from rdchat.inference.benchmark.csv_format import read_csv, write_csv
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS, Sweep
@@ -133,10 +132,11 @@ def _show(args: argparse.Namespace, result: BenchResult) -> None:
     else:
         print(bench_table(result))
     if result.runs and args.picture:
-        from rdchat.ui.plots.pictures import plots_of, save_picture  # noqa: PLC0415  only for pictures
+        from rdchat.ui.plots.pictures import save_picture  # noqa: PLC0415  only for pictures
+        from rdchat.ui.plots.speedups import plots_of  # noqa: PLC0415
 
         for name in args.picture:
-            save_picture(plots_of(Charts.of(result)), Path(name))
+            save_picture(plots_of(result), Path(name))
 
 
 def _check_pictures(names: Sequence[str]) -> None:
