@@ -81,7 +81,7 @@ class DraftsWindow(SideWindow):
             self._show(ReplyTrace(), -1)
 
     def _load(self, cursor: int | None = None) -> None:
-        """Show the present trace, with the cursor on a token (-1: the last); None keeps its place while a reply grows."""
+        """Show the present trace, with the cursor on a token (-1: the last); None keeps the cursor where it is."""
         trace = self._traces.trace(self._message_id)
         if cursor is None and self.pages.currentIndex():
             cursor = -1  # nothing was recorded until now

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.reply_statistics import AutoChoice
-from rdchat.inference.api.requests import MOST_BEAM_ROWS, MOST_DRAFT_TOKENS, DraftSettings, Mode
+from rdchat.inference.api.requests import MOST_BEAM_ROWS, MOST_DRAFT_TOKENS, Mode
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button

@@ -15,7 +15,7 @@ from rdchat.ui.look.layouts import column, thin_bar
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.charts import Bar, BarChart
-from rdchat.ui.speed.sections import FigureRow, Section
+from rdchat.ui.speed.sections import Section
 
 _STATE_WORDS = {
     EngineState.LOADING: "Loading the model…",
@@ -100,9 +100,7 @@ _MEMORY: Sequence[Figure[Shown]] = (
         "Memory that the model's weights take.",
         lambda shown: formatting.memory(shown.model.weights_bytes if shown.model else 0),
     ),
-    Figure(
-        "Peak memory", definitions.PEAK_MEMORY, lambda shown: formatting.memory(shown.statistics.peak_memory_bytes)
-    ),
+    Figure("Peak memory", definitions.PEAK_MEMORY, lambda shown: formatting.memory(shown.statistics.peak_memory_bytes)),
 )
 _MODEL: Sequence[Figure[ModelInfo]] = (
     Figure("Precision", "The format the model's weights are held in.", lambda m: formatting.dtype_words(m.dtype)),

@@ -13,11 +13,9 @@ from rdchat.commands.report_page import report_page
 from rdchat.inference.api.requests import Dtype, Mode
 from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS
 from rdchat.inference.machine_report import model_report
-from rdchat.inference.machine_report.divergences import count_divergences
 from rdchat.inference.machine_report.graph_size import graph_sizes, primitives
+from rdchat.inference.machine_report.measures import ROWS, compare_plain, cost_by_rows, count_divergences
 from rdchat.inference.machine_report.model_report import ModelReport
-from rdchat.inference.machine_report.plain_decoding import compare_plain
-from rdchat.inference.machine_report.row_costs import ROWS, cost_by_rows
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.embeddings import TargetEmbeddings
