@@ -1,5 +1,8 @@
-"""Measurements of `rdchat report`: call costs by rows, plain decoding beside mlx-lm, and diverging tokens."""
+"""Measurements of `rdchat report`: call costs, plain decoding beside mlx-lm, diverging tokens, queued primitives."""
 
+import io
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import median
@@ -15,13 +18,38 @@ from rdchat.inference.auto.measuring import Measured, Measurement, OtherPrograms
 from rdchat.inference.benchmark.differences import divergences
 from rdchat.inference.benchmark.recording import Recording, record, record_mlx_lm
 from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.prefill import read_prompt
+from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.session import ChatSession
+from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.verifier import Verifier
 
 DEPTHS = 128, 1024, 4096, 16384  # tokens in the cache, where calls are measured
 ROWS = (*range(1, 17), 32)
 _SENTENCE = "A keeper of a lighthouse counts the ships that pass, and writes their names into a book. "
 _TOKENS, _TRIALS = 32, 3
+_CALL_ROWS = 5
+_VIEWS = {  # these compute nothing, they only describe where data is
+    "AsStrided",
+    "Broadcast",
+    "BroadcastAxes",
+    "Depends",
+    "ExpandDims",
+    "Flatten",
+    "Reshape",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "StopGradient",
+    "Transpose",
+    "Unflatten",
+    "View",
+}
 
 
 def cost_by_rows(model: LoadedModel, depth: int, out_of_time: Callable[[], bool]) -> dict[str, Any]:
@@ -178,3 +206,54 @@ def count_divergences(session: ChatSession, mode: Mode, temperature: float, toke
             compared += len(end.token_ids) - 1
         gaps, rounding = (tuple(getattr(one, name) or 0.0 for one in found) for name in ("gap", "rounding"))
         yield Divergences(model.info.dtype, temperature, mode, compared, gaps, rounding)
+
+
+def primitives(*arrays: mx.array | None) -> Counter[str]:
+    """Return the primitives that evaluating lazy arrays would run, by name; those that only make views left out."""
+    dot = io.StringIO()
+    mx.export_to_dot(dot, *(array for array in arrays if array is not None))
+    names = re.findall(r'label ="(\w+)", shape=rectangle', dot.getvalue())
+    return Counter(name for name in names if name not in _VIEWS)
+
+
+def graph_sizes(session: ChatSession) -> dict[str, Any]:
+    """Count what a plain step, a target call of five rows and a draft of its drafter queue, choice included."""
+    model = session.model
+    cache = KVCache(model.network)
+    mx.eval(model.network(mx.array([[1, 2, 3]]), cache=cache.layers))
+    cache.tokens += [1, 2, 3]
+    chooser = TokenChooser(SamplingParams(), 0, model.info.vocabulary_size)
+    counts: dict[str, Counter[str]] = {}
+    if model.capability.kind is not DraftKind.NONE:
+        verifier = Verifier(model, cache)
+        tree = PackedTree.chain(mx.arange(1, 1 + _CALL_ROWS))
+        verified = verifier.verify(tree)
+        counts[f"a call of {_CALL_ROWS} rows"] = primitives(
+            *chooser.choose_quickly(verified.logits, 4, tree.depths, tree.deepest)
+        )
+        mx.eval(verified.logits)
+        verifier.rollback()
+    logits = model.network(mx.array([[1]]), cache=cache.layers)[:, -1]
+    counts["a plain step"] = primitives(*chooser.choose_quickly(logits, 3, mx.array([0]), 0))
+    found = {name: _as_json(count) for name, count in counts.items()}
+    if (drafted := draft_size(session, DraftSettings(Mode.DRAFTER))) is not None:
+        found["a draft"] = drafted
+    return found
+
+
+def _as_json(count: Counter[str]) -> dict[str, Any]:
+    return {"primitives": count.total(), "by_name": dict(count.most_common())}
+
+
+def draft_size(session: ChatSession, settings: DraftSettings) -> dict[str, Any] | None:
+    """Count what a head's draft of the usual shape queues; None without the drafter that the settings name."""
+    request = GenerationRequest((ChatMessage(Role.USER, "-"),), draft=settings)
+    if session.drafters.try_load(request.draft) is not None:
+        return None
+    ready = session.drafters.drafter([1, 2, 3], request, Ledger())
+    if ready is None or not isinstance(ready.drafter, HeadDrafter):
+        return None
+    mx.eval(read_prompt(session.model, KVCache(session.model.network), [1, 2, 3]), session.model.hooks.hidden)
+    for _ in ready.drafter.prefill(lambda: False, Ledger()):
+        pass
+    return _as_json(primitives(*ready.drafter.draft(1, request.draft.shape, _CALL_ROWS).tree.arrays))

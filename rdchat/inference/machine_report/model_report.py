@@ -12,8 +12,14 @@ from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS, Sweep
-from rdchat.inference.machine_report.graph_size import draft_size, graph_sizes
-from rdchat.inference.machine_report.measures import DEPTHS, compare_plain, cost_by_rows, count_divergences
+from rdchat.inference.machine_report.measures import (
+    DEPTHS,
+    compare_plain,
+    cost_by_rows,
+    count_divergences,
+    draft_size,
+    graph_sizes,
+)
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import DraftKind
 

@@ -4,7 +4,7 @@ from PySide6.QtCore import QElapsedTimer, Qt, QTimer, Signal
 from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QComboBox, QGridLayout, QPlainTextEdit, QWidget
 
-from rdchat.services.engine.race import Replay
+from rdchat.services.engine.benchmark import Replay
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel

@@ -6,11 +6,10 @@ from PySide6.QtWidgets import QSplitter, QStackedWidget, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.services.chat.trace_recorder import TraceRecorder
-from rdchat.ui.drafts.legend import Legend
 from rdchat.ui.drafts.token_details import TokenDetails
 from rdchat.ui.drafts.token_view import TokenView
 from rdchat.ui.drafts.tree_view import TreeView
-from rdchat.ui.drafts.words import round_words, tree_words
+from rdchat.ui.drafts.words import Legend, round_words, tree_words
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.focus import show_in_front

@@ -10,8 +10,8 @@ from rdchat.errors import RdchatError
 from rdchat.inference.api.bench_results import BenchRun, Difference
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.benchmark.apple_csv import PLAIN_COLUMNS, RECURRENT_COLUMNS
 from rdchat.inference.benchmark.csv_format import COLUMNS, read_csv
+from rdchat.inference.benchmark.csv_table import PLAIN_COLUMNS, RECURRENT_COLUMNS
 from rdchat.inference.benchmark.result import BenchResult
 from rdchat.ui.plots.speedups import HeatMap, SpeedBars, plots_of
 from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN, result, written

@@ -13,8 +13,14 @@ from rdchat.commands.report_page import report_page
 from rdchat.inference.api.requests import Dtype, Mode
 from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS
 from rdchat.inference.machine_report import model_report
-from rdchat.inference.machine_report.graph_size import graph_sizes, primitives
-from rdchat.inference.machine_report.measures import ROWS, compare_plain, cost_by_rows, count_divergences
+from rdchat.inference.machine_report.measures import (
+    ROWS,
+    compare_plain,
+    cost_by_rows,
+    count_divergences,
+    graph_sizes,
+    primitives,
+)
 from rdchat.inference.machine_report.model_report import ModelReport
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
