@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         measurement.cancelled = True
     except Exception:
         if measurement.runs:
-            with suppress(RdchatError):  # of several errors the first is told
+            with suppress(RdchatError):  # the first of several errors is shown
                 _report(args, measurement.result)
         raise
     _report(args, measurement.result)

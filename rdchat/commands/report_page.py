@@ -67,8 +67,8 @@ def _model(number: int, model: Mapping[str, Any]) -> list[str]:
         steps = [(depth, costs["plain_step_ms"]) for depth, costs in costs_at.items()]
         parts.append(_table(("depth", "plain step, ms"), steps))
     plain = [_plain(found) for found in model.get("plain", {}).values()]
-    head = ("prompt", "tokens/s", "mlx-lm", "ratio", "peak MB", "mlx-lm")
-    parts.append(_part("Plain decoding, beside mlx-lm", head, plain))
+    titles = ("prompt", "tokens/s", "mlx-lm", "ratio", "peak MB", "mlx-lm")
+    parts.append(_part("Plain decoding, beside mlx-lm", titles, plain))
     counted = [
         (row["mode"], row["temperature"], row["tokens"], row["per_thousand"], max(row["gaps"], default=0.0))
         for row in model.get("divergences", ())

@@ -60,7 +60,7 @@ class Benchmark(QObject):
         """Run a plan; one that still runs is stopped first, and its results are dropped.
 
         Args:
-            plan: What is measured.
+            plan: The settings and prompts.
             environment: Of the result; see `benchmark.result.environment`.
         """
         if self._request is not None:
@@ -139,7 +139,7 @@ class RaceResult:
 
     plain: Replay
     drafted: Replay
-    name: str  # what drafted, such as `Drafter W4 L5`
+    name: str  # of the drafted setting, such as `Drafter W4 L5`
     ratio: float | None  # speed of the drafted one over the plain one's; None where one has fewer than two tokens
     difference: Difference | None  # where the texts part; None where they are the same
 

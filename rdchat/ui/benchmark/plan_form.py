@@ -58,7 +58,7 @@ class PromptSource(QComboBox):
 
     def __init__(self) -> None:
         super().__init__()
-        self._prompts = [EVERYDAY_PROMPTS]  # and those of the file; by place in the list
+        self._prompts: list[tuple[Prompt, ...]] = [EVERYDAY_PROMPTS]  # and those of the file; by place in the list
         self._last = 0
         self.addItem(f"Everyday questions ({len(EVERYDAY_PROMPTS)})")
         self.addItem("From a file…")
@@ -116,18 +116,20 @@ class PlanForm(QWidget):
         usual = DraftSettings()
         self._drafting, self._theme = drafting, theme
         self.source = PromptSource()
-        self.limit = QSpinBox(maximum=999, specialValueText="All")
-        self.modes = {mode: QCheckBox(_MODE_NAMES.get(mode, mode.words), checked=mode in _CHECKED) for mode in Mode}
+        self.limit = QSpinBox(maximum=999)
+        self.modes = {mode: QCheckBox(_MODE_NAMES.get(mode, mode.words)) for mode in Mode}
         self.beam_widths = NumberField[int](int, usual.beam_width)
         self.beam_lengths = NumberField[int](int, usual.beam_length)
         self.draft_tokens = NumberField[int](int, usual.draft_tokens)
         self.temperatures = NumberField[float](float, 0)
         self.dtypes = {dtype: QCheckBox(formatting.DTYPE_WORDS[dtype]) for dtype in Dtype}
         self.dtypes[Dtype.AUTO].setText("As loaded")
-        self.dtypes[Dtype.AUTO].setChecked(True)
         self.max_tokens = QSpinBox(minimum=2, maximum=4096, value=64, singleStep=16)
         self.trials = QSpinBox(minimum=1, maximum=99, value=3)
-        self.mlx_lm = QCheckBox("Compare with mlx-lm", checked=True)
+        self.mlx_lm = QCheckBox("Compare with mlx-lm")
+        for box in (*(self.modes[mode] for mode in _CHECKED), self.dtypes[Dtype.AUTO], self.mlx_lm):
+            box.setChecked(True)
+        self.limit.setSpecialValueText("All")
         self._lay_out()
         self._connect()
         self._show_options()
@@ -149,7 +151,8 @@ class PlanForm(QWidget):
         add_row(form, "Draft tokens", self.draft_tokens, tokens)
         add_row(form, "Temperature", self.temperatures, "0 always takes the most likely token")
         self._add_heading("Precision", "Another one than the loaded model's loads it anew, and yours again at the end.")
-        grid = QGridLayout(spacing=TIGHT)
+        grid = QGridLayout()
+        grid.setSpacing(TIGHT)
         for place, box in enumerate(self.dtypes.values()):
             grid.addWidget(box, place // 2, place % 2)
         form.addRow(grid)
@@ -186,10 +189,11 @@ class PlanForm(QWidget):
             InvalidSettingError: If the content of a field is invalid; the message names the field.
         """
         drafting, prompts = self._drafting.settings, self.source.prompts(self.limit.value())
-        sizes = (self.beam_widths, self.beam_lengths, self.draft_tokens)
         sweep = Sweep(
             self._chosen(),
-            *(field.numbers() if field.isEnabledTo(self) else () for field in sizes),  # whatever an unused one holds
+            self._numbers(self.beam_widths),
+            self._numbers(self.beam_lengths),
+            self._numbers(self.draft_tokens),
             temperatures=self.temperatures.numbers(),
             dtypes=tuple(dtype for dtype, box in self.dtypes.items() if box.isChecked()),
             draft_model=drafting.draft_model,
@@ -197,6 +201,10 @@ class PlanForm(QWidget):
         )
         replies, trials = self.max_tokens.value(), self.trials.value()
         return BenchPlan(sweep.cells(), prompts, replies, trials, mlx_lm=self.mlx_lm.isChecked())
+
+    def _numbers(self, field: NumberField[int]) -> tuple[int, ...]:
+        """Return the numbers of a size; none if no chosen mode has it, whatever the field holds."""
+        return field.numbers() if field.isEnabledTo(self) else ()
 
     def _chosen(self) -> tuple[Mode, ...]:
         return tuple(mode for mode, box in self.modes.items() if box.isChecked() and box.isEnabledTo(self))

@@ -67,7 +67,10 @@ def place_nodes(tree: RoundTree) -> list[PlacedNode]:
         children[node].sort(key=lambda child: child not in path)
     rows = _rows(children, path)
     fields = zip(texts, log_probs, drafters, parents, columns, rows, strict=True)
-    return [PlacedNode(*each, node in path, node == count) for node, each in enumerate(fields)]
+    return [
+        PlacedNode(text, log_prob, drafter, parent, column, row, node in path, node == count)
+        for node, (text, log_prob, drafter, parent, column, row) in enumerate(fields)
+    ]
 
 
 def _rows(children: list[list[int]], on_path: set[int]) -> list[float]:

@@ -43,14 +43,14 @@ class CurvesPlot:
         top = self._top(max((value for curve in curves for _, value in curve.points), default=0.0))
         dots = [[_dot(point, frame, self.end, top) for point in curve.points] for curve in curves]
         self._draw_axes(drawing, frame, top)
-        ends: list[tuple[float, str, str]] = []
+        names_at: list[tuple[float, str, str]] = []  # height, name and colour
         for place, (curve, own) in enumerate(zip(curves, dots, strict=True)):
             color = self.colors[place] if self.colors else drawing.palette.between(max(1 - 0.2 * place, 0.35))
             drawing.line(own, color, 1.4 if place and not self.colors else 2.2)
             drawing.area(Box(own[-1][0] - 2, own[-1][1] - 2, 4, 4), color)
-            ends.append((own[-1][1], curve.name, color if self.colors else "muted"))
+            names_at.append((own[-1][1], curve.name, color if self.colors else "muted"))
         below = 0.0  # the name above
-        for y, name, color in sorted(ends) if len(ends) > 1 else ():
+        for y, name, color in sorted(names_at) if len(names_at) > 1 else ():
             below = max(y - 8, below)
             drawing.text(Box(frame.right + 8, below, names - 8, 16), name, color, more=-2)
             below += _NAME_HEIGHT

@@ -17,7 +17,7 @@ from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import add_row, form_layout, row
-from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.plain_text import PlainLabel, set_tip
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.speed.fields import CalmCheckBox, CalmComboBox, CalmSpinBox, FolderPicker
 from rdchat.ui.speed.sections import Section
@@ -117,6 +117,7 @@ class DraftControls(Section):
                 set_tip(widget, explanation)
             if widget is self.drafter:
                 self._form.addRow(self.facts)
+        self._labels = {label.buddy(): label for label in area.findChildren(PlainLabel)}
 
     def _connect(self) -> None:
         self._drafting.changed.connect(self.refresh)
@@ -142,10 +143,10 @@ class DraftControls(Section):
             widget, picker = field.widget, isinstance(field.widget, FolderPicker)
             widget.show_value(getattr(settings, field.setting))
             used = self._drafting.ready and settings.mode in field.modes
-            used = used and (not missing or picker)  # what is picked may be what is missing
+            used = used and (not missing or picker)  # the missing one can be picked
             used = used and (widget is not self.width_ or option is None or option.trees)
             widget.setEnabled(used)
-            if label := self._form.labelForField(widget if picker else widget.parentWidget()):
+            if label := self._labels.get(widget):
                 label.setEnabled(used)
             if picker:
                 self._form.setRowVisible(widget, settings.mode in field.modes)

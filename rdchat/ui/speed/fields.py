@@ -74,7 +74,7 @@ class FolderPicker(QPushButton):
     """Shows the name of a chosen folder; its menu offers none, recent folders, installed drafters, and a dialog.
 
     Args:
-        none: What choosing no folder is called.
+        none: Shown if no folder is chosen.
         title: Of the dialog that asks for a folder.
         recent: Returns the folders or hub ids to offer.
         installed: Returns the drafters on this machine; those that cannot be used have a problem.

@@ -121,7 +121,7 @@ class SpeedPanel(QScrollArea):
         if self._controller.replies.state in _BUSY:
             return  # the figures are those of the reply that is being written
         last = self._controller.chat.path.last_measured
-        self._begin((last and last.statistics) or Statistics(), last and last.finish_reason)
+        self._begin((last and last.statistics) or Statistics(), last.finish_reason if last else None)
 
     def _begin(self, statistics: Statistics, finish: FinishReason | None = None) -> None:
         self._pending = statistics
