@@ -22,8 +22,7 @@ from rdchat.ui.look.theme import LARGE, MEDIUM, PANEL_WIDTH, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.speed.draft_controls import DraftControls
 from rdchat.ui.speed.figure_sections import DraftFigures, MemorySection, ModelSection, ReplySection, Shown, StatusLine
-from rdchat.ui.speed.sections import Section
-from rdchat.ui.speed.speed_section import SpeedSection, TimeSection
+from rdchat.ui.speed.sections import Section, SpeedSection, TimeSection
 
 _BUSY = (EngineState.PREFILL, EngineState.WRITING)
 
