@@ -8,14 +8,11 @@ measured on the target serves every family.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
-from zipfile import BadZipFile
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.target import LoadedModel
@@ -209,36 +206,3 @@ class Teacher:
             likely = np.exp(values - values.max(axis=-1, keepdims=True))
             here = slice(first, first + len(best))
             self.columns[here], self.probs[here] = best, likely / likely.sum(axis=-1, keepdims=True)
-
-    def fill_or_read(
-        self,
-        kept: Path | None,
-        window: int,
-        states: Callable[[], npt.NDArray[np.floating]],
-        output_rows: mx.array,
-        curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]],
-    ) -> None:
-        """Read a window's top-k from the folder `kept`, if any; or compute and write them, see `fill`."""
-        file = kept / f"teacher-{window:04}.npz" if kept else None
-        if file is not None and self.read(file):
-            return
-        self.fill(states(), output_rows, curve)
-        if file is not None:
-            self.write(file)
-
-    def write(self, path: Path) -> None:
-        """Write it to an npz file; see `atomic_file`."""
-        with atomic_file(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, columns=self.columns, probs=self.probs)
-
-    def read(self, path: Path) -> bool:
-        """Read a file of `write`; return False where there is no whole file of this size."""
-        try:
-            with path.open("rb") as file, np.load(file) as kept:
-                columns, probs = kept["columns"], kept["probs"]
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile):
-            return False
-        if columns.shape != self.columns.shape or columns.dtype != self.columns.dtype:
-            return False
-        self.columns[:], self.probs[:] = columns, probs
-        return True

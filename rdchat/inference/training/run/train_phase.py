@@ -17,11 +17,12 @@ from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.hidden_states import answer_states, conversation_states
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
+from rdchat.inference.training.heads.dspark import DSparkObjective
+from rdchat.inference.training.heads.eagle3 import Eagle3Objective
 from rdchat.inference.training.heads.objective import Objective, Target, TrainingData
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, Halves
-from rdchat.inference.training.heads.sequence_objective import SequenceObjective
 from rdchat.inference.training.heads.trainer import Trainer
 from rdchat.inference.training.run.clocks import LearningCost, Pace, TimeLimit
 from rdchat.inference.training.run.training_plan import TrainingPlan
@@ -55,7 +56,7 @@ class TrainPhase:
 
         Args:
             data: The conversations, the first shards of the folder.
-            place: Folder of the checkpoint and of the prepared data.
+            place: Folder of the checkpoint.
 
         Raises:
             ModelError: If there is nothing to learn, or the loss is NaN or infinite.
@@ -64,7 +65,7 @@ class TrainPhase:
         """
         self._check_answers([item for shard in data for item in shard])
         objective = self._objective(data)
-        yield from objective.prepare(place)
+        yield from objective.prepare()
         trainer = Trainer(objective, self._plan.settings.recipe)
         yield from self._train(trainer, place / "training.safetensors")
         return objective.drafter(self._plan.binding), [trainer.step, trainer.total]
@@ -137,9 +138,8 @@ class TrainPhase:
         data = TrainingData(shards, read_states, plan.budget.window_tokens, settings.vocabulary)
         if isinstance(settings.recipe, Recipe):
             return RecurrentObjective(target, data, settings.recipe, plan.head_config(model), plan.start)
-        return SequenceObjective(
-            target, data, settings.recipe, model=model, kind=settings.kind, layers=plan.target_layers
-        )
+        made = Eagle3Objective if settings.kind is TrainedKind.EAGLE3 else DSparkObjective
+        return made(target, data, settings.recipe, model=model, layers=plan.target_layers)
 
     def _answer_states(self, number: int, shard: Sequence[TrainingConversation]) -> Halves:
         """Return the hidden states of a shard's answers: those that were kept, or computed again."""

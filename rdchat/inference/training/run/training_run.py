@@ -141,8 +141,6 @@ class DrafterTraining:
             write_drafter(kept, drafter, "")
             record.trained[key] = steps
             self._write_record()
-            for file in place.glob("teacher-*"):
-                file.unlink()
         head = HeadModel(self._model, load_drafter(kept, self._model))
         questions, results = self._held_out(conversations), list[Result]()
         acceptance = yield from self._calibrate(head, questions, place)
