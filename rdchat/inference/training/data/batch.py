@@ -16,7 +16,7 @@ from rdchat.files.foreign_files import parse_json
 from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batched_decoding import BatchCache, BatchedDecoder
+from rdchat.inference.training.data.batched_decoding import BatchedDecoder
 from rdchat.inference.training.data.shards import TrainingConversation
 
 _FULL_ENOUGH = 0.93  # sequences that have ended are dropped once at most this share of the rows still runs
@@ -266,5 +266,5 @@ class ConversationBatch:
             count = len(data["tokens"]) - data["answer_start"] if data["answer_start"] else 0
             sequences.append(TokenSequence.from_dict(data, states[:count], template))
             states = states[count:]
-        layers = [BatchCache(tensors[f"keys.{i}"], tensors[f"values.{i}"]) for i in range(len(tensors) // 2)]
-        return cls(BatchedDecoder(model, facts["held"], layers), sequences, facts["running"])
+        layers = [(tensors[f"keys.{i}"], tensors[f"values.{i}"]) for i in range(len(tensors) // 2)]
+        return cls(BatchedDecoder.of_state(model, facts["held"], layers), sequences, facts["running"])

@@ -14,7 +14,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.rounding import most, row_errors, typical
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batched_decoding import BatchedDecoder, batch_attention
+from rdchat.inference.training.data.batched_decoding import BatchedDecoder
 
 _PREFIX, _PROMPTS = (1, 2), ((3,), (4, 5, 6, 7, 8), (9, 3, 7), (6, 4))
 _STEPS = ((9, 10, 5, 13), (11, 12, 14, 3))
@@ -46,11 +46,10 @@ def _refusal(model: LoadedModel, reason: str) -> ModelError:
 
 def _compare(model: LoadedModel) -> tuple[float, float]:
     """Return how far sequences are from those fed alone, in standard deviations, and how far they may be."""
-    with batch_attention(model.network):
-        decoder = BatchedDecoder.read(model, _PREFIX, _PROMPTS)
-        decoder.step(_STEPS[0])
-        logits, hidden = decoder.step(_STEPS[1])
-        found = [_host(logits), _host(hidden)]
+    decoder = BatchedDecoder.read(model, _PREFIX, _PROMPTS)
+    decoder.step(_STEPS[0])
+    logits, hidden = decoder.step(_STEPS[1])
+    found = [_host(logits), _host(hidden)]
     errors, noise = list[float](), list[float]()
     for sequence, prompt in enumerate(_PROMPTS):
         tokens = [*_PREFIX, *prompt, *(step[sequence] for step in _STEPS)]

@@ -18,7 +18,7 @@ from rdchat.inference.training.data.batch import (
     Template,
     TokenSequence,
 )
-from rdchat.inference.training.data.batched_decoding import BatchedDecoder, batch_attention
+from rdchat.inference.training.data.batched_decoding import BatchedDecoder
 from rdchat.inference.training.data.seed_prompts import SeedPrompt
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 
@@ -114,18 +114,17 @@ class DataMaker:
     def make_shard(self) -> Generator[int]:
         """Make one more shard; after each step yield its answer tokens so far. The caller closes the generator."""
         number, saved = len(self._shards), self._now()
-        with batch_attention(self._model.network):
-            batch = ConversationBatch.restore(self._saved, number, self._model, self._template) or self._begin(number)
-            while not batch.over:
-                batch.step()
-                try:
-                    yield batch.answer_tokens
-                except GeneratorExit:  # a pause, which costs no token
-                    batch.save(self._saved, number)
-                    raise
-                if self._now() - saved > _SAVE_EVERY:
-                    batch.save(self._saved, number)
-                    saved = self._now()
+        batch = ConversationBatch.restore(self._saved, number, self._model, self._template) or self._begin(number)
+        while not batch.over:
+            batch.step()
+            try:
+                yield batch.answer_tokens
+            except GeneratorExit:  # a pause, which costs no token
+                batch.save(self._saved, number)
+                raise
+            if self._now() - saved > _SAVE_EVERY:
+                batch.save(self._saved, number)
+                saved = self._now()
         made, states = batch.result()
         self._shards.append(made, states if self._keep_states else None)
         self._saved.unlink(missing_ok=True)
