@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -65,20 +66,18 @@ class FactsFile:
     def __init__(self, read: Callable[[Path], FolderFacts]) -> None:
         self._read_facts = read
         self._path = paths.cache_dir() / "library.json"
-        self._known: dict[str, dict[str, Any]] = {}
+        self._known = self._load()
         self._used: dict[str, dict[str, Any]] = {}
-        self._read = False
         self._changed = False
 
     def facts_of(self, path: Path, stamp: Stamp) -> FolderFacts:
         """Return the facts about a folder or a file."""
-        if not self._read:
-            self._known, self._read = self._load(), True
-        entry = self._known.get(str(path))
-        facts = parsed_facts(entry["facts"]) if entry is not None and entry.get("digest") == stamp.digest else None
-        if facts is not None:
-            self._used[str(path)] = entry or {}
-            return facts
+        entry = self._known.get(str(path), {})
+        if entry.get("digest") == stamp.digest:
+            with suppress(TypeError, KeyError, ValueError):  # damaged facts are read again
+                facts = parsed_facts(entry["facts"])
+                self._used[str(path)] = entry
+                return facts
         facts = self._read_facts(path)
         self._used[str(path)] = {"digest": stamp.digest, "facts": asdict(facts)}
         self._changed = True

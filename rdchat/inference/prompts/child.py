@@ -21,10 +21,6 @@ _MOST_ADDED = 64  # tokens that a tokenizer puts around a text of its own accord
 _CHECKS = ("a", " a ,b", "Hello, world!\n\n 123 \u00e9\u6f22\U0001f600")
 
 
-class UnfitTokenizerError(Exception):
-    """The tokenizer would do harm in the process that shows its text."""
-
-
 class TokenizerCalls:
     """What the parent may ask."""
 
@@ -61,36 +57,38 @@ class TokenizerCalls:
         marks: tuple[str, str],
         limit: int,
         begins: bool,
-        count: bool,
     ) -> dict[str, Any]:
-        """Return the token ids of a conversation, or with `count` their number; see `PromptTokenizer`."""
+        """Return the token ids of a conversation; see `PromptTokenizer`."""
         tokenizer = self._tokenizers[folder]
         rendered = "" if turns is None else tokenizer.render(turns, variables)
-        ids = tokenizer.encode(rendered + text, Marks(*marks), limit, begins=begins)
-        return {"count": len(ids)} if count else {"ids": ids}
+        return {"ids": tokenizer.encode(rendered + text, Marks(*marks), limit, begins=begins)}
 
 
 def _try_out(tokenizer: Any) -> None:
-    """Do here once what the engine does with a tokenizer: a vocabulary or decoder that explodes does so here."""
+    """Do here once what the engine does with a tokenizer: a vocabulary or decoder that explodes does so here.
+
+    Raises:
+        ValueError: If the tokenizer would do harm in the process that shows its text.
+    """
     for text in _CHECKS:
         ids = tokenizer.encode(text, add_special_tokens=False)
         tokenizer.decode(ids)
         if (added := len(tokenizer.encode(text)) - len(ids)) > _MOST_ADDED:
-            raise UnfitTokenizerError(f"it adds {added:,} tokens to each text")
+            raise ValueError(f"it adds {added:,} tokens to each text")
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if (
         backend is not None
         and backend.decoder is not None
         and '"Regex"' in bytes(backend.decoder.__getstate__()).decode()
     ):
-        raise UnfitTokenizerError("its decoder searches by a pattern, which can take for ever")
+        raise ValueError("its decoder searches by a pattern, which can take for ever")
     spelled = tokenizer.get_vocab()
     ids, allowed = sorted(spelled.values()), _MOST_DECODED * sum(map(len, spelled))
     decoded = 0
     for start in range(0, len(ids), _DECODED_AT_ONCE):
         decoded += len(tokenizer.decode(ids[start : start + _DECODED_AT_ONCE], skip_special_tokens=False))
         if decoded > allowed:
-            raise UnfitTokenizerError(f"its {len(ids):,} tokens become a text of {decoded:,} characters")
+            raise ValueError(f"its {len(ids):,} tokens become a text of {decoded:,} characters")
 
 
 def _told(call: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:

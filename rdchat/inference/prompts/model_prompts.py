@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
@@ -16,48 +16,7 @@ from rdchat.inference.prompts.tokenizer_process import (
     Waiting,
 )
 
-_BEYOND = 4  # contexts: `TokenCounter` does not count longer conversations to their end
-
-
-class PromptEncoder(Protocol):
-    """Makes token ids of conversations and texts.
-
-    Attributes:
-        process: Reads strangers' tokenizers.
-        control: Id to text of control tokens.
-    """
-
-    process: TokenizerProcess
-    control: Mapping[int, str]
-
-    def encode(
-        self,
-        messages: Sequence[ChatMessage],
-        unfinished: ChatMessage | None,
-        limit: int,
-        waiting: Waiting,
-        thinking: ThinkingChoice | None = None,
-    ) -> list[int]:
-        """Return the ids of a conversation, open for a reply.
-
-        Args:
-            messages: The chat template is applied to them; base models get the texts.
-            unfinished: The beginning of the reply, as it stands.
-            limit: The most tokens that are of use.
-            waiting: Called every 20 ms meanwhile; what it raises ends the work.
-            thinking: Whether or how much the model is to think; None leaves it to the chat template.
-
-        Raises:
-            InvalidSettingError: If the template has no such switch for thinking.
-            TemplateRefusedError: If the template does not take the conversation, or takes too long.
-            PromptTooLongError: If it has far more tokens than `limit`; a few more are for the caller to count.
-        """
-
-    def count(self, messages: Sequence[ChatMessage], limit: int, waiting: Waiting) -> int:
-        """Return how many ids `encode` would give, from any thread; raises what `encode` raises."""
-
-    def encode_text(self, text: str) -> list[int]:
-        """Return the ids of a text as it stands inside a message."""
+_BEYOND = 4  # contexts: longer conversations are not counted to their end
 
 
 def encoded[T](encode: Callable[[Sequence[ChatMessage]], T], messages: Sequence[ChatMessage]) -> T:
@@ -77,36 +36,16 @@ def encoded[T](encode: Callable[[Sequence[ChatMessage]], T], messages: Sequence[
         return encode((merged, *messages[2:]))
 
 
-class TokenCounter:
-    """Counts by a model's own tokenizer and chat template. It holds nothing of the model's weights.
-
-    Args:
-        prompts: The model's.
-        context_length: In tokens.
-    """
-
-    def __init__(self, prompts: PromptEncoder, context_length: int) -> None:
-        self._prompts, self._limit = prompts, _BEYOND * context_length
-
-    def count(self, messages: Sequence[ChatMessage]) -> int:
-        """Return the tokens of a conversation that is open for a reply; 0 for none. From any thread.
-
-        Raises:
-            PromptTooLongError: If they are far more than the context.
-            ModelError: If the chat template refuses the conversation.
-        """
-        if not messages:
-            return 0
-        return encoded(lambda those: self._prompts.count(those, self._limit, lambda: None), messages)
-
-
 class ModelPrompts:
-    """`PromptEncoder` of one model folder.
+    """Makes token ids of conversations and texts for one model folder. It holds nothing of the model's weights.
 
     Args:
         process: Reads the tokenizer; several models may share one.
         folder: The model's.
         tokenizer: mlx-lm's wrapper of the same tokenizer, in this process.
+
+    Attributes:
+        control: Id to text of control tokens.
     """
 
     def __init__(self, process: TokenizerProcess, folder: Path, tokenizer: Any) -> None:
@@ -125,25 +64,20 @@ class ModelPrompts:
         waiting: Waiting = lambda: None,
         thinking: ThinkingChoice | None = None,
     ) -> list[int]:
-        return self._ask(messages, unfinished, limit, waiting, thinking)
+        """Return the ids of a conversation, open for a reply.
 
-    def count(self, messages: Sequence[ChatMessage], limit: int, waiting: Waiting = lambda: None) -> int:
-        (count,) = self._ask(messages, None, limit, waiting, count=True)
-        return count
+        Args:
+            messages: The chat template is applied to them; base models get the texts.
+            unfinished: The beginning of the reply, as it stands.
+            limit: The most tokens that are of use.
+            waiting: Called every 20 ms meanwhile; what it raises ends the work.
+            thinking: Whether or how much the model is to think; None leaves it to the chat template.
 
-    def encode_text(self, text: str) -> list[int]:
-        return self._encode(None, text, Marks.for_texts([text]), 2**31, lambda: None)
-
-    def _ask(
-        self,
-        messages: Sequence[ChatMessage],
-        unfinished: ChatMessage | None,
-        limit: int,
-        waiting: Waiting,
-        thinking: ThinkingChoice | None = None,
-        *,
-        count: bool = False,
-    ) -> list[int]:
+        Raises:
+            InvalidSettingError: If the template has no such switch for thinking.
+            TemplateRefusedError: If the template does not take the conversation, or takes too long.
+            PromptTooLongError: If it has far more tokens than `limit`; a few more are for the caller to count.
+        """
         if any(message.answer is not None for message in messages) and self._template(waiting).drops:
             messages = answers_only(messages)
         chosen = {} if thinking is None else self._variables(thinking, waiting)
@@ -152,11 +86,25 @@ class ModelPrompts:
         rest = self._marked(unfinished, marks) if unfinished else ""
         if not self._tokenizer.has_chat_template:  # a base model: it writes on
             text = "\n\n".join([*(turn["content"] for turn in turns), *([rest] if rest else [])])
-            return self._encode(None, text, marks, limit, waiting, begins=True, count=count)
+            return self._encode(None, text, marks, limit, waiting, begins=True)
         if (render := _own_renderer(self._tokenizer)) is not None:
             text = str(render(turns, add_generation_prompt=True, tokenize=False))
-            return self._encode(None, text + rest, marks, limit, waiting, count=count)
-        return self._encode(turns, rest, marks, limit, waiting, chosen=chosen, count=count)
+            return self._encode(None, text + rest, marks, limit, waiting)
+        return self._encode(turns, rest, marks, limit, waiting, chosen=chosen)
+
+    def count(self, messages: Sequence[ChatMessage], context_length: int) -> int:
+        """Return the tokens of a conversation that is open for a reply; 0 for none. From any thread.
+
+        Raises:
+            PromptTooLongError: If they are far more than the context.
+            ModelError: If the chat template refuses the conversation.
+        """
+        limit = _BEYOND * context_length
+        return len(encoded(lambda those: self.encode(those, None, limit), messages)) if messages else 0
+
+    def encode_text(self, text: str) -> list[int]:
+        """Return the ids of a text as it stands inside a message."""
+        return self._encode(None, text, Marks.for_texts([text]), 2**31, lambda: None)
 
     @property
     def thinking(self) -> tuple[ThinkingChoice, ...]:
@@ -193,7 +141,6 @@ class ModelPrompts:
         *,
         begins: bool = False,
         chosen: Mapping[str, Any] = MappingProxyType({}),
-        count: bool = False,
     ) -> list[int]:
         size = len(text.encode()) + sum(len(turn["content"].encode()) for turn in turns or ())
         request = {
@@ -203,7 +150,6 @@ class ModelPrompts:
             "marks": [marks.before, marks.after],
             "limit": limit,
             "begins": begins,
-            "count": count,
         }
         return self.process.encode(self._folder, request, size, waiting)
 

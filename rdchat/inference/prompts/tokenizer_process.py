@@ -76,7 +76,7 @@ class TokenizerProcess:
 
         Args:
             folder: The model's.
-            waiting: See `PromptEncoder.encode`.
+            waiting: See `ModelPrompts.encode`.
             anew: Read it even so: the files may be others by now.
 
         Raises:
@@ -100,23 +100,21 @@ class TokenizerProcess:
             return self._control[folder]
 
     def encode(self, folder: Path, request: dict[str, Any], size: int, waiting: Waiting) -> list[int]:
-        """Return the ids of `TokenizerCalls.encode`, or with `count` a list of their number alone.
+        """Return the ids of `TokenizerCalls.encode`.
 
         Args:
             folder: The model's.
             request: Its arguments.
             size: Bytes of text.
-            waiting: See `PromptEncoder.encode`, which says too what is raised.
+            waiting: See `ModelPrompts.encode`, which says too what is raised.
         """
         request = {"folder": str(folder), **request}
         memory = min(_ENCODE_BYTES + _BYTES_PER_BYTE * size, _MOST_ENCODE_BYTES)
         limits = Limits(_ENCODE_S * (1 + size / 2**20), memory)
         with self._turn(waiting):  # with reading: another thread's request may end the child, which then has read none
             self.read(folder, waiting)
-            read = _count_of if request["count"] else _ids_of
-            return self._ask(
-                "encode", request, limits, f"The chat template of {folder.name}", waiting=waiting, read=read
-            )
+            what = f"The chat template of {folder.name}"
+            return self._ask("encode", request, limits, what, waiting=waiting, read=_ids_of)
 
     @contextmanager
     def _turn(self, waiting: Waiting) -> Iterator[None]:
@@ -198,10 +196,6 @@ def _ids_of(answer: Any) -> list[int]:
     return [_whole(token_id) for token_id in answer["ids"]]
 
 
-def _count_of(answer: Any) -> list[int]:
-    return [_whole(answer["count"])]
-
-
 def _thinking_of(answer: Any) -> TemplateThinking:
     told = answer["choices"]
     found = {each: dict(told[each.value]) for each in ThinkingChoice if each.value in told}
@@ -210,5 +204,5 @@ def _thinking_of(answer: Any) -> TemplateThinking:
 
 def _whole(number: object) -> int:
     if type(number) is not int or not 0 <= number < 2**31:
-        raise TypeError("no token's id, or number of them")
+        raise TypeError("no token's id")
     return number
