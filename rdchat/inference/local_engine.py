@@ -19,7 +19,7 @@ from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.library.tried_models import remember_tried
+from rdchat.inference.library.facts_file import remember_tried
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import DraftKind

@@ -27,10 +27,11 @@ class TokenizerCalls:
     def __init__(self) -> None:
         self._tokenizers: dict[str, PromptTokenizer] = {}
 
-    def load(self, *, folder: str, forget: list[str]) -> dict[str, Any]:
-        """Read a model folder's tokenizer and try it out; those of the folders in `forget` go."""
-        for other in forget:
-            del self._tokenizers[other]
+    def load(self, *, folder: str, most: int) -> dict[str, Any]:
+        """Read a model folder's tokenizer and try it out; hold the latest ones, at most so many."""
+        self._tokenizers.pop(folder, None)
+        while len(self._tokenizers) >= most:
+            del self._tokenizers[next(iter(self._tokenizers))]
         from transformers import AutoTokenizer  # noqa: PLC0415  imported by now
 
         with tokenizer_view(Path(folder)) as view:

@@ -30,9 +30,8 @@ from rdchat.inference.api.training import (
     TrainingStart,
 )
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.heads.recipes import DRAFT_VOCABULARY, default_recipe
-from rdchat.inference.training.run.comparison import compare_drafters
+from rdchat.inference.training.run.measuring import compare_drafters
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from rdchat.work.job import Job
@@ -73,7 +72,11 @@ def _run(
     asked: tuple[str, ...],
     tell: Callable[[TrainingProgress | TrainingStart], object],
 ) -> dict[str, Any]:
-    model = _load(order, tell)
+    def show_loading(progress: LoadProgress) -> None:
+        tell(TrainingProgress(LOADING, progress.fraction, words=progress.stage))
+
+    model = load_model(order.model, Dtype(order.dtype), show_loading)
+    show_loading(LoadProgress("Preparing", None))
     make_folder(folder)
     plan = make_plan(model, settings_of(order, folder, asked), resume=True)
     memory_bytes = plan.budget.memory_bytes + model.info.weights_bytes
@@ -93,20 +96,6 @@ def _run(
     comparison = asdict(compare_drafters(model, folder / DRAFTER, order.old, folder, show))
     write_json(folder / RESULT, comparison)
     return comparison
-
-
-def _load(order: TrainingOrder, tell: Callable[[TrainingProgress], object]) -> LoadedModel:
-    shown: LoadProgress | None = None
-
-    def show(progress: LoadProgress) -> None:
-        nonlocal shown
-        if progress != shown:
-            tell(TrainingProgress(LOADING, progress.fraction, words=progress.stage))
-        shown = progress
-
-    model = load_model(order.model, Dtype(order.dtype), show)
-    show(LoadProgress("Preparing", None))
-    return model
 
 
 def window_hint(hint: str) -> str:

@@ -14,9 +14,9 @@ from rdchat.hub.downloads.download_record import DownloadRecord
 from rdchat.hub.known_files import HubFile, RepositoryFiles
 from rdchat.inference.api.model_card import TriedOut, Verifies
 from rdchat.inference.library.facts_child import facts_reader
+from rdchat.inference.library.facts_file import remember_tried, tried_out
 from rdchat.inference.library.folder_facts import FolderFacts, read_facts
 from rdchat.inference.library.model_library import installed_models, library_models, problem_of
-from rdchat.inference.library.tried_models import remember_tried, tried_out
 from rdchat.inference.models.gguf_import import convert_gguf
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.work.child_limits import Limits

@@ -21,7 +21,7 @@ from rdchat.inference.training.data.batch import (
 )
 from rdchat.inference.training.data.batched_decoding import BatchedDecoder
 from rdchat.inference.training.data.seed_prompts import SeedPrompt
-from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
 
 _ANSWER_TEMPERATURES = (0.0, 0.7)  # conversations take turns
 _LONG_BATCHES = 4  # every fourth batch asks about long texts: its longest sequence decides the cost of a step
@@ -81,14 +81,12 @@ class DataMaker:
     now: Callable[[], float] = monotonic  # a clock, in seconds
     passages: list[str] = field(default_factory=list)  # answers that later questions may be about
 
-    def resume(self) -> int:
-        """Continue after the last shard; return the number of answer tokens that the shards hold."""
-        tokens = 0
-        for number in range(len(self.shards)):
-            made = self.shards.read(number)
-            self._remember(made)
-            tokens += answer_tokens(made)
-        return tokens
+    def resume(self) -> list[list[TrainingConversation]]:
+        """Continue after the last shard; return the shards that there are."""
+        made = [self.shards.read(number) for number in range(len(self.shards))]
+        for shard in made:
+            self._remember(shard)
+        return made
 
     def make_shard(self) -> Generator[int]:
         """Make one more shard; after each step yield its answer tokens so far. The caller closes the generator."""

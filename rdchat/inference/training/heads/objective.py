@@ -18,7 +18,7 @@ from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.heads.loss import CandidateDraw, Candidates, losses_of, weighted_mean
+from rdchat.inference.training.heads.loss import CandidateDraw, Candidates, distillation, weighted_mean
 from rdchat.inference.training.heads.recipes import Recipe, SequenceRecipe
 from rdchat.inference.training.heads.samples import (
     Answers,
@@ -116,16 +116,16 @@ class Objective(ABC):
         self.samples: list[npt.NDArray[np.integer]] = []
         self._first_of_shard = [0, *accumulate(map(len, data.shards))]
         self.answer_starts = [0, *accumulate(len(item.answer) for item in self.conversations)]
-        self._draw = CandidateDraw(self.counts[self.vocabulary], recipe.candidates, recipe.seed)
+        by_frequency = np.argsort(-self.counts[self.vocabulary], kind="stable").astype(np.int32)
+        self._draw = CandidateDraw(by_frequency, recipe.candidates, recipe.seed)
         self._decay = mx.array((recipe.step_decay ** np.arange(recipe.steps)).astype(np.float32))
         self._seed, self._steps = recipe.seed, recipe.steps
 
     def prepare(self) -> Generator[TrainingProgress]:
         """Read all data once and make the head; yield progress after each window."""
         for window in range(len(self.windows)):
-            inside = self.inside(window)
-            part = self.teacher.part(self.answer_starts[inside.start], self.answer_starts[inside.stop])
-            part.fill(self.trunk_states(window), self.rows, self.target.curve)
+            start = self.answer_starts[self.inside(window).start]
+            self.teacher.fill(start, self.trunk_states(window), self.rows, self.target.curve)
             self.samples.append(self.measure(window))
             yield TrainingProgress(Phase.PREPARE, (window + 1) / len(self.windows))
         self.make_head()
@@ -154,7 +154,7 @@ class Objective(ABC):
 
     def loss(self, inputs: tuple[Any, ...], goals: Goals, drawn: Candidates | None) -> mx.array:
         """Return () float32: the mean loss of some drafts, in nats; later places weigh less."""
-        losses = losses_of(self.features(*inputs), self.output_rows(), goals.columns, goals.probs, drawn)
+        losses = distillation(self.features(*inputs), self.output_rows(), goals.columns, goals.probs, drawn)
         return weighted_mean(losses, goals.weights * self._decay)
 
     def held_out_drafts(self) -> Iterator[tuple[Ints, Ints]]:

@@ -99,14 +99,16 @@ class StateWindows:
         return self._loaded[1]
 
     def _read_all(self, window: int) -> Halves:
-        shards, (start, stop) = self._windows[window], self.span(window)
-        if len(shards) == 1:
-            return self._read(shards[0])
-        first = self._read(shards[0])
-        states = np.empty((stop - start, first.shape[1]), first.dtype)
-        for number in shards:
-            here = self._starts[number] - start
-            states[here : self._starts[number + 1] - start] = first if number == shards[0] else self._read(number)
+        start, stop = self.span(window)
+        states: Halves | None = None
+        for number in self._windows[window]:
+            part = self._read(number)
+            if len(part) == stop - start:
+                return part
+            if states is None:
+                states = np.empty((stop - start, part.shape[1]), part.dtype)
+            states[self._starts[number] - start : self._starts[number + 1] - start] = part
+        assert states is not None, "a window holds a shard"
         return states
 
 
@@ -166,7 +168,7 @@ class LogitCurve:
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """The target's top-k at each answer token, among the tokens that can be drafted.
+    """The target's top-k at each of N answer tokens, among the tokens that can be drafted.
 
     Attributes:
         columns: (N, TEACHER_TOKENS) uint16 or uint32: the top-k tokens, as indices into the draft vocabulary.
@@ -182,20 +184,18 @@ class Teacher:
         columns = np.empty((count, TEACHER_TOKENS), np.uint16 if candidates <= 2**16 else np.uint32)
         return cls(columns, np.empty((count, TEACHER_TOKENS), np.float16))
 
-    def part(self, start: int, stop: int) -> "Teacher":
-        """Return a view of the tokens from `start` to `stop`: filling it fills this one."""
-        return Teacher(self.columns[start:stop], self.probs[start:stop])
-
     def fill(
         self,
+        start: int,
         states: npt.NDArray[np.floating],
         output_rows: mx.array,
         curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]],
     ) -> None:
-        """Compute the top-k of all tokens.
+        """Compute the top-k of some tokens.
 
         Args:
-            states: (N, width): the trunk's hidden states, which the target multiplies with its output rows.
+            start: The first of them.
+            states: (n, width): the trunk's hidden states, which the target multiplies with its output rows.
             output_rows: (candidates, width) float32: those of the draft vocabulary.
             curve: The target's logits from these products; rising: see `LogitCurve`.
         """
@@ -204,5 +204,5 @@ class Teacher:
             best = np.argpartition(-products, TEACHER_TOKENS, axis=-1)[:, :TEACHER_TOKENS]
             values = curve(np.take_along_axis(products, best, axis=-1))
             likely = np.exp(values - values.max(axis=-1, keepdims=True))
-            here = slice(first, first + len(best))
+            here = slice(start + first, start + first + len(best))
             self.columns[here], self.probs[here] = best, likely / likely.sum(axis=-1, keepdims=True)

@@ -235,7 +235,8 @@ class SequenceObjective(Objective):
 
 def _floored(sizes: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
     """Return sizes, none of which is less than a thousandth of the largest."""
-    return np.maximum(sizes, 1e-3 * sizes.max())
+    floored: npt.NDArray[np.floating] = np.maximum(sizes, 1e-3 * sizes.max())
+    return floored
 
 
 def attention_heads(width: int) -> tuple[int, int]:

@@ -24,8 +24,7 @@ from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batch import Template
-from rdchat.inference.training.data.batch_check import check_batched_decoding
+from rdchat.inference.training.data.batched_decoding import check_batched_decoding
 from rdchat.inference.training.data.data_maker import chat_template, encode
 from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens, read_answers, shipped_path
 from rdchat.inference.training.heads.recipes import Recipe, SequenceRecipe
@@ -108,6 +107,7 @@ class TrainingPlan:
         budget: Disk and memory that it takes.
         left_out: Questions of the person's own that are too long.
         resumed: Whether a training that was begun goes on.
+        reads: The hidden states that are read: the trunk's output, for the teacher, then the layers'.
         start: The drafter that is trained further; None for a fresh head.
     """
 
@@ -118,23 +118,8 @@ class TrainingPlan:
     budget: Budget
     left_out: int
     resumed: bool
+    reads: HiddenReads
     start: StoredDrafter | None
-
-    @property
-    def template(self) -> Template:
-        """Tokens around a question."""
-        return self.record.template
-
-    @property
-    def target_layers(self) -> tuple[int, ...]:
-        """The layers that are read after the trunk's output."""
-        assert self.settings.target_layers is not None
-        return self.settings.target_layers
-
-    @property
-    def reads(self) -> HiddenReads:
-        """The hidden states that are read: the trunk's output, for the teacher, then the layers'."""
-        return _reads(self.settings.kind, self.target_layers)
 
     def shipped_answers(self) -> list[TrainingConversation]:
         """Return the conversations that ship with rdchat for this target; none where own questions are to be asked."""
@@ -146,7 +131,7 @@ class TrainingPlan:
             return self.start.head.config
         width = TargetEmbeddings(model.network, model.info.vocabulary_size).width
         settings, size = self.settings, self.settings.size or width
-        return HeadConfig(width, settings.vocabulary, size, size, target_layers=self.target_layers)
+        return HeadConfig(width, settings.vocabulary, size, size, target_layers=self.reads.layers)
 
 
 def make_plan(
@@ -172,9 +157,12 @@ def make_plan(
     if settings.start is not None:
         start = _startable(settings.start, model, settings.kind)
         settings = replace(settings, target_layers=start.head.config.target_layers)
-    if settings.target_layers is None:
-        settings = replace(settings, target_layers=spread_layers(model) if recurrent else sequence_layers(model))
-    width = _check_hidden_states(model, settings)
+    layers = settings.target_layers
+    if layers is None:
+        layers = spread_layers(model) if recurrent else sequence_layers(model)
+        settings = replace(settings, target_layers=layers)
+    reads = HiddenReads(layers, normalised=recurrent)
+    width = _check_hidden_states(model, reads)
     check_batched_decoding(model)
     binding = TargetBinding.of(model.info)
     _check_out(settings.out, binding)
@@ -200,7 +188,7 @@ def make_plan(
     known = record or RunRecord(budget.keep_states, model.info.dtype, chat_template(model))
     known = replace(known, keep_states=budget.keep_states, asked=fitting.asked)
     return TrainingPlan(
-        fitting, binding, folder, known, budget, left_out=left_out, resumed=record is not None, start=start
+        fitting, binding, folder, known, budget, left_out, resumed=record is not None, reads=reads, start=start
     )
 
 
@@ -248,22 +236,18 @@ def _startable(folder: Path, model: LoadedModel, kind: TrainedKind) -> StoredDra
     return stored
 
 
-def _reads(kind: TrainedKind, layers: tuple[int, ...]) -> HiddenReads:
-    return HiddenReads(layers, normalised=kind is TrainedKind.RECURRENT)
-
-
-def _check_hidden_states(model: LoadedModel, settings: TrainingSettings) -> int:
+def _check_hidden_states(model: LoadedModel, reads: HiddenReads) -> int:
     """Check that a drafter can work for the model at all; return the width of the states that it reads."""
-    name, layers = model.info.name, settings.target_layers or ()
+    name = model.info.name
     if problem := cannot_verify(model):  # first: it also finds out whether the trunk gives states at all
         raise ModelError(problem, _ANOTHER)
-    model.hooks.read(_reads(settings.kind, layers))
+    model.hooks.read(reads)
     model.network(mx.array([[0]]))
     if model.hooks.hidden is None:
         raise ModelError(f"{name} does not give its hidden states, which a drafter reads.", _ANOTHER)
     width = int(model.hooks.hidden.shape[-1])
     embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
-    if width != embeddings.width * (1 + len(layers)):
+    if width != embeddings.width * (1 + len(reads.layers)):
         raise ModelError(f"{name}'s hidden states are not as wide as its token embeddings.", _ANOTHER)
     if not mx.all(mx.isfinite(model.hooks.hidden.astype(mx.float16))).item():
         raise ModelError(f"{name}'s hidden states are too large for 16 bits.", _ANOTHER)

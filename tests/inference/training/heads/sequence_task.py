@@ -8,7 +8,7 @@ import numpy as np
 from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.hidden_states import conversation_states
+from rdchat.inference.training.data.batched_decoding import conversation_states
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.dspark import DSparkObjective
 from rdchat.inference.training.heads.eagle3 import Eagle3Objective

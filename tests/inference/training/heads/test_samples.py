@@ -80,8 +80,8 @@ def test_the_teacher_is_the_targets_distribution_over_its_most_likely_tokens() -
     mx.random.seed(1)
     rows = mx.random.normal((CANDIDATES, WIDTH)) * 0.1
     teacher = Teacher.blank(6, CANDIDATES)
-    teacher.part(0, 2).fill(STATES[:2], rows, np.asarray)
-    teacher.part(2, 6).fill(STATES[2:], rows, np.asarray)
+    teacher.fill(0, STATES[:2], rows, np.asarray)
+    teacher.fill(2, STATES[2:], rows, np.asarray)
     logits = STATES.astype(np.float32) @ np.array(rows).T
     for row, columns, probs in zip(logits, teacher.columns, teacher.probs, strict=True):
         assert set(columns) == set(np.argsort(-row)[:TEACHER_TOKENS])

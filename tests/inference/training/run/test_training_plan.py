@@ -56,7 +56,7 @@ def settings(tmp_path: Path) -> TrainingSettings:
 
 def test_three_layers_are_read_unless_others_are_named(model: LoadedModel, settings: TrainingSettings) -> None:
     plan = make_plan(model, replace(settings, target_layers=None), resume=False)
-    assert plan.target_layers == (0, 1)  # of two; there is none after three quarters
+    assert plan.reads.layers == (0, 1)  # of two; there is none after three quarters
     assert plan.head_config(model).target_layers == (0, 1)
 
 
@@ -140,7 +140,11 @@ def test_what_was_settled_holds_for_every_run(
     assert again.budget.keep_states
     assert again.resumed
     assert not plan.resumed
-    assert (again.folder, again.template, again.settings.asked) == (plan.folder, plan.template, ("what is tea",))
+    assert (again.folder, again.record.template, again.settings.asked) == (
+        plan.folder,
+        plan.record.template,
+        ("what is tea",),
+    )
 
 
 def test_data_that_is_there_takes_no_more_room(
