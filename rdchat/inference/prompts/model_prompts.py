@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from rdchat.errors import InvalidSettingError
@@ -84,14 +83,14 @@ class ModelPrompts:
         chosen = {} if thinking is None else self._variables(thinking, waiting)
         marks = Marks.for_texts([message.content for message in (*messages, *([unfinished] if unfinished else []))])
         turns = [{"role": message.role.value, "content": self._marked(message, marks)} for message in messages]
-        rest = self._marked(unfinished, marks) if unfinished else ""
+        text = self._marked(unfinished, marks) if unfinished else ""
         if not self._tokenizer.has_chat_template:  # a base model: it writes on
-            text = "\n\n".join([*(turn["content"] for turn in turns), *([rest] if rest else [])])
-            return self._encode(None, text, marks, limit, waiting, begins=True)
+            parts = [*(turn["content"] for turn in turns), *([text] if text else [])]
+            return self._encode(None, "\n\n".join(parts), marks, limit, waiting, begins=True)
         if (render := _own_renderer(self._tokenizer)) is not None:
-            text = str(render(turns, add_generation_prompt=True, tokenize=False))
-            return self._encode(None, text + rest, marks, limit, waiting)
-        return self._encode(turns, rest, marks, limit, waiting, chosen=chosen)
+            text = str(render(turns, add_generation_prompt=True, tokenize=False)) + text
+            return self._encode(None, text, marks, limit, waiting)
+        return self._encode(turns, text, marks, limit, waiting, variables={**self._usual_variables(), **chosen})
 
     def count(self, messages: Sequence[ChatMessage], context_length: int) -> int:
         """Return the tokens of a conversation that is open for a reply; 0 for none. From any thread.
@@ -141,13 +140,13 @@ class ModelPrompts:
         waiting: Waiting,
         *,
         begins: bool = False,
-        chosen: Mapping[str, Any] = MappingProxyType({}),
+        variables: Mapping[str, Any] | None = None,
     ) -> list[int]:
         size = len(text.encode()) + sum(len(turn["content"].encode()) for turn in turns or ())
         request = {
             "turns": turns,
             "text": text,
-            "variables": {**self._usual_variables(), **chosen},
+            "variables": variables or {},
             "marks": [marks.before, marks.after],
             "limit": limit,
             "begins": begins,

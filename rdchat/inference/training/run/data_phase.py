@@ -10,7 +10,7 @@ from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.seed_prompts import SeedPromptSource
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.training.run.clocks import LearningCost, Pace, TimeLimit
-from rdchat.inference.training.run.training_plan import TrainingPlan
+from rdchat.inference.training.run.training_plan import TrainingPlan, shipped_answers
 
 
 class DataPhase:
@@ -82,18 +82,19 @@ class DataPhase:
 
     def _take_shipped(self) -> None:
         """Write conversations that ship with rdchat, as many as are wanted, where no others were made yet."""
-        shipped, size = self._plan.shipped_answers(), self._plan.settings.sequences
+        settings = self._plan.settings
+        shipped = shipped_answers(self._plan.binding, settings)
         there = [item for number in range(len(self._shards)) for item in self._shards.read(number)] if shipped else []
         if there != shipped[: len(there)]:
             return
-        left, taken = self._plan.settings.tokens - answer_tokens(there), list[TrainingConversation]()
+        left, taken = settings.tokens - answer_tokens(there), list[TrainingConversation]()
         for item in shipped[len(there) :]:
             if left <= 0:
                 break
             taken.append(item)
             left -= len(item.answer)
-        for start in range(0, len(taken), size):
-            self._shards.append(taken[start : start + size])
+        for start in range(0, len(taken), settings.sequences):
+            self._shards.append(taken[start : start + settings.sequences])
 
     def _time_for_data(self, tokens: int, following: int = 0, batch_s: float = 0.0) -> float:
         """Return the seconds that are left for data.

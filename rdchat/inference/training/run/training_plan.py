@@ -121,10 +121,6 @@ class TrainingPlan:
     reads: HiddenReads
     start: StoredDrafter | None
 
-    def shipped_answers(self) -> list[TrainingConversation]:
-        """Return the conversations that ship with rdchat for this target; none where own questions are to be asked."""
-        return _shipped(self.binding, self.settings)
-
     def head_config(self, model: LoadedModel) -> HeadConfig:
         """Return the shape of a recurrent head; the data may turn out to have fewer tokens to draft."""
         if self.start is not None:
@@ -180,7 +176,7 @@ def make_plan(
     tokens = settings.tokens
     if settings.hours is not None:
         made = need.tokens_in(settings.hours, fitting.sequences, now)
-        tokens = min(tokens, answer_tokens(_shipped(binding, fitting)) + made)
+        tokens = min(tokens, answer_tokens(shipped_answers(binding, fitting)) + made)
     keep_states = record.keep_states if record else None
     if not recurrent:
         keep_states = False  # those of whole conversations would take several times the room
@@ -192,7 +188,8 @@ def make_plan(
     )
 
 
-def _shipped(binding: TargetBinding, settings: TrainingSettings) -> list[TrainingConversation]:
+def shipped_answers(binding: TargetBinding, settings: TrainingSettings) -> list[TrainingConversation]:
+    """Return the conversations that ship with rdchat for a target; none where own questions are to be asked."""
     return [] if settings.prompts or settings.asked else read_answers(shipped_path(binding.hash))
 
 

@@ -16,13 +16,14 @@ from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.benchmark import evaluation
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens, write_answers
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.trainer import Trainer
 from rdchat.inference.training.run import measuring, train_phase, training_plan
 from rdchat.inference.training.run.clocks import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
+from scripts.pack_answers import write_answers
 from tests.disks import small_disk
 from tests.inference.fakes import ALPHABET, END, lenient_llama
 from tests.inference.training.short_runs import short_evaluation
