@@ -1,4 +1,4 @@
-"""The child process that reads the headers of model folders: hundreds would stall the window for seconds."""
+"""The child process that reads the headers of model folders, so that hundreds of them do not stall the window."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ def facts_reader(
 
 
 def main() -> int:
-    """Be the child."""
+    """Answer requests until the app has gone."""
     return serve({"read": _read})
 
 

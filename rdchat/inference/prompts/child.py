@@ -1,6 +1,6 @@
 """The child process that reads tokenizers and renders chat templates, `rdchat --child tokenizers`.
 
-`TokenizerProcess` asks it. It holds nothing that is worth keeping.
+It answers `TokenizerProcess` and holds no data of the person's.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _CHECKS = ("a", " a ,b", "Hello, world!\n\n 123 \u00e9\u6f22\U0001f600")
 
 
 class TokenizerCalls:
-    """What the parent may ask."""
+    """The requests that the parent sends."""
 
     def __init__(self) -> None:
         self._tokenizers: dict[str, PromptTokenizer] = {}
@@ -43,10 +43,10 @@ class TokenizerCalls:
         return {"control": self._tokenizers[folder].control}
 
     def thinking(self, *, folder: str, variables: dict[str, Any]) -> dict[str, Any]:
-        """Tell what a folder's chat template does with thoughts; see `template_thinking`."""
+        """Return what a folder's chat template does with thoughts; see `template_thinking`."""
         tokenizer = self._tokenizers[folder]
-        told = (tokenizer.render, tokenizer.template, variables)
-        return {"drops": drops_thoughts(*told), "choices": choices(*told)}
+        given = (tokenizer.render, tokenizer.template, variables)
+        return {"drops": drops_thoughts(*given), "choices": choices(*given)}
 
     def encode(
         self,
@@ -92,8 +92,8 @@ def _try_out(tokenizer: Any) -> None:
             raise ValueError(f"its {len(ids):,} tokens become a text of {decoded:,} characters")
 
 
-def _told(call: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    """Return the call with what is wrong with a stranger's tokenizer or template as an answer."""
+def _with_failures(call: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """Return the call, whose answer is a failure where a tokenizer or a template is at fault."""
 
     def answer(_job: Job[Any], **arguments: Any) -> dict[str, Any]:
         try:
@@ -118,5 +118,9 @@ def _import_transformers() -> None:
 def main() -> int:
     """Answer requests until the parent has gone."""
     calls = TokenizerCalls()
-    answers = {"load": _told(calls.load), "thinking": _told(calls.thinking), "encode": _told(calls.encode)}
+    answers = {
+        "load": _with_failures(calls.load),
+        "thinking": _with_failures(calls.thinking),
+        "encode": _with_failures(calls.encode),
+    }
     return serve(answers, prepare=_import_transformers)

@@ -30,14 +30,12 @@ from rdchat.inference.api.training import (
     TrainingStart,
 )
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.training.heads.recipes import DRAFT_VOCABULARY, default_recipe
 from rdchat.inference.training.run.measuring import compare_drafters
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 
-_MOST_TOKENS = 10_000_000  # that a limit of hours alone makes
 _GRACE_S = 3.0  # to save in, once the app has gone
 _NICENESS = 10  # the window comes first
 _POINTS = 400  # of the curve, beside those with an accuracy
@@ -109,16 +107,9 @@ def window_hint(hint: str) -> str:
 
 def settings_of(order: TrainingOrder, folder: Path, asked: tuple[str, ...]) -> TrainingSettings:
     """Return a training's settings as `rdchat train-drafter` has them."""
-    tokens = order.tokens if order.tokens is not None else _MOST_TOKENS
-    return TrainingSettings(
-        out=folder / DRAFTER,
-        tokens=tokens,
-        hours=order.hours,
-        seed=order.seed,
-        asked=asked,
-        vocabulary=DRAFT_VOCABULARY[order.kind],
-        recipe=default_recipe(order.kind, order.seed, tokens),
-        kind=order.kind,
+    tokens, hours = order.tokens, order.hours
+    return TrainingSettings.of_kind(
+        order.kind, folder / DRAFTER, tokens=tokens, hours=hours, seed=order.seed, asked=asked
     )
 
 

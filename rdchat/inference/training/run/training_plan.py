@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import mlx.core as mx
 
@@ -27,12 +28,13 @@ from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import check_batched_decoding
 from rdchat.inference.training.data.data_maker import chat_template, encode
 from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens, read_answers, shipped_path
-from rdchat.inference.training.heads.recipes import Recipe, SequenceRecipe
+from rdchat.inference.training.heads.recipes import DRAFT_VOCABULARY, Recipe, SequenceRecipe, default_recipe
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS
 from rdchat.inference.training.run.budget import Budget, Need
 from rdchat.inference.training.run.run_record import RunRecord
 
 _FEWEST_TOKENS, _MOST_TOKENS = 1000, 100_000_000
+_USUAL_TOKENS, _TOKENS_IN_HOURS = 1_000_000, 10_000_000  # without any limit; the most with one of hours alone
 _MOST_HOURS, _MOST_EPOCHS = 1000, 100
 MOST_QUESTION_TOKENS = 400  # a longer question of the person's own is left out: its whole batch would wait for it
 _ANOTHER = "Pick another model."
@@ -68,7 +70,7 @@ class TrainingSettings:
     """
 
     out: Path
-    tokens: int = 1_000_000
+    tokens: int = _USUAL_TOKENS
     hours: float | None = None
     seed: int = 0
     prompts: tuple[str, ...] = ()
@@ -81,6 +83,23 @@ class TrainingSettings:
     kind: TrainedKind = TrainedKind.RECURRENT
     anyway: bool = False
     start: Path | None = None
+
+    @classmethod
+    def of_kind(
+        cls,
+        kind: TrainedKind,
+        out: Path,
+        *,
+        tokens: int | None,
+        hours: float | None,
+        seed: int = 0,
+        start: Path | None = None,
+        **others: Any,
+    ) -> "TrainingSettings":
+        """Return the usual settings of a kind of head; None for `tokens` makes as many as usual, or as time allows."""
+        most = (_USUAL_TOKENS if hours is None else _TOKENS_IN_HOURS) if tokens is None else tokens
+        recipe, size = default_recipe(kind, seed, most, further=start is not None), DRAFT_VOCABULARY[kind]
+        return cls(out, most, hours, seed, vocabulary=size, recipe=recipe, kind=kind, start=start, **others)
 
     def __post_init__(self) -> None:
         bounds = f"from {_FEWEST_TOKENS:,} to {_MOST_TOKENS:,}"

@@ -1,4 +1,4 @@
-"""A training from the first question to the drafter's folder, in phases that can be interrupted at any time."""
+"""Runs a training in phases, from the first question to the drafter's folder. Each phase can be interrupted."""
 
 import hashlib
 import json
