@@ -50,21 +50,25 @@ class BatchedDecoder:
         """
         shared: list[Any] = [KVCache() for _ in make_prompt_cache(model.network)]
         _feed(model.network, [prefix], shared)
-        layers: list[Any] = []
-        for part in parts_of_a_call([len(prompt) for prompt in prompts], _CALL_TOKENS):
-            group = prompts[part.start : part.stop]
+        parts: list[list[Any]] = []
+        for place in parts_of_a_call([len(prompt) for prompt in prompts], _CALL_TOKENS):
+            group = prompts[place.start : place.stop]
             width = max(map(len, group))
-            filled = [BatchKVCache.merge([layer] * len(group)) for layer in shared]
-            for cache in filled:
+            parts.append([BatchKVCache.merge([layer] * len(group)) for layer in shared])
+            for cache in parts[-1]:
                 cache.prepare(right_padding=[width - len(prompt) for prompt in group])
-            _feed(model.network, group, filled)
-            for place, cache in enumerate(filled):
+            _feed(model.network, group, parts[-1])
+            for cache in parts[-1]:
                 cache.finalize()
-                if part.start:
-                    layers[place].extend(cache)
-            layers = layers or filled
-            mx.eval([layer.state[:2] for layer in layers])
-        return cls(model, layers)
+            mx.eval([cache.state[:2] for cache in parts[-1]])
+        while len(parts) > 1:  # joined in pairs: one after the other would copy the first ones again and again
+            for ours, theirs in zip(parts[::2], parts[1::2], strict=False):
+                for cache, other in zip(ours, theirs, strict=True):
+                    cache.extend(other)
+                    mx.eval(cache.state[:2])
+                    other.keys = other.values = None  # gives their memory back
+            parts = parts[::2]
+        return cls(model, parts[0])
 
     @classmethod
     def of_state(
