@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -63,8 +63,10 @@ def run(args: argparse.Namespace) -> int:
             ProgressLine(sys.stderr, verbose=True, repeat_s=_LINES_EVERY, stays=True) as line,
             closing(DrafterTraining(model, plan).run()) as events,
         ):
-            for event in _with_accuracy(events):
-                line.show_text(_text(event), event.phase)
+            accuracy: dict[str, Sequence[float]] = {}  # by phase: the last one that was measured
+            for event in events:
+                accuracy[event.phase] = event.accuracy or accuracy.get(event.phase, ())
+                line.show_text(_text(event, accuracy[event.phase]), event.phase)
     except KeyboardInterrupt:
         print("Interrupted; the same command with --resume goes on.", file=sys.stderr)
         raise
@@ -118,24 +120,14 @@ def _of_kind(kind: TrainedKind) -> str:
     return {"recurrent": "a recurrent", "eagle3": "an EAGLE-3", "dspark": "a DSpark"}[kind]
 
 
-def _with_accuracy(events: "Iterable[TrainingProgress]") -> "Iterator[TrainingProgress]":
-    """Yield events with the accuracy of the last event that has one in the same phase."""
-    last: TrainingProgress | None = None
-    for event in events:
-        if last is not None and last.phase == event.phase and not event.accuracy:
-            event = replace(event, accuracy=last.accuracy)  # noqa: PLW2901
-        last = event
-        yield event
-
-
-def _text(event: "TrainingProgress") -> str:
+def _text(event: "TrainingProgress", accuracy: Sequence[float]) -> str:
     parts = [f"{event.phase} {event.fraction or 0:4.0%}"]
     if event.tokens_per_second is not None:
         parts.append(f"{event.tokens_per_second:.0f} tokens/s")
     if event.loss is not None:
         parts.append(f"loss {event.loss:.3f}")
-    if event.accuracy:
-        parts.append("right " + " ".join(f"{share:.0%}" for share in event.accuracy))
+    if accuracy:
+        parts.append("right " + " ".join(f"{share:.0%}" for share in accuracy))
     if event.left_s is not None:
         minutes, seconds = divmod(int(event.left_s), 60)
         hours, minutes = divmod(minutes, 60)
