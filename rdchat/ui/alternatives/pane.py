@@ -62,12 +62,12 @@ class TextArea(QScrollArea):
         self._timer = QTimer(self, interval=0)
         self._timer.timeout.connect(self._draw)
 
-    def set_text(self, text: str, final: bool) -> None:
+    def set_text(self, text: str) -> None:
         """Show another text from its beginning; the same one stays where it is."""
         if text != self._text:
             self._text = text
             self.body.marks.show([])
-            self.body.set_text(text, final)
+            self.body.set_text(text, True)
             self.verticalScrollBar().setValue(0)
         self._timer.start()
 
@@ -140,7 +140,7 @@ class AlternativePane(QWidget):
         self.use.setEnabled(not in_use)
         self.use.setText("In use" if in_use else "Use this one")
         text = message.text if message.role is Role.USER else message.parts.answer
-        self.area.set_text(text, True)
+        self.area.set_text(text)
 
     @property
     def shown_text(self) -> str:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
@@ -52,20 +52,6 @@ class Parsed:
     references: dict[str, Any] = field(default_factory=dict)  # link definitions known after it
 
 
-class Parser(Protocol):
-    """Parses a piece of source that begins where a block begins."""
-
-    def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
-        """Parse one piece.
-
-        Args:
-            source: Whole lines, and maybe the start of one more.
-            first_code: Number of the first code block in it.
-            references: Link definitions from pieces before it; not changed.
-            number: If the piece starts inside a list, the number of the item it starts with.
-        """
-
-
 class _AnyLink(MarkdownIt):
     """Accepts every address as a link; `inline_runs` refuses the dangerous ones and keeps their address."""
 
@@ -85,6 +71,14 @@ class MarkdownParser:
         return markdown
 
     def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
+        """Parse a piece of source that begins where a block begins.
+
+        Args:
+            source: Whole lines, and maybe the start of one more.
+            first_code: Number of the first code block in it.
+            references: Link definitions from pieces before it; not changed.
+            number: If the piece starts inside a list, the number of the item it starts with.
+        """
         tokens: list[Token] = []
         env: dict[str, Any] = {"references": dict(references)}
         self._markdown.block.parse(source, self._markdown, env, tokens)
@@ -121,6 +115,7 @@ class PlainParser:
     """Keeps a prompt line by line as it was typed; `BlockStream` sets fenced code apart."""
 
     def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
+        """Parse a piece, as `MarkdownParser.parse` does."""
         parsed = Parsed(codes=first_code, references=references)
         lines = source.split("\n")
         if lines[-1] == "":
@@ -133,6 +128,9 @@ class PlainParser:
             parsed.blocks += [Block(Kind.TEXT, (Run(piece),) if piece else (), tight=True) for piece in pieces(line)]
             offset += len(line) + 1
         return parsed
+
+
+Parser = MarkdownParser | PlainParser
 
 
 class _Walk:
