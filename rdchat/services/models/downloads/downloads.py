@@ -91,7 +91,6 @@ class Downloads(QObject):
         self._work = BackgroundWork("downloads' disk", self)
         self._shown: dict[str, Download] = {}
         self._running: dict[str, Job[Any]] = {}
-        self._deleted: dict[Path, list[Download]] = {}  # by the trash's entry
         self._remembered: list[dict[str, Any]] | None = None
         self._restored = False
         self._closed = False
@@ -166,30 +165,17 @@ class Downloads(QObject):
         """Return the download of just that; None where there is none."""
         return self._shown.get(Download(repository, revision, gguf).id)
 
-    def forget_deleted(self, model: Path, entry: Path | None) -> None:
-        """Take a deleted model's downloads off the list.
-
-        Args:
-            model: Its snapshot's folder, or the GGUF file in it.
-            entry: Of the trash, by which `bring_back` shows it again; None where it was deleted for good.
-        """
-        deleted = [download for download in self.all() if _is_of(download, model)]
-        if entry is not None:
-            self._deleted[entry] = deleted
-        for download in deleted:
-            self._forget(download.id)
+    def forget_deleted(self, model: Path) -> None:
+        """Take a deleted model's downloads off the list; `model` is its snapshot's folder, or the GGUF file in it."""
+        for download in self.all():
+            if _is_of(download, model):
+                self._forget(download.id)
 
     def forget_unfinished(self, repository: str) -> None:
         """Take a model's unfinished downloads off the list, as their files were deleted."""
         for download in self.all():
             if download.repository == repository and download.state in {DownloadState.PAUSED, DownloadState.FAILED}:
                 self._forget(download.id)
-
-    def bring_back(self, entry: Path) -> None:
-        """List the downloads of a restored model again."""
-        for download in self._deleted.pop(entry, ()):
-            if download.id not in self._shown:
-                self._show(download)
 
     def totals(self) -> DownloadTotals:
         """Return the sum of all running downloads."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.drafter_facts import TargetMatch
@@ -40,7 +40,6 @@ class DrafterShelf(QObject):
     """
 
     changed = Signal()
-    models_changed = Signal()
     race_requested = Signal(DraftSettings)
 
     def __init__(
@@ -59,13 +58,11 @@ class DrafterShelf(QObject):
         self._made_for = FolderSearch(made_for, self)
         self._figures: dict[str, dict[str, float]] = {}  # by drafter
         self._other: ModelCard | None = None  # chosen though it is not loaded
-        self._last_loaded = self.loaded
-        slot.load_started.connect(self._on_model)
-        slot.loaded.connect(self._on_model)
-        slot.failed.connect(self._on_model)
-        drafting.changed.connect(self._refresh)
-        library.changed.connect(self.models_changed)
-        self._made_for.changed.connect(self._refresh)
+        for happened in (slot.load_started, slot.loaded, slot.failed, slot.unloaded):
+            happened.connect(self._on_model)
+        drafting.changed.connect(self.changed)
+        library.changed.connect(self.changed)
+        self._made_for.changed.connect(self.changed)
 
     def look(self) -> None:
         """Search this machine again."""
@@ -106,7 +103,7 @@ class DrafterShelf(QObject):
         if model is not None and not self._is_loaded(model):
             self._other = model
             self._look_for_chosen()
-        self._refresh()
+        self.changed.emit()
 
     def load_chosen(self) -> None:
         """Load the chosen model."""
@@ -201,19 +198,10 @@ class DrafterShelf(QObject):
             self._figures[told[0]] = told[1]
             self.changed.emit()
 
-    @Slot()
     def _on_model(self) -> None:
         if self._other is not None and self._is_loaded(self._other):
             self._other = None
-            self.models_changed.emit()
         self._look_for_chosen()  # before the engine had begun nobody could tell
-        self._refresh()
-
-    @Slot()
-    def _refresh(self) -> None:
-        if self.loaded != self._last_loaded:  # unloaded, too
-            self._last_loaded = self.loaded
-            self.models_changed.emit()
         self.changed.emit()
 
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.model_card import ModelCard
@@ -14,7 +14,6 @@ from rdchat.services.models.sources import ModelSources
 
 _BATCH_S = 0.25  # between two lists of what was found so far
 _BREATH_S = 0.002  # that the window has Python to itself after each model
-_MATCH_MS = 150  # that a model is looked at before it is matched: a list is walked through faster
 _SMALLER = 0.7  # of the target's parameters: what a draft model has at most
 
 
@@ -29,7 +28,8 @@ class Library(QObject):
 
     Attributes:
         models: What was found last.
-        problem: Why models could not be looked for, a sentence; empty where they could.
+        looked: Whether a search has ended.
+        problem: Why the last search failed, a sentence; empty if it did not.
     """
 
     changed = Signal()
@@ -42,22 +42,14 @@ class Library(QObject):
         self._sources, self._slot, self._preferences = sources, slot, preferences
         self.models: tuple[ModelCard, ...] = ()
         self.problem = ""
-        self._looked = self._again = False
+        self.looked = self._again = False
         self._search, self._matching = (BackgroundWork(name, self) for name in ("library", "drafters"))
-        self._to_match: ModelCard | None = None
-        self._match_timer = QTimer(self, interval=_MATCH_MS, singleShot=True)
-        self._match_timer.timeout.connect(self._match_now)
         slot.loaded.connect(self._on_loaded)
 
     @property
     def looking(self) -> bool:
         """Whether models are being looked for."""
         return self._search.busy
-
-    @property
-    def looked(self) -> bool:
-        """Whether all models were looked for at least once."""
-        return self._looked
 
     def look(self) -> None:
         """Search again; emits `changed` if the list differs. A search that is running is followed by another one."""
@@ -71,20 +63,10 @@ class Library(QObject):
         )
 
     def match(self, model: ModelCard) -> None:
-        """Look which drafter heads fit a model; `drafters_found` follows, for the last of those asked about quickly."""
-        self._to_match = model
-        self._match_timer.start()
-
-    @Slot()
-    def _match_now(self) -> None:
-        model = self._to_match
-        if model is not None and not self._matching.busy:
-            self._to_match = None
-            self._matching.replace(
-                lambda _job: (model, self._sources.drafters(model.path)),
-                self._take_drafters,
-                failed=lambda _: self._match_now(),
-            )
+        """Find the drafter heads that fit a model; `drafters_found` follows, unless another model is matched first."""
+        self._matching.replace(
+            lambda _job: self._sources.drafters(model.path), lambda heads: self._take_drafters(model, heads)
+        )
 
     def draft_models(self, model: ModelCard) -> list[ModelCard]:
         """Return smaller models that know the same tokens, the smallest first."""
@@ -127,6 +109,10 @@ class Library(QObject):
         """Tell whether a model is being loaded."""
         return self._slot.loading and model.can_be_loaded and self._slot.chosen == (model.model or None)
 
+    def is_in_use(self, model: ModelCard) -> bool:
+        """Tell whether a model is loaded or being loaded."""
+        return self.is_loaded(model) or self.is_loading(model)
+
     def forget(self, model: ModelCard) -> None:
         """Take a model off the list at once, before it is looked for again."""
         self._show(tuple(other for other in self.models if other != model))
@@ -141,37 +127,29 @@ class Library(QObject):
             self.models = models
             self.changed.emit()
 
-    @Slot(object)
     def _take_some(self, models: tuple[ModelCard, ...]) -> None:
-        if not self._looked:
+        if not self.looked:
             self._show(models)
 
-    @Slot(object)
     def _take_all(self, models: tuple[ModelCard, ...]) -> None:
-        first, self._looked, self.problem = not self._looked, True, ""
-        if models == self.models and first:
-            self.changed.emit()  # that there are no more is news as well
-        self._show(models)
+        changed = models != self.models or not self.looked  # that there are none is news the first time
+        self.models, self.looked, self.problem = models, True, ""
+        if changed:
+            self.changed.emit()
         if self._again:
             self.look()
 
-    @Slot(RdchatError)
     def _on_failed(self, error: RdchatError) -> None:
-        self._looked, self.problem = True, str(error)
+        self.looked, self.problem = True, str(error)
         self.changed.emit()
 
-    @Slot(object)
-    def _take_drafters(self, told: tuple[ModelCard, tuple[ModelCard, ...] | None]) -> None:
-        model, drafters = told
-        if drafters is not None:
-            self.drafters_found.emit(model, drafters)
-        if not self._match_timer.isActive():
-            self._match_now()
+    def _take_drafters(self, model: ModelCard, heads: tuple[ModelCard, ...] | None) -> None:
+        if heads is not None:
+            self.drafters_found.emit(model, heads)
 
-    @Slot()
     def _on_loaded(self) -> None:
         """Search again after a load, since it is known now what the model verifies."""
-        if self._looked:
+        if self.looked:
             self.look()
 
 

@@ -77,7 +77,6 @@ class Removal(QObject):
         trash: What can be put back, the last one first.
     """
 
-    asked = Signal(RemovalQuestion)
     removed = Signal(Removed)
     restored = Signal(TrashedModel)
     trash_changed = Signal()
@@ -88,9 +87,9 @@ class Removal(QObject):
         self.trash: tuple[TrashedModel, ...] = ()
         self._work = BackgroundWork("removal", self)
 
-    def ask(self, model: ModelCard) -> None:
-        """Find out what deleting a model would do; emits `asked` or `failed`."""
-        self._do(lambda: removal_question(model), self.asked.emit)
+    def ask(self, model: ModelCard, then: Callable[[RemovalQuestion], object]) -> None:
+        """Find out what deleting a model would do, and call `then` with it; or `failed` follows."""
+        self._do(lambda: removal_question(model), then)
 
     def remove(self, question: RemovalQuestion) -> None:
         """Delete a model; `removed` or `failed` follows."""

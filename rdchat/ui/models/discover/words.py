@@ -10,6 +10,7 @@ from rdchat.ui.look import formatting
 
 DOT = "  ·  "
 _NBSP = "\N{NO-BREAK SPACE}"
+_MOST_LEFT_OUT = 30
 FIT_MARKS = {Fit.TIGHT: "Tight", Fit.TOO_LARGE: "Too large"}
 FIT_COLORS = {Fit.FITS: "success", Fit.TIGHT: "warning", Fit.TOO_LARGE: "danger"}
 
@@ -110,3 +111,12 @@ def drafter_words(drafter: SuggestedDrafter) -> str:
 def download_count(number: int) -> str:
     """Return how often a model is downloaded."""
     return f"{compact(number)} downloads"
+
+
+def left_out_words(names: tuple[str, ...]) -> str:
+    """Return which files of a repository are not downloaded; empty for none."""
+    if not names:
+        return ""
+    more = f" and {len(names) - _MOST_LEFT_OUT} more" if len(names) > _MOST_LEFT_OUT else ""
+    listed = ", ".join(names[:_MOST_LEFT_OUT])
+    return f"Left out, as rdchat reads only data that it knows, never code or pickles: {listed}{more}."

@@ -1,15 +1,15 @@
-"""The entries of the list of installed models: which are shown, and in which order."""
+"""The entries of the list of installed models: filtered by the search, in the chosen order."""
 
 from collections.abc import Iterable
 from enum import StrEnum
 
 from rdchat.hub.trash import TrashedModel
 from rdchat.ui.models.installed.words import Row, row_line, short_name
-from rdchat.ui.models.model_list import DOT, Entry
+from rdchat.ui.models.model_list import Entry
 
 
 class SortBy(StrEnum):
-    """What comes first."""
+    """The order of the list."""
 
     NAME = "Name"
     SIZE = "Size"
@@ -32,23 +32,9 @@ def key_of(row: Row) -> str:
 
 
 def _entry(row: Row, loaded: bool) -> Entry:
-    deleted, line = isinstance(row, TrashedModel), row_line(row)
-    icon = (DOT, "success") if loaded else None
-    if isinstance(row, TrashedModel):
-        icon = None
-    elif not loaded and (row.problem or row.is_unfinished):
-        icon = ("warning" if row.problem else "latest", "warning")
-    spoken = f"{row.name}, {line.replace('  ·  ', ', ')}{', loaded' if loaded else ''}"
-    return Entry(
-        key_of(row),
-        short_name(row),
-        line,
-        icon=icon,
-        color="muted" if deleted else "text",
-        tip=row.name,
-        spoken=spoken,
-        item=row,
-    )
+    color = "muted" if isinstance(row, TrashedModel) else "warning" if row.problem or row.is_unfinished else "text"
+    marks = (("Loaded", "success"),) if loaded else ()
+    return Entry(key_of(row), short_name(row), row_line(row), marks=marks, color=color, tip=row.name, item=row)
 
 
 def _searched(row: Row) -> str:

@@ -1,6 +1,5 @@
 """Texts of the Installed page. Pure functions."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rdchat.chat.settings import Settings
@@ -23,21 +22,6 @@ _VERIFIES = {
     Verifies.CHAINS: "Chains",
     Verifies.NOTHING: "None",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """Whether a model fits, in words.
-
-    Attributes:
-        words: A line.
-        detail: What follows from it; empty for nothing.
-        color: The name of a colour of `Colors`.
-    """
-
-    words: str
-    detail: str
-    color: str
 
 
 def short_name(row: Row) -> str:
@@ -105,27 +89,26 @@ def verifies_words(model: ModelCard) -> tuple[str, str]:
     return _VERIFIES[model.tried.verifies], reason
 
 
-def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> Judgement:
-    """Say whether a model fits.
+def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> tuple[str, str, str]:
+    """Return whether a model fits in words, what follows from that, and the name of a colour.
 
     Args:
-        need: With the context and the drafter that the person looks at.
-        gate: What is asked for before it is loaded; the engine refuses it by the same arithmetic.
+        need: With the chosen context and drafter.
+        gate: The least that loading it takes; the engine refuses a model by the same arithmetic.
         memory: The machine's.
     """
-    room, total = memory.room, gigabytes(memory.total_bytes)
+    room, fit = memory.room, fit_of(need, memory.room)
+    words = f"{gigabytes(need.total_bytes)} of {gigabytes(memory.total_bytes)}"
     if fit_of(gate, room) is Fit.TOO_LARGE:
         over = gigabytes(gate.total_bytes - room.limit_bytes)
-        return Judgement(f"Needs {over} more than this machine gives", "", "danger")
-    fit = fit_of(need, room)
+        return f"Needs {over} more than this machine gives", "", "danger"
     if fit is Fit.TOO_LARGE:
         over = gigabytes(need.total_bytes - room.limit_bytes)
         what = f"with {need.tokens:,} tokens" + (" and the drafter" if need.drafter_bytes else "")
-        return Judgement(f"Loads, but {what} it needs {over} more than this machine gives", "", "warning")
-    words = f"{gigabytes(need.total_bytes)} of {total}"
+        return f"Loads, but {what} it needs {over} more than this machine gives", "", "warning"
     if fit is Fit.TIGHT:
-        return Judgement(f"Tight: {words}", "It may be slow, and so may other apps. Close some first.", "warning")
-    return Judgement(f"Fits: {words}", "", "success")
+        return f"Tight: {words}", "It may be slow, and so may other apps. Close some first.", "warning"
+    return f"Fits: {words}", "", "success"
 
 
 def deletion_words(question: RemovalQuestion, in_use: bool, drafts_for: list[str]) -> str:

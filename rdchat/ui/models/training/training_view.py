@@ -1,4 +1,4 @@
-"""The layout that the views of the training page share: a column that scrolls, above a bar of buttons."""
+"""The layout of the training page's views: a column that scrolls, above a bar of buttons."""
 
 from collections.abc import Sequence
 
@@ -27,10 +27,10 @@ def lay_out(
     Args:
         view: The view.
         theme: The appearance to follow.
-        parts: Of the column.
-        bar: Of the bar; the buttons in it are no default buttons of a dialog by themselves.
+        parts: The column's.
+        bar: The bar's; its buttons are not default buttons by themselves.
         spacing: Between the parts of the column.
-        widest: The column's width, at most.
+        widest: The most that the column is wide.
     """
     inner = QWidget()
     inner.setMaximumWidth(widest)
