@@ -106,7 +106,7 @@ def test_what_the_hub_tells_of_a_model(qtbot: QtBot, models_window: ModelsWindow
     models_window.show_page(page)
     model = ModelDetails(
         f"{named('publisher')}/{named('model')}", "https://a.b", facts, None, named("problem"), named("hint"),
-        asking=False, card=named("card"),
+        card=named("card"),
     )  # fmt: skip
     page.details.show_model(model, None, frozenset())
     check_tips(pipe, shown_tips(page))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.errors import RdchatError
 from rdchat.hub.endpoint import Route, find_endpoint, find_route
@@ -19,38 +19,23 @@ _END_S = 0.5  # in which a question under way may end: a hub may take its time
 
 @dataclass(frozen=True, slots=True)
 class HubQuery:
-    """A search.
+    """A search."""
 
-    Attributes:
-        words: Of models' names; empty for nothing.
-        sort: What comes first.
-        gguf: Models that have GGUF files, instead of those that are marked as MLX's.
-    """
-
-    words: str = ""
-    sort: SortBy = "downloads"
-    gguf: bool = False
+    words: str = ""  # of models' names; empty for no search
+    sort: SortBy = "downloads"  # the order
+    gguf: bool = False  # whether it is for GGUF files instead of MLX models
 
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """The state of a search.
-
-    Attributes:
-        query: What is searched for.
-        found: What was found so far, in the hub's order.
-        asking: The hub is being asked.
-        complete: The hub has no more, or no more is asked for.
-        trouble: Why the last question was not answered.
-        wait_s: Seconds until the hub is asked again by itself; 0 where it is not.
-    """
+    """The results of a search so far."""
 
     query: HubQuery = HubQuery()
-    found: tuple[FoundModel, ...] = ()
-    asking: bool = False
-    complete: bool = True
-    trouble: HubTrouble | None = None
-    wait_s: int = 0
+    found: tuple[FoundModel, ...] = ()  # in the hub's order
+    asking: bool = False  # whether the hub is being asked
+    complete: bool = True  # whether no more is asked for
+    trouble: HubTrouble | None = None  # why the last request failed
+    wait_s: int = 0  # seconds until the hub is asked again by itself; 0 if it is not
 
 
 class HubSearch(QObject):
@@ -136,7 +121,6 @@ class HubSearch(QObject):
         api = HubApi(self._tokens.access(endpoint))
         return api.search(query.words.strip(), sort=query.sort, limit=limit, gguf_only=query.gguf)
 
-    @Slot(object)
     def _take(self, answer: tuple[FoundModel, ...]) -> None:
         before = self.state.found
         known = {model.repository for model in before}
@@ -145,7 +129,6 @@ class HubSearch(QObject):
         complete = len(answer) < limit or limit == STEPS[-1]
         self._set(replace(self.state, found=found, asking=False, complete=complete))
 
-    @Slot(RdchatError)
     def _fail(self, error: RdchatError) -> None:
         trouble = trouble_of(error, self.route)
         wait = int(trouble.wait_s + 1) if trouble.wait_s is not None else 0

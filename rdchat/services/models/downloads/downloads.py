@@ -30,12 +30,11 @@ _DISK_LOOK_MS = 3000
 class DownloadTotals:
     """The sum of all running downloads."""
 
-    going: int = 0  # that go on or wait for their turn
-    failed: int = 0
-    done_bytes: int = 0  # of those that go on
+    going: int = 0  # how many run or wait for their turn
+    done_bytes: int = 0
     total_bytes: int = 0
     bytes_per_second: float = 0.0
-    seconds_left: float | None = None  # until all are here; None where that cannot be told
+    seconds_left: float | None = None  # until all are here; None if it is unknown
 
     @property
     def fraction(self) -> float:
@@ -44,14 +43,12 @@ class DownloadTotals:
 
 def totals_of(downloads: Iterable[Download]) -> DownloadTotals:
     """Return the sum of all running downloads."""
-    every = list(downloads)
-    going = [download for download in every if not download.state.has_ended]
+    going = [download for download in downloads if not download.state.has_ended]
     done, total = sum(download.done_bytes for download in going), sum(download.total_bytes for download in going)
     speed = sum(download.bytes_per_second or 0.0 for download in going)
     left = [seconds for download in going if (seconds := download.seconds_left) is not None]
     return DownloadTotals(
         going=len(going),
-        failed=sum(download.state is DownloadState.FAILED for download in every),
         done_bytes=done,
         total_bytes=total,
         bytes_per_second=speed,
@@ -92,7 +89,6 @@ class Downloads(QObject):
         self._shown: dict[str, Download] = {}
         self._running: dict[str, Job[Any]] = {}
         self._remembered: list[dict[str, Any]] | None = None
-        self._restored = False
         self._closed = False
         self.free_bytes: int | None = None
         self._disk_timer = QTimer(self, interval=_DISK_LOOK_MS)
@@ -190,10 +186,8 @@ class Downloads(QObject):
         return max(0, totals.total_bytes - totals.done_bytes + self._reserve_bytes - self.free_bytes)
 
     def restore(self) -> None:
-        """List the unfinished downloads of earlier runs, and resume those that were running. Later calls do nothing."""
-        if not self._restored:
-            self._restored = True
-            self._work.do(lambda: read_unfinished(paths.downloads_path()), self._take_left)
+        """List the unfinished downloads of earlier runs, and resume those that were running."""
+        self._work.do(lambda: read_unfinished(paths.downloads_path()), self._take_left)
 
     def watch_disk(self, watched: bool) -> None:
         """Look how much of the disk is free, every few seconds while somebody watches or something is downloaded."""
@@ -266,8 +260,10 @@ class Downloads(QObject):
 
     def _set_disk_timer(self) -> None:
         wanted = self._watched or any(not download.state.has_ended for download in self._shown.values())
-        if wanted != self._disk_timer.isActive():
-            (self._disk_timer.start if wanted else self._disk_timer.stop)()
+        if not wanted:
+            self._disk_timer.stop()
+        elif not self._disk_timer.isActive():
+            self._disk_timer.start()
 
     def _look_at_disk(self) -> None:
         self._work.do(free_bytes, self._take_free_bytes)

@@ -1,6 +1,6 @@
 """Checks a model folder or file that was dropped on a window, and loads it."""
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
 from rdchat.services.background.background_work import BackgroundWork
@@ -30,7 +30,6 @@ class DroppedModel(QObject):
         """End the work."""
         self._task.close()
 
-    @Slot(object)
     def _take(self, told: tuple[str, str]) -> None:
         path, problem = told
         if problem:
@@ -38,6 +37,5 @@ class DroppedModel(QObject):
         else:
             self._slot.load(path)
 
-    @Slot(RdchatError)
     def _on_failed(self, error: RdchatError) -> None:
         self.refused.emit(str(error))

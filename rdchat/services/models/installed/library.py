@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject, Signal
 from rdchat.errors import RdchatError
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.background.folder_search import FolderSearch
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.sources import ModelSources
@@ -18,16 +19,16 @@ _SMALLER = 0.7  # of the target's parameters: what a draft model has at most
 
 
 class Library(QObject):
-    """The list of models, and which drafters fit a model. Lives on the main thread.
+    """The list of models, and the drafters that fit one. Lives on the main thread.
 
     Args:
         sources: Read models.
-        slot: The model that answers.
-        preferences: Name the person's own folder.
+        slot: Knows the loaded model.
+        preferences: Have the person's own folder.
         parent: The Qt parent.
 
     Attributes:
-        models: What was found last.
+        models: The models found last.
         looked: Whether a search has ended.
         problem: Why the last search failed, a sentence; empty if it did not.
     """
@@ -43,7 +44,9 @@ class Library(QObject):
         self.models: tuple[ModelCard, ...] = ()
         self.problem = ""
         self.looked = self._again = False
-        self._search, self._matching = (BackgroundWork(name, self) for name in ("library", "drafters"))
+        self._search = BackgroundWork("library", self)
+        self._heads = FolderSearch(self._fitting_heads, self)  # a model, and the heads that fit it
+        self._heads.changed.connect(self._on_heads)
         slot.loaded.connect(self._on_loaded)
 
     @property
@@ -63,10 +66,17 @@ class Library(QObject):
         )
 
     def match(self, model: ModelCard) -> None:
-        """Find the drafter heads that fit a model; `drafters_found` follows, unless another model is matched first."""
-        self._matching.replace(
-            lambda _job: self._sources.drafters(model.path), lambda heads: self._take_drafters(model, heads)
-        )
+        """Find the drafter heads that fit a model; `drafters_found` follows, or not if another model is matched."""
+        if self._heads.found and self._heads.found[0] == model:
+            self._on_heads()
+        self._heads.look(model)
+
+    def _fitting_heads(self, model: ModelCard) -> tuple[ModelCard, tuple[ModelCard, ...]] | None:
+        heads = self._sources.drafters(model.path)
+        return None if heads is None else (model, heads)
+
+    def _on_heads(self) -> None:
+        self.drafters_found.emit(*self._heads.found)
 
     def draft_models(self, model: ModelCard) -> list[ModelCard]:
         """Return smaller models that know the same tokens, the smallest first."""
@@ -84,18 +94,18 @@ class Library(QObject):
         return sorted(found, key=lambda other: other.sizes.parameters if other.sizes else 0)
 
     def fitting(
-        self, model: ModelCard, heads: tuple[ModelCard, ...], told: tuple[ModelCard, ...]
+        self, model: ModelCard, heads: tuple[ModelCard, ...], tried: tuple[ModelCard, ...]
     ) -> tuple[ModelCard, ...]:
-        """Leave out the heads that do not fit the loaded model, as the engine found.
+        """Leave out the heads that do not fit the loaded model.
 
         Args:
-            model: Which.
-            heads: What files tell.
-            told: What the engine told of the loaded model.
+            model: The model.
+            heads: The heads that fit it by their files.
+            tried: The drafters that the engine tried on the loaded model.
         """
         if not self.is_loaded(model):
             return heads
-        unfit = {drafter.model for drafter in told if drafter.problem}
+        unfit = {drafter.model for drafter in tried if drafter.problem}
         return tuple(head for head in heads if head.model not in unfit)
 
     def is_loaded(self, model: ModelCard) -> bool:
@@ -119,8 +129,8 @@ class Library(QObject):
 
     def close(self) -> None:
         """End the work."""
-        for task in (self._search, self._matching):
-            task.close()
+        self._search.close()
+        self._heads.close()
 
     def _show(self, models: tuple[ModelCard, ...]) -> None:
         if models != self.models:
@@ -142,10 +152,6 @@ class Library(QObject):
     def _on_failed(self, error: RdchatError) -> None:
         self.looked, self.problem = True, str(error)
         self.changed.emit()
-
-    def _take_drafters(self, model: ModelCard, heads: tuple[ModelCard, ...] | None) -> None:
-        if heads is not None:
-            self.drafters_found.emit(model, heads)
 
     def _on_loaded(self) -> None:
         """Search again after a load, since it is known now what the model verifies."""

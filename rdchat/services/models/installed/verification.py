@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import ModelError, RdchatError
 from rdchat.hub.cache_layout import repository_of
@@ -60,18 +60,15 @@ class Verification(QObject):
         """End the work."""
         self._task.close()
 
-    @Slot(object)
     def _on_bytes(self, count: int) -> None:
         self.done_bytes += count
         self.progressed.emit()
 
-    @Slot(object)
     def _on_finished(self, verdict: "Verdict") -> None:
         model, self.model = self.model, None
         assert model is not None
         self.finished.emit(model, verdict)
 
-    @Slot(RdchatError)
     def _on_failed(self, error: RdchatError) -> None:
         model, self.model = self.model, None
         assert model is not None

@@ -54,10 +54,8 @@ class CardView(QWidget):
 
     def _draw(self) -> None:
         deadline = time.perf_counter() + _SLICE_S
-        work = self.body.work
+        work = self.body.advance(deadline)
         while work is Work.READY and time.perf_counter() < deadline:
-            work = self.body.advance(deadline)
-        if work is Work.WAITING:
             work = self.body.advance(deadline)
         self._fit()
         if work is not Work.NONE:

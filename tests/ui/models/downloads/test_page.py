@@ -76,7 +76,6 @@ def remove(qtbot: QtBot, row: DownloadRow) -> None:
     """Answer the question that comes: remove what is here."""
     box = question(qtbot, row)
     next(button for button in box.buttons() if button.text().startswith("Remove ")).click()
-    qtbot.waitUntil(lambda: row.findChild(QMessageBox) is None)
 
 
 def test_it_is_paused_resumed_loaded_shown_and_cleared(
