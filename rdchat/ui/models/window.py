@@ -1,6 +1,5 @@
 """The models window: four pages and the tabs over them."""
 
-from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QStackedWidget, QTabBar, QWidget
 
 from rdchat.services.models.installed.dropped_model import DroppedModel
@@ -60,6 +59,7 @@ class ModelsWindow(SideWindow):
         self._throttle.due.connect(self._show_totals)
         for changed in (desk.downloads.progressed, desk.downloads.removed):
             changed.connect(self._throttle.note)
+        self._show_totals()
 
     @property
     def shows_downloads(self) -> bool:
@@ -70,10 +70,6 @@ class ModelsWindow(SideWindow):
         """Bring the window to the front with a page."""
         self.tabs.setCurrentIndex(self._pages.indexOf(page))
         show_in_front(self)
-
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self._show_totals()
 
     def _show_totals(self) -> None:
         """Show on the tab how much of all downloads is here."""

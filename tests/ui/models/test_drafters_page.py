@@ -26,7 +26,7 @@ from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.drafters.page import DraftersPage
 from rdchat.ui.models.links import PageLinks
-from rdchat.ui.models.training.words import about
+from rdchat.ui.models.training.parts import about
 from tests.hub.downloading import download
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only

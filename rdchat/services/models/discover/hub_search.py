@@ -73,18 +73,15 @@ class HubSearch(QObject):
         """
         if query == self.state.query and not at_once:
             return
-        words_only = replace(self.state.query, words=query.words) == query
         self._task.forget()
         self._waiting.stop()
         self._step = 0
         empty = not query.words.strip()
         self._set(SearchState(query, asking=not empty, complete=empty))
-        if empty:
-            self._typing.stop()
-        elif at_once or not words_only:
-            self._typing.stop()
+        self._typing.stop()
+        if at_once and not empty:
             self._ask()
-        else:
+        elif not empty:
             self._typing.start()
 
     def more(self) -> None:

@@ -84,7 +84,10 @@ class Suggestion:
 def suggestions() -> tuple[Suggestion, ...]:
     """Return the list, those for the least memory first."""
     text = resources.files("rdchat").joinpath("newcomers/newcomers.json").read_text(encoding="utf-8")
-    return tuple(_suggestion(fields) for fields in json.loads(text)["models"])
+    models = json.loads(text)["models"]
+    return tuple(
+        Suggestion(**_parsed(fields | {"drafter": SuggestedDrafter(**_parsed(fields["drafter"]))})) for fields in models
+    )
 
 
 def for_machine(machine: Machine) -> tuple[Suggestion, ...]:
@@ -99,10 +102,6 @@ def for_machine(machine: Machine) -> tuple[Suggestion, ...]:
 
 def _is_for(suggestion: Suggestion, machine: Machine) -> bool:
     return suggestion.memory_gb * 2**30 * _ALMOST <= machine.memory.total_bytes or suggestion.memory_gb == 8
-
-
-def _suggestion(fields: dict[str, Any]) -> Suggestion:
-    return Suggestion(**_parsed({**fields, "drafter": SuggestedDrafter(**_parsed(fields["drafter"]))}))
 
 
 def _parsed(fields: dict[str, Any]) -> dict[str, Any]:

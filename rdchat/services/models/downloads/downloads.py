@@ -260,10 +260,8 @@ class Downloads(QObject):
 
     def _set_disk_timer(self) -> None:
         wanted = self._watched or any(not download.state.has_ended for download in self._shown.values())
-        if not wanted:
-            self._disk_timer.stop()
-        elif not self._disk_timer.isActive():
-            self._disk_timer.start()
+        if wanted != self._disk_timer.isActive():
+            (self._disk_timer.start if wanted else self._disk_timer.stop)()
 
     def _look_at_disk(self) -> None:
         self._work.do(free_bytes, self._take_free_bytes)

@@ -20,7 +20,6 @@ class AccountStatus:
     token_page: str = ""  # where tokens are made
     busy: str = ""  # the state, such as asking the hub; empty while nothing runs
     source: TokenSource | None = None  # where the token in use was found; None where there is none
-    looked: bool = False  # whether the token was looked for
     name: str = ""  # the account that the hub names for the token; empty until the hub was asked
     problem: str = ""  # what went wrong last
 
@@ -97,7 +96,7 @@ class HubAccount(QObject):
             problem = str(error)
         source = found.source if found else None
         name = before.name if source is before.source else ""
-        return replace(before, busy="", looked=True, source=source, name=name, problem=problem)
+        return replace(before, busy="", source=source, name=name, problem=problem)
 
     def _named(self, endpoint: Endpoint) -> AccountStatus:
         status = self._found(endpoint)

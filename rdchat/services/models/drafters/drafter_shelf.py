@@ -160,8 +160,11 @@ class DrafterShelf(QObject):
         return self._drafting.settings
 
     def is_used(self, model: ModelCard) -> bool:
-        """Tell whether the loaded model drafts with a drafter."""
-        return model.is_drafter and self._used() in {model.model, str(model.path)}
+        """Tell whether the loaded model drafts with a drafter: the chosen one, else the one that was made for it."""
+        used, option = self._drafting.settings.drafter, self._drafting.option(Mode.DRAFTER)
+        if used is None and option is not None and option.available:
+            used = option.source
+        return model.is_drafter and used in {model.model, str(model.path)}
 
     def figures_of(self, drafter: ModelCard) -> dict[str, float]:
         """Return a drafter's tokens per call of the model by setup, as its card gives them; `changed` may follow."""
@@ -180,13 +183,6 @@ class DrafterShelf(QObject):
     def close(self) -> None:
         self._side.close()
         self._made_for.close()
-
-    def _used(self) -> str | None:
-        """Return the drafter of the loaded model: the chosen one, else the one made for it."""
-        if self._drafting.settings.drafter is not None:
-            return self._drafting.settings.drafter
-        option = self._drafting.option(Mode.DRAFTER)
-        return option.source if option is not None and option.available else None
 
     def _is_loaded(self, model: ModelCard) -> bool:
         info = self._slot.info

@@ -46,13 +46,6 @@ class HubDrafters(QObject):
         except InvalidSettingError:
             return "the hub"
 
-    def page(self, repository: str) -> str:
-        """Return the address of a repository's page; empty where `HF_ENDPOINT` is no address."""
-        try:
-            return find_endpoint().page(repository)
-        except InvalidSettingError:
-            return ""
-
     def search(self, model: WantedModel) -> None:
         """Ask the hub; `changed` follows as things are found."""
         self.model, self.searching, self.found, self.problem = model.name, True, (), ""

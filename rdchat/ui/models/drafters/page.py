@@ -14,8 +14,7 @@ from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.plain_text import PlainLabel
 from rdchat.ui.look.scrolling import scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
-from rdchat.ui.models.drafters.installed_section import InstalledSection
-from rdchat.ui.models.drafters.published_section import PublishedSection
+from rdchat.ui.models.drafters.sections import InstalledSection, PublishedSection
 from rdchat.ui.models.links import PageLinks
 from rdchat.ui.models.training.page import TrainingPage
 from rdchat.ui.speed.fields import CalmComboBox

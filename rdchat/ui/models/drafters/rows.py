@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QHBoxLayout, QMenu, QToolButton, QWidget
 
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.drafters.published_drafters import FoundDrafter
+from rdchat.hub.endpoint import find_endpoint
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.installed.removal import reason_not_to_delete
 from rdchat.services.models.models_desk import ModelsDesk
@@ -121,7 +122,7 @@ class PublishedRow(DrafterRow):
         super().__init__(theme, desk)
         self.box = DownloadBox(desk, links, theme)
         self.texts.addWidget(self.box)
-        self.page = push_button("Web page", "", lambda: open_page(desk.hub_drafters.page(self._drafter)))
+        self.page = push_button("Web page", "", lambda: open_page(find_endpoint().page(self._drafter)))
         self.buttons.insertWidget(0, self.page)
         self.buttons.insertWidget(1, self.box.button)
         self.buttons.setSpacing(SMALL)

@@ -24,8 +24,7 @@ from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.questions import ask
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.deletion import ask_to_delete
-from rdchat.ui.models.installed.entries import key_of
-from rdchat.ui.models.installed.words import Row, short_name, verdict_words
+from rdchat.ui.models.installed.words import Row, key_of, short_name, verdict_words
 from rdchat.ui.models.progress_line import ProgressLine
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.fields import SearchField, choice_box
 from rdchat.ui.models.installed.action_bar import ActionBar
 from rdchat.ui.models.installed.details import ModelDetails
-from rdchat.ui.models.installed.entries import SortBy, entries_of, key_of
-from rdchat.ui.models.installed.words import Row
+from rdchat.ui.models.installed.words import Row, SortBy, entries_of, key_of
 from rdchat.ui.models.model_list import ModelList
 
 _MEMORY_MS = 5000  # between two measurements of the free memory
@@ -84,7 +83,8 @@ class InstalledPage(QWidget):
         self.list.customContextMenuRequested.connect(self._open_menu)
         for requested in (self.search.returnPressed, self.search.results_requested):
             requested.connect(self.list.choose_first)
-        QShortcut(QKeySequence.StandardKey.Find, self, self._focus_search)
+        find = lambda: self.search.setFocus(Qt.FocusReason.ShortcutFocusReason)  # noqa: E731  selects its text
+        QShortcut(QKeySequence.StandardKey.Find, self, find)
 
     @property
     def current(self) -> Row | None:
@@ -104,10 +104,6 @@ class InstalledPage(QWidget):
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
         self._memory_timer.stop()
-
-    def _focus_search(self) -> None:
-        self.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
-        self.search.selectAll()
 
     def _show_list(self) -> None:
         library, before = self._desk.library, self._shown

@@ -11,7 +11,7 @@ from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import Part, column, row
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.models.training.training_view import lay_out
+from rdchat.ui.models.training.parts import lay_out
 
 _HOURS, _TOKENS = 2.0, 200_000
 _LITTLE_TOKENS = 20_000

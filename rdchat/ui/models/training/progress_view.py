@@ -13,8 +13,7 @@ from rdchat.ui.look.layouts import Part
 from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.models.progress_line import ProgressLine
-from rdchat.ui.models.training.training_view import lay_out
-from rdchat.ui.models.training.words import about, amount
+from rdchat.ui.models.training.parts import about, amount, lay_out
 from rdchat.ui.plots.curves import Curve, CurvesPlot
 from rdchat.ui.plots.plot_view import PlotView
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QHeaderView, QWidget
 
 from rdchat.inference.api.training import ComparedGroup, Comparison
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
@@ -12,9 +12,8 @@ from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.formatting import NONE, decimal, memory
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.theme import LARGE, Theme
-from rdchat.ui.models.training.training_view import lay_out
-from rdchat.ui.models.training.words import amount
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.models.training.parts import amount, lay_out
 
 _ALL = "all"
 _SAME = 0.005  # tokens a call that are no difference
@@ -106,8 +105,9 @@ class ResultView(QWidget):
         ]
         cells = [[TableCell(text) for text in row[: len(titles)]] for row in rows]
         self.table.table.show_rows([TableCell(title) for title in titles], cells)
+        self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         header = self.table.horizontalHeader().sizeHint().height()
-        self.table.setFixedHeight(header + self.table.verticalHeader().length() + LARGE)
+        self.table.setFixedHeight(header + self.table.verticalHeader().length())
 
 
 def _of_all(comparison: Comparison) -> ComparedGroup:
