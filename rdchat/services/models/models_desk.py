@@ -54,7 +54,7 @@ class ModelsDesk(QObject):
         self.memory = memory or DeviceMemory(sources.memory, self)
         for happened in (slot.loaded, slot.failed, slot.unloaded):
             happened.connect(self.memory.ask)
-        self.here = FolderSearch(downloaded_repositories, self)  # hub ids of what is on this machine
+        self.here = FolderSearch(downloaded_repositories, self)  # hub ids of the models on this machine
         self.removal.removed.connect(self._on_removed)
         self._to_delete: RemovalQuestion | None = None  # once its model is unloaded
         slot.unloaded.connect(self._on_unloaded)

@@ -17,7 +17,7 @@ from rdchat.services.models.discover.card_text import plain_card
 from rdchat.services.models.discover.hub_trouble import HubTrouble, trouble_of
 from rdchat.work.job import Job
 
-_END_S = 0.5  # in which a question under way may end: a hub may take its time
+_END_S = 0.5  # wait for a running request when the window closes
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class HubDetails(QObject):
         self._work.close(_END_S)
 
     def _fetch(self, model: ModelDetails, gguf: str = "") -> None:
-        """Fetch what is not known yet of a model, with a GGUF file to take."""
+        """Fetch the missing parts of a model; `gguf` is the GGUF file to take."""
         self._work.replace(lambda job: self._fetched(job, model, gguf), self._set, failed=self._fail, told=self._set)
 
     def _fetched(self, job: Job[ModelDetails], model: ModelDetails, gguf: str) -> ModelDetails:

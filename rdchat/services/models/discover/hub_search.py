@@ -1,4 +1,4 @@
-"""Searches the hub on a thread. A pause in typing starts a search; only the last answer counts."""
+"""Searches the hub on a thread. A pause in typing starts a search; answers to earlier ones are dropped."""
 
 from dataclasses import dataclass, replace
 
@@ -11,10 +11,10 @@ from rdchat.hub.tokens import Tokens
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.models.discover.hub_trouble import HubTrouble, trouble_of
 
-STEPS = (60, 200, 500)  # so many results are asked for, one after the other
+STEPS = (60, 200, 500)  # results asked for, one number after the other
 _TYPING_MS = 300  # a pause in typing asks; not every letter
 _SECOND_MS = 1000
-_END_S = 0.5  # in which a question under way may end: a hub may take its time
+_END_S = 0.5  # wait for a running request when the window closes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,15 @@ class SearchState:
 
 
 class HubSearch(QObject):
-    """One search at a time. Lives on the main thread.
+    """Runs one search at a time. Lives on the main thread.
 
     Args:
-        tokens: Where the person's tokens are found.
+        tokens: The person's tokens.
         parent: The Qt parent.
 
     Attributes:
-        state: Where it stands.
-        route: The way to the hub that was asked last; None before that, or where it could not be found.
+        state: The results so far.
+        route: The way to the hub at the last request; None before the first.
     """
 
     changed = Signal()
@@ -65,11 +65,11 @@ class HubSearch(QObject):
         self._task = BackgroundWork("search of the hub", self)
 
     def search(self, query: HubQuery, *, at_once: bool = False) -> None:
-        """Search for something else; `changed` follows, now and whenever there is more to show.
+        """Start another search; `changed` follows, now and with every result.
 
         Args:
-            query: What for.
-            at_once: Without waiting for a pause in typing.
+            query: The search.
+            at_once: Whether not to wait for a pause in typing.
         """
         if query == self.state.query and not at_once:
             return

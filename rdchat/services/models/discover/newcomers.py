@@ -14,7 +14,7 @@ from typing import Any
 from rdchat.inference.api.memory_facts import Fit, ModelSizes
 from rdchat.services.models.discover.fit import Machine, sizes_of
 
-_ALMOST = 0.97  # a Mac of 16 GB may tell of a little less
+_ALMOST = 0.97  # a Mac of 16 GB may report a little less
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +91,7 @@ def suggestions() -> tuple[Suggestion, ...]:
 
 
 def for_machine(machine: Machine) -> tuple[Suggestion, ...]:
-    """Return the suggestions for a machine of this memory that fit it, the best first.
-
-    Where nothing of that does, it is what was chosen for the next smaller machines.
-    """
+    """Return the suggestions for the largest size of memory that fit a machine, the best first."""
     fitting = [each for each in suggestions() if each.fit(machine) in {Fit.FITS, Fit.TIGHT} and _is_for(each, machine)]
     best = max((each.memory_gb for each in fitting), default=0)
     return tuple(each for each in fitting if each.memory_gb == best)

@@ -22,7 +22,7 @@ from rdchat.work.job import Job
 
 _LOG = logging.getLogger(__name__)
 LIMITS = DownloadLimits(tries=60, lock_wait_s=1e9)
-"""The window has time: it goes on trying for an hour without a network, and waits for other programs' downloads."""
+"""The window tries for an hour without a network, and waits for other programs' downloads of the same model."""
 _DISK_LOOK_MS = 3000
 
 
@@ -63,12 +63,12 @@ class Downloads(QObject):
     for the person.
 
     Args:
-        tokens: Where the person's tokens are found.
-        limits: Of downloads at once, times and the disk.
+        tokens: The person's tokens.
+        limits: Limits of number, time and disk space.
         parent: The Qt parent.
 
     Attributes:
-        free_bytes: Of the disk that takes what is downloaded; None until it was looked at.
+        free_bytes: Free bytes of the disk that downloads are stored on; None until it is measured.
     """
 
     progressed = Signal(Download)
@@ -76,14 +76,14 @@ class Downloads(QObject):
     failed = Signal(Download)
     removed = Signal(str)
     disk_looked = Signal()
-    restored = Signal()  # what earlier runs left is listed
-    went_on = Signal(tuple)  # each `Download` that a start of the app goes on with by itself
+    restored = Signal()  # the downloads of earlier runs are listed
+    went_on = Signal(tuple)  # the downloads that the app resumes at its start
 
     def __init__(self, tokens: Tokens, limits: DownloadLimits = LIMITS, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._process = DownloadProcess(tokens, limits)
         self._main = MainThread(self)
-        self._tell = self._main.bring(self._take)
+        self._on_change = self._main.bring(self._take)
         self._reserve_bytes = limits.reserve_bytes
         self._work = BackgroundWork("downloads' disk", self)
         self._shown: dict[str, Download] = {}
@@ -102,7 +102,7 @@ class Downloads(QObject):
             repository: The hub id.
             revision: A branch, tag or commit.
             gguf: The GGUF file to take, where there are several.
-            is_model: Whether it answers by itself once it is here; a drafter head does not.
+            is_model: Whether it answers by itself; a drafter head does not.
 
         Raises:
             HubError: If that is no hub id, or no revision.
@@ -121,7 +121,7 @@ class Downloads(QObject):
         before = self._shown[download]
         if before.state.has_ended:
             waiting = before.at(DownloadState.WAITING)
-            self._running[download] = self._process.start(waiting, self._tell)
+            self._running[download] = self._process.start(waiting, self._on_change)
             self._take(waiting)
 
     def pause(self, download: str) -> None:
@@ -132,7 +132,7 @@ class Downloads(QObject):
     def discard(self, download: str) -> None:
         """Stop a download and remove its files; emits `removed`."""
         self.pause(download)
-        self._process.discard(self._shown[download], self._tell)
+        self._process.discard(self._shown[download], self._on_change)
 
     def clear(self, download: str) -> None:
         """Show a finished download no longer; the model stays."""
@@ -144,7 +144,7 @@ class Downloads(QObject):
             self.clear(download.id)
 
     def retry_refused(self) -> None:
-        """Resume the downloads that the hub refused for lack of a token, now that there is another one."""
+        """Resume the downloads that the hub refused for lack of a token; there is another one now."""
         for download in self.all():
             if download.state is DownloadState.FAILED and download.lack:
                 self.resume(download.id)
@@ -158,7 +158,7 @@ class Downloads(QObject):
         return tuple(self._shown.values())
 
     def find(self, repository: str, revision: str = "main", gguf: str = "") -> Download | None:
-        """Return the download of just that; None where there is none."""
+        """Return the download of a repository, revision and file; None without one."""
         return self._shown.get(Download(repository, revision, gguf).id)
 
     def forget_deleted(self, model: Path) -> None:
@@ -179,7 +179,7 @@ class Downloads(QObject):
 
     @property
     def lacking_bytes(self) -> int:
-        """Bytes that the disk lacks for all running downloads; 0 where it suffices, or is not known."""
+        """Bytes that the disk lacks for all running downloads; 0 if it suffices or its free space is unknown."""
         totals = self.totals()
         if self.free_bytes is None or not totals.going:
             return 0
@@ -190,7 +190,7 @@ class Downloads(QObject):
         self._work.do(lambda: read_unfinished(paths.downloads_path()), self._take_left)
 
     def watch_disk(self, watched: bool) -> None:
-        """Look how much of the disk is free, every few seconds while somebody watches or something is downloaded."""
+        """Measure the free disk space every few seconds while it is watched or a download runs."""
         if self._closed:
             return
         self._watched = watched

@@ -120,12 +120,12 @@ class DrafterShelf(QObject):
 
     @property
     def unfit(self) -> tuple[ModelCard, ...]:
-        """Those that cannot, which say why; of a model that is not loaded that is not known."""
+        """The drafters that cannot draft for the loaded model, each with its problem."""
         return () if self._other is not None else tuple(each for each in self._drafting.drafters if each.problem)
 
     @property
     def here(self) -> frozenset[str]:
-        """Names of all that was found on this machine, drafters and models."""
+        """Names of the drafters and models on this machine."""
         models = [each.model for each in self._library.models if each.can_be_loaded]
         return frozenset([each.model for each in self._drafting.drafters] + models)
 
@@ -189,15 +189,15 @@ class DrafterShelf(QObject):
         chosen = info is not None and model.model in {self._slot.chosen, info.name, str(info.path)}
         return chosen or self._library.is_loaded(model)
 
-    def _on_figures(self, told: tuple[str, dict[str, float]] | RdchatError) -> None:
-        if not isinstance(told, RdchatError) and told[1]:
-            self._figures[told[0]] = told[1]
+    def _on_figures(self, read: tuple[str, dict[str, float]] | RdchatError) -> None:
+        if not isinstance(read, RdchatError) and read[1]:
+            self._figures[read[0]] = read[1]
             self.changed.emit()
 
     def _on_model(self) -> None:
         if self._other is not None and self._is_loaded(self._other):
             self._other = None
-        self._look_for_chosen()  # before the engine had begun nobody could tell
+        self._look_for_chosen()  # its drafters are unknown until the engine has started
         self.changed.emit()
 
 

@@ -10,7 +10,7 @@ from rdchat.hub.tokens import Tokens
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.work.job import Job
 
-_END_S = 0.5  # in which a question under way may end: a hub may take its time
+_END_S = 0.5  # wait for a running request when the window closes
 
 
 class HubDrafters(QObject):
@@ -40,7 +40,7 @@ class HubDrafters(QObject):
 
     @property
     def host(self) -> str:
-        """Who is asked."""
+        """The name of the hub."""
         try:
             return find_endpoint().host
         except InvalidSettingError:

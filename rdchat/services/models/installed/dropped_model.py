@@ -23,15 +23,15 @@ class DroppedModel(QObject):
         self._task = BackgroundWork("dropped model", self)
 
     def take(self, path: str) -> None:
-        """Look at a folder or a file, and load it; `refused` follows where it is no model."""
+        """Check a folder or a file and load it; `refused` follows if it is not a model."""
         self._task.replace(lambda _job: (path, self.problem(path)), self._take, failed=self._on_failed)
 
     def close(self) -> None:
         """End the work."""
         self._task.close()
 
-    def _take(self, told: tuple[str, str]) -> None:
-        path, problem = told
+    def _take(self, checked: tuple[str, str]) -> None:
+        path, problem = checked
         if problem:
             self.refused.emit(problem)
         else:

@@ -13,9 +13,9 @@ from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.sources import ModelSources
 
-_BATCH_S = 0.25  # between two lists of what was found so far
-_BREATH_S = 0.002  # that the window has Python to itself after each model
-_SMALLER = 0.7  # of the target's parameters: what a draft model has at most
+_BATCH_S = 0.25  # between two reports of the models found so far
+_BREATH_S = 0.002  # pause after each model, in which the window gets Python's lock
+_SMALLER = 0.7  # most parameters of a draft model, as a share of the target's
 
 
 class Library(QObject):
@@ -160,15 +160,15 @@ class Library(QObject):
 
 
 def _gathered(
-    find: Callable[[str], Iterable[ModelCard]], chosen: str, tell: Callable[[object], None]
+    find: Callable[[str], Iterable[ModelCard]], chosen: str, report: Callable[[object], None]
 ) -> tuple[ModelCard, ...]:
     """Return all models that `find` yields, and report those found so far several times a second."""
     found: list[ModelCard] = []
-    told = time.monotonic()
+    reported = time.monotonic()
     for model in find(chosen):
         found.append(model)
         time.sleep(_BREATH_S)
-        if time.monotonic() - told > _BATCH_S:
-            tell(tuple(found))
-            told = time.monotonic()
+        if time.monotonic() - reported > _BATCH_S:
+            report(tuple(found))
+            reported = time.monotonic()
     return tuple(found)

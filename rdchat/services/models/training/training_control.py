@@ -36,7 +36,7 @@ class TrainingState(StrEnum):
     PAUSED = "paused"
     FAILED = "failed"
     FINISHED = "finished"
-    ENDING = "ending"  # its files are moved or removed
+    ENDING = "ending"  # its files are being moved or removed
 
     @property
     def is_active(self) -> bool:
@@ -159,7 +159,7 @@ class TrainingControl(QObject):
         self._side.do(remove, self._on_removed)
 
     def close(self) -> None:
-        """Have the process save and end; the training can be resumed when the app is started again."""
+        """Have the process save and end; the training can be resumed after the next start of the app."""
         if (child := self._take_child()) is not None:
             child.close(_END_S)
         self._side.close()

@@ -188,7 +188,7 @@ class DiscoverPage(QWidget):
         self.details.show_model(self._desk.details.model, self._desk.machine, frozenset(self._desk.here.found))
 
     def _look_again(self, repository: str = "") -> None:
-        """Look again what is on this machine, and whether the shown model is; empty stands for any model."""
+        """Look for the models on this machine again, and for the shown one if it is this one or none is named."""
         self._desk.here.look()
         model = self._desk.details.model
         if model is not None and repository in {"", model.repository}:

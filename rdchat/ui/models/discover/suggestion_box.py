@@ -1,4 +1,4 @@
-"""Why a model is in the list for newcomers, and the drafter for it."""
+"""The reasons why a model is in the list for newcomers, and its drafter."""
 
 from PySide6.QtCore import Qt
 
@@ -16,7 +16,7 @@ from rdchat.ui.models.links import PageLinks
 
 
 class SuggestionBox(Ground):
-    """A card with the reasons; a drafter is downloaded from here."""
+    """Shows the reasons, and downloads the drafter."""
 
     def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
         super().__init__(theme, "raised")
@@ -30,11 +30,11 @@ class SuggestionBox(Ground):
         column(*reasons, *drafter, self.check, self._sources, within=self, spacing=TIGHT, margins=MEDIUM)
 
     def show_suggestion(self, suggestion: Suggestion | None, here: frozenset[str]) -> None:
-        """Show the reasons for a model; nothing for one that is not on the list.
+        """Show the reasons; the box is hidden for a model that is not on the list.
 
         Args:
-            suggestion: The model's entry.
-            here: Hub ids of what is on this machine.
+            suggestion: The model's entry; None if it has none.
+            here: Hub ids of the models on this machine.
         """
         self.setVisible(suggestion is not None)
         if suggestion is None:

@@ -45,7 +45,7 @@ def day(changed: str) -> str:
 
 
 def row_facts(model: FoundModel) -> str:
-    """Return the second line of an entry."""
+    """Return the second line of an entry of the search."""
     parts = (split_name(model.repository)[0], model.quantization, size(model.weight_bytes))
     return DOT.join(part for part in parts if part)
 
@@ -65,7 +65,7 @@ def make_words(model: FoundModel) -> str:
 
 
 def memory_words(sizes: ModelSizes | None, machine: Machine | None, drafter_bytes: int = 0) -> tuple[str, Fit | None]:
-    """Return whether a model fits, with the figures, and the same as a `Fit`; None where that is not known."""
+    """Return whether a model fits in words with the figures, and as a `Fit`; None if it is unknown."""
     if sizes is None or machine is None:
         return ("The hub does not say how large its weights are." if machine is not None else ""), None
     room, fit = machine.memory.room, machine.fit(sizes, drafter_bytes)

@@ -52,7 +52,7 @@ class DrafterRow(QWidget):
         Args:
             drafter: The hub id or folder.
             name: Its name.
-            facts: What it is.
+            facts: Its kind, size and place.
             more: Figures of how well it drafts.
             problem: Why it may not fit.
             used: Whether the loaded model drafts with it.

@@ -75,7 +75,7 @@ class ModelDetails(QWidget):
 
         Args:
             model: The model.
-            state: What is going on with it; may be empty.
+            state: Whether it is loaded; may be empty.
         """
         words = "It can be loaded once it is here whole." if model.is_unfinished else model.problem
         if model.is_drafter and not model.problem:
