@@ -129,7 +129,9 @@ class ModelList(QListWidget):
     @property
     def current(self) -> Entry | None:
         """The entry that is selected."""
-        return self.entries[self.currentRow()] if self.currentRow() >= 0 else None
+        item = self.currentItem()
+        entry: Entry | None = item.data(_ENTRY) if item is not None else None
+        return entry
 
     def row_of(self, key: str) -> int:
         """Return the row of an entry; -1 if it is not listed."""
