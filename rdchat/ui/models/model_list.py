@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSignalBlocker, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QPainter
@@ -130,8 +130,7 @@ class ModelList(QListWidget):
     def current(self) -> Entry | None:
         """The entry that is selected."""
         item = self.currentItem()
-        entry: Entry | None = item.data(_ENTRY) if item is not None else None
-        return entry
+        return cast("Entry", item.data(_ENTRY)) if item is not None else None
 
     def row_of(self, key: str) -> int:
         """Return the row of an entry; -1 if it is not listed."""
