@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rdchat.inference.api.training import TrainingProgress
     from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
 
-_DEFAULT_TOKENS, _MOST_TOKENS = 1_000_000, 10_000_000  # without either limit; the most that --hours alone makes
+_DEFAULT_TOKENS = 1_000_000  # of `TrainingSettings.of_kind`, which is imported late
 _LINES_EVERY = 30.0  # seconds between two lines where the output is no terminal
 
 
@@ -75,25 +75,19 @@ def run(args: argparse.Namespace) -> int:
 def _settings(args: argparse.Namespace) -> "TrainingSettings":
     """Read the arguments and the files they name."""
     from rdchat.inference.api.prompt_files import read_prompts  # noqa: PLC0415
-    from rdchat.inference.training.heads.recipes import DRAFT_VOCABULARY, default_recipe  # noqa: PLC0415
     from rdchat.inference.training.run.training_plan import TrainingSettings  # noqa: PLC0415  MLX
 
-    kind = TrainedKind(args.kind)
-    tokens = (_DEFAULT_TOKENS if args.hours is None else _MOST_TOKENS) if args.tokens is None else args.tokens
-    recipe = default_recipe(kind, args.seed, tokens, further=args.start_from is not None)
-    if args.epochs is not None:
-        recipe = replace(recipe, epochs=args.epochs)
-    settings = TrainingSettings(
-        out=paths.expanded(args.out, "--out").absolute(),
-        tokens=tokens,
+    settings = TrainingSettings.of_kind(
+        TrainedKind(args.kind),
+        paths.expanded(args.out, "--out").absolute(),
+        tokens=args.tokens,
         hours=args.hours,
         seed=args.seed,
-        vocabulary=DRAFT_VOCABULARY[kind],
-        recipe=recipe,
-        kind=kind,
-        anyway=args.load_anyway,
         start=paths.expanded(args.start_from, "--start-from").absolute() if args.start_from else None,
+        anyway=args.load_anyway,
     )
+    if args.epochs is not None:
+        settings = replace(settings, recipe=replace(settings.recipe, epochs=args.epochs))
     given = [prompt.text for prompt in read_prompts(paths.expanded(args.prompts, "--prompts"))] if args.prompts else []
     return replace(settings, prompts=tuple(given), asked=tuple(_asked_in_chats()) if args.from_my_chats else ())
 
