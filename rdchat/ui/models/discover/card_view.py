@@ -7,7 +7,6 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 
@@ -24,7 +23,6 @@ class CardView(QWidget):
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._theme = theme
-        self._library = LexerLibrary()
         self._is_cut = False
         self.body = self._new_body()
         self._timer = QTimer(self, singleShot=True)
@@ -48,7 +46,7 @@ class CardView(QWidget):
         self._fit()
 
     def _new_body(self) -> TextBody:
-        body = TextBody(MarkdownParser(), self._theme, self._library, parent=self)
+        body = TextBody(MarkdownParser(), self._theme, parent=self)
         body.setAccessibleName("Model card")
         return body
 
