@@ -1,31 +1,17 @@
 """Rows of the sidebar: pinned conversations, folders, then all other conversations by date."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import cached_property
-from itertools import chain
-from typing import NamedTuple, overload
+from itertools import accumulate, chain
+from typing import overload
 
 from rdchat.chat.conversation import Conversation, Folder
-from rdchat.chat.storage.rows import END_OF_DATES
-from rdchat.chat.store import NEWEST_FIRST, ConversationStore
+from rdchat.chat.storage.chat_spans import ChatSpan, ChatSpans
 
 PINNED, FOLDERS = "Pinned", "Folders"
-_PAGE = 64  # rows that are read at once: more than a view of them
-# each query reads one index of the schema alone
-_LISTED = """
-    SELECT folder_id, updated_at, id FROM conversations INDEXED BY conversations_listed
-    WHERE deleted_at IS NULL AND unlisted = 0 AND archived_at IS NULL AND pinned_at IS NULL
-"""
-_PINNED = """
-    SELECT id FROM conversations
-    WHERE deleted_at IS NULL AND unlisted = 0 AND archived_at IS NULL AND pinned_at IS NOT NULL ORDER BY pinned_at, id
-"""
-_ARCHIVED = f"""
-    SELECT id FROM conversations INDEXED BY conversations_archived
-    WHERE deleted_at IS NULL AND unlisted = 0 AND archived_at IS NOT NULL ORDER BY {NEWEST_FIRST}
-"""
+_PAGE = 64  # conversations that are read at once: more than a view of them
+_MOST_PAGES = 64  # that are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,56 +49,45 @@ class ChatRow:
     place: str = ""
 
 
-class ChatEntry(NamedTuple):
-    """A conversation that is read when its row is asked for."""
+@dataclass(frozen=True, slots=True)
+class ChatRows:
+    """Conversations that are listed one below the other, `depth` folders deep."""
 
-    id: int
+    span: ChatSpan
     depth: int = 0
-
-
-class _Key(NamedTuple):
-    """The columns of a conversation that decide where it is listed."""
-
-    folder_id: int | None
-    updated_at: float
-    id: int
 
 
 type Row = SectionRow | FolderRow | ChatRow
 type Key = tuple[str, object]
 
 
-def key_of(row: Row | ChatEntry) -> Key:
-    """Return what identifies a row."""
-    if isinstance(row, FolderRow):
-        return "folder", row.folder.id
-    if isinstance(row, SectionRow):
-        return "section", row.words
-    return "chat", row.id if isinstance(row, ChatEntry) else row.conversation.id
+def key_of(row: Row) -> Key:
+    """Return what a row is known by."""
+    if isinstance(row, ChatRow):
+        return "chat", row.conversation.id
+    return ("folder", row.folder.id) if isinstance(row, FolderRow) else ("section", row.words)
 
 
 _GONE = Conversation(id=0, title="", created_at=None, updated_at=None)
-"""Stands for a conversation that was removed after the rows were listed, until they are listed again."""
+"""Stands for a conversation that was removed after the rows were counted, until they are counted again."""
 
 
 class Listing(Sequence[Row]):
-    """A sequence of rows; conversations are read a page at a time when asked for, which raises StorageError.
+    """A sequence of rows that are read when they are needed, a page at a time; reading raises StorageError.
 
     Args:
-        entries: From the top.
-        read: Returns conversations by their ids.
+        parts: From the top: rows, and conversations that are read when they are asked for.
+        spans: Reads them; None where there are none such.
     """
 
-    def __init__(
-        self,
-        entries: Iterable[Row | ChatEntry] = (),
-        read: Callable[[Sequence[int]], Mapping[int, Conversation]] = lambda _ids: {},
-    ) -> None:
-        self._entries, self._read = tuple(entries), read
-        self._chats: dict[int, Conversation] = {}
+    def __init__(self, parts: Iterable[Row | ChatRows] = (), spans: ChatSpans | None = None) -> None:
+        self._parts, self._spans = tuple(parts), spans
+        counts = (part.span.count if isinstance(part, ChatRows) else 1 for part in self._parts)
+        *self._begins, self._count = accumulate(counts, initial=0)
+        self._pages: dict[tuple[int, int], list[Conversation]] = {}
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return self._count
 
     @overload
     def __getitem__(self, place: int) -> Row: ...
@@ -121,41 +96,61 @@ class Listing(Sequence[Row]):
     def __getitem__(self, place: int | slice) -> Row | list[Row]:
         if isinstance(place, slice):
             return [self[each] for each in range(*place.indices(len(self)))]
-        entry = self._entries[place]
-        if not isinstance(entry, ChatEntry):
-            return entry
-        if entry.id not in self._chats:
-            start = place % len(self) // _PAGE * _PAGE
-            ids = [each.id for each in self._entries[start : start + _PAGE] if isinstance(each, ChatEntry)]
-            found = self._read(ids)
-            self._chats |= {each: found.get(each, _GONE) for each in ids}
-        return ChatRow(self._chats[entry.id], entry.depth)
+        if place < 0:
+            place += len(self)
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        number = bisect_right(self._begins, place) - 1
+        part = self._parts[number]
+        if not isinstance(part, ChatRows):
+            return part
+        page, inside = divmod(place - self._begins[number], _PAGE)
+        return ChatRow(self._page(number, page)[inside], part.depth)
+
+    def _page(self, number: int, page: int) -> list[Conversation]:
+        if (number, page) not in self._pages:
+            part = self._parts[number]
+            assert isinstance(part, ChatRows)
+            assert self._spans is not None
+            if len(self._pages) >= _MOST_PAGES:
+                self._pages.clear()
+            read = self._spans.read(part.span, page * _PAGE, _PAGE)
+            expected = min(_PAGE, part.span.count - page * _PAGE)
+            self._pages[number, page] = read + [_GONE] * (expected - len(read))
+        return self._pages[number, page]
 
     @property
     def shape(self) -> Sequence[object]:
-        """What decides how rows look from afar: all but which conversation stands in which of their rows."""
+        """What decides where rows stand, but for the order of conversations within a part."""
         return [
-            entry.depth if isinstance(entry, ChatEntry) else (key_of(entry), getattr(entry, "depth", 0))
-            for entry in self._entries
+            (part.span.where, part.span.parameters, part.span.count, part.depth)
+            if isinstance(part, ChatRows)
+            else (key_of(part), 0 if isinstance(part, SectionRow) else part.depth)
+            for part in self._parts
         ]
 
     @property
     def folders(self) -> Iterator[Folder]:
         """The folders that are listed."""
-        return (entry.folder for entry in self._entries if isinstance(entry, FolderRow))
+        return (part.folder for part in self._parts if isinstance(part, FolderRow))
 
     def section_of(self, place: int) -> SectionRow | None:
         """Return the heading above a row, or the row itself; None where there is none."""
-        above = reversed(self._entries[: place + 1])
-        return next((entry for entry in above if isinstance(entry, SectionRow)), None)
+        above = self._parts[: bisect_right(self._begins, place)]
+        return next((part for part in reversed(above) if isinstance(part, SectionRow)), None)
 
     def place_of(self, key: Key) -> int | None:
-        """Return where a row stands; None for a conversation or folder that is not listed."""
-        return self._places.get(key)
-
-    @cached_property
-    def _places(self) -> dict[Key, int]:
-        return {key_of(entry): place for place, entry in enumerate(self._entries)}
+        """Return where a row stands; a conversation or folder that is not listed stands nowhere."""
+        kind, number = key
+        for begin, part in zip(self._begins, self._parts, strict=True):
+            if not isinstance(part, ChatRows):
+                if key_of(part) == key:
+                    return begin
+            elif kind == "chat" and isinstance(number, int) and self._spans is not None:
+                inside = self._spans.place_in(part.span, number)
+                if inside is not None:
+                    return begin + inside
+        return None
 
     def chat_near(self, conversation_id: int) -> Conversation | None:
         """Return the conversation below, or else above, the given one; the first one where that is not listed."""
@@ -168,81 +163,39 @@ class Listing(Sequence[Row]):
         return next((row.conversation for row in rows if isinstance(row, ChatRow)), None)
 
 
-def archive_listing(store: ConversationStore) -> Listing:
-    """List the conversations in the archive, the newest first; those whose date is unknown come last."""
-    return Listing((ChatEntry(row[0]) for row in store.database.rows(_ARCHIVED)), store.find)
-
-
-def chats_listing(store: ConversationStore, folders: Sequence[Folder], now: float) -> Listing:
+def chats_listing(spans: ChatSpans, folders: Sequence[Folder], now: float) -> Listing:
     """List the conversations that are not put away.
 
     Args:
-        store: Has them.
+        spans: Reads them.
         folders: By name.
         now: Seconds since the epoch.
     """
-    pinned = [ChatEntry(row[0]) for row in store.database.rows(_PINNED)]
-    keys = sorted(map(_Key._make, store.database.rows(_LISTED)), key=_newest_first)
+    pinned, inside = spans.pinned(), spans.by_folder()
+    parts: list[Row | ChatRows] = [SectionRow(PINNED), ChatRows(pinned)] if pinned.count else []
+    if folders:
+        parts.append(SectionRow(FOLDERS))
+        for folder in folders:
+            if folder.parent_id is None:
+                parts += _folder_parts(folder, [each for each in folders if each.parent_id == folder.id], inside)
     known = {folder.id for folder in folders}
-    inside: dict[int, list[int]] = {folder.id: [] for folder in folders}
-    for key in keys:
-        if key.folder_id in known:
-            inside[key.folder_id].append(key.id)
-    entries: list[Row | ChatEntry] = [SectionRow(PINNED), *pinned] if pinned else []
-    entries += [SectionRow(FOLDERS)] if folders else []
-    for folder in folders:
-        if folder.parent_id is None:
-            entries += _folder_entries(folder, [each for each in folders if each.parent_id == folder.id], inside)
-    entries += _dated((key for key in keys if key.folder_id not in known), datetime.fromtimestamp(now))
-    return Listing(entries, store.find)
+    outside = spans.dated([each for each in inside if each not in known], now)
+    before = ""
+    for words, span in outside:
+        parts += [ChatRows(span)] if words == before else [SectionRow(words), ChatRows(span)]
+        before = words
+    return Listing(parts, spans)
 
 
-def _newest_first(key: _Key) -> tuple[bool, float, int]:
-    return not _is_date(key.updated_at), -key.updated_at, -key.id
-
-
-def _is_date(seconds: float) -> bool:
-    return 0 <= seconds < END_OF_DATES
-
-
-def _folder_entries(
-    folder: Folder, nested: Sequence[Folder], inside: Mapping[int, Sequence[int]]
-) -> Iterator[Row | ChatEntry]:
-    yield FolderRow(folder, 0, sum(len(inside[each.id]) for each in (folder, *nested)))
+def _folder_parts(
+    folder: Folder, nested: Sequence[Folder], inside: dict[int | None, list[ChatSpan]]
+) -> Iterator[Row | ChatRows]:
+    counts = {each.id: sum(span.count for span in inside.get(each.id, ())) for each in (folder, *nested)}
+    yield FolderRow(folder, 0, sum(counts.values()))
     if not folder.expanded:
         return
     for each in nested:
-        yield FolderRow(each, 1, len(inside[each.id]))
+        yield FolderRow(each, 1, counts[each.id])
         if each.expanded:
-            yield from (ChatEntry(chat, 2) for chat in inside[each.id])
-    yield from (ChatEntry(chat, 1) for chat in inside[folder.id])
-
-
-def _dated(keys: Iterable[_Key], today: datetime) -> Iterator[Row | ChatEntry]:
-    """Yield conversations, the newest first, below the headings of their dates."""
-    heading, since = "", float("inf")
-    for key in keys:
-        if key.updated_at < since or not _is_date(key.updated_at):
-            before = heading
-            heading, since = _section(key.updated_at, today)
-            if heading != before:
-                yield SectionRow(heading)
-        yield ChatEntry(key.id)
-
-
-def _section(when: float, today: datetime) -> tuple[str, float]:
-    """Return the heading of a time, and since when it holds."""
-    if not _is_date(when):
-        return "Unknown date", float("-inf")
-    date = datetime.fromtimestamp(when)
-    days = (today.date() - date.date()).days
-    for limit, words in ((0, "Today"), (1, "Yesterday"), (7, "Previous 7 days"), (30, "Previous 30 days")):
-        if days <= limit:  # a clock may have been put back: then it is of today
-            return words, _midnight(today - timedelta(days=limit))
-    if date.year == today.year:
-        return f"{date:%B}", _midnight(date.replace(day=1))
-    return str(date.year), _midnight(date.replace(month=1, day=1))
-
-
-def _midnight(date: datetime) -> float:
-    return date.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+            yield from (ChatRows(span, 2) for span in inside.get(each.id, ()))
+    yield from (ChatRows(span, 1) for span in inside.get(folder.id, ()))

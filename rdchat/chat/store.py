@@ -20,6 +20,7 @@ from rdchat.chat.conversation import (
 )
 from rdchat.chat.message_path import MessagePath
 from rdchat.chat.organiser import ChatOrganiser
+from rdchat.chat.storage.chat_spans import ChatSpans
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.file_check import WRITE_CHECK
 from rdchat.chat.storage.message_bin import MessageBin
@@ -63,6 +64,7 @@ class ConversationStore:
         database: The file.
         organiser: Pins, folders, the archive, the bin and copies.
         message_bin: Deleted messages.
+        spans: The conversations as the sidebar lists them, read in parts.
         places: Where the person was reading.
         unsent: What they typed and did not send.
     """
@@ -72,6 +74,7 @@ class ConversationStore:
         self._clock = clock
         self.organiser = ChatOrganiser(database, clock)
         self.message_bin = MessageBin(database, clock)
+        self.spans = ChatSpans(database)
         self.places = ReadingPlaces(database)
         self.unsent = UnsentTexts(database)
 
@@ -136,9 +139,12 @@ class ConversationStore:
 
     def newest_conversation(self) -> Conversation | None:
         """Return the conversation that is newest, none of the archive; None where there is none."""
-        where = f"{_HERE} AND archived_at IS NULL"
-        sql = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {where} ORDER BY {NEWEST_FIRST} LIMIT 1"
-        return next(map(conversation_from, self.database.rows(sql)), None)
+        sql = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {_HERE} AND archived_at IS NULL"
+        for condition in (f"updated_at < {END_OF_DATES}", "TRUE"):  # those whose date is unknown are not the newest
+            newest = f"{sql} AND {condition} ORDER BY updated_at DESC, id DESC LIMIT 1"
+            if (rows := self.database.rows(newest)) and (rows[0][3] >= 0 or condition == "TRUE"):
+                return conversation_from(rows[0])
+        return None
 
     def has_title(self, title: str) -> bool:
         """Whether a conversation has a title."""
@@ -305,7 +311,7 @@ class ConversationStore:
         """
         siblings = [row[0] for row in self.database.rows(SIBLINGS, self.message(message_id).id)]
         chosen = self.message(siblings[max(0, min(siblings.index(message_id) + step, len(siblings) - 1))])
-        leaf = MessageTree(self.database.rows, chosen.conversation_id).latest_below([chosen.id]) or chosen.id
+        leaf = MessageTree(self.database.rows, chosen.conversation_id).latest_below(chosen.id)[1]
         self.database.execute(ACTIVATE, leaf)
         return self.path_to(leaf)
 

@@ -82,7 +82,7 @@ class ChildProcess:
             read: Makes the job's result of the answer. Its LookupError, TypeError or ValueError says that the answer
                 makes no sense, which ends the child.
             on_progress: Called on a thread of the child with its progress reports; may raise as `read`.
-            on_end: Called on a thread of the request with the answer or the error.
+            on_end: Called on a thread of the child, or of the request, with the answer or the error.
 
         Returns:
             The job. It ends with a ChildError where the child ended or a limit was passed, with a FrameError where the

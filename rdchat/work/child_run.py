@@ -221,6 +221,7 @@ class ChildRun:
             request.outcome = _outcome(message, request.read)
         except (LookupError, TypeError, ValueError) as error:
             raise FrameError("A process sent an answer of an unexpected shape.") from error
+        request.job.end(request.outcome)  # here, to stay in order with the progress of other requests
         request.woken.set()
 
     def _pass_on_log(self) -> None:

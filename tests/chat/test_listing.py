@@ -7,6 +7,7 @@ import pytest
 
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow, FolderRow, Listing, Row, SectionRow, chats_listing, key_of
+from rdchat.chat.storage.chat_spans import ChatSpans
 from rdchat.chat.store import ConversationStore
 from tests.stores import written_by_hand
 
@@ -25,7 +26,7 @@ def add(store: ConversationStore, title: str, updated_at: float, **columns: obje
 
 
 def listing(store: ConversationStore) -> Listing:
-    return chats_listing(store, store.organiser.folders(), NOW)
+    return chats_listing(store.spans, store.organiser.folders(), NOW)
 
 
 def words_of(row: Row) -> str:
@@ -89,8 +90,8 @@ def test_what_is_not_in_view_is_not_read(store: ConversationStore, monkeypatch: 
             ((f"c{number}", NOW - number) for number in range(5000)),
         )
     read: list[int] = []
-    whole = store.find
-    monkeypatch.setattr(store, "find", lambda *about: (found := whole(*about), read.append(len(found)))[0])
+    whole = ChatSpans.read
+    monkeypatch.setattr(ChatSpans, "read", lambda *about: (found := whole(*about), read.append(len(found)))[0])
     rows = listing(store)
     assert (len(rows), read) == (5001, [])
     shown = [rows[1], *rows[4900:4930]]

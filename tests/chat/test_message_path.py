@@ -11,6 +11,7 @@ from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.chat.file_texts import FileTexts
 from rdchat.chat.message_path import MessagePath, cut_of, from_cut, uncut
 from rdchat.chat.storage import message_tree
+from rdchat.chat.storage.message_tree import MessageTree
 from rdchat.chat.storage.messages import MessageReader
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
@@ -190,6 +191,16 @@ def test_places_are_those_of_a_list_of_ids(open_store: OpenStore) -> None:
         path[4]
 
 
-def test_the_places_of_messages_are_read_from_an_index_alone(open_store: OpenStore) -> None:
-    plan = open_store().database.rows(f"EXPLAIN QUERY PLAN {message_tree._PARENTS}", 1)
-    assert "COVERING INDEX messages_path" in plan[0][3]
+def test_a_long_chat_is_read_by_its_runs(open_store: OpenStore) -> None:
+    store = open_store()
+    chat, other = store.create_conversation().id, store.create_conversation().id
+    parent = None
+    for number in range(60):
+        parent = store.add_message(chat, parent, (Role.USER, Role.ASSISTANT)[number % 2], f"m{number}").id
+        if number % 20 == 19:
+            store.add_message(other, None, Role.USER, "between")
+    store.add_message(chat, store.messages(chat).ids[9], Role.USER, "an alternative")
+    tree = MessageTree(store.database.rows, chat)
+    assert (len(tree._parents), len(tree.path_to(parent or 0))) == (4, 60)
+    plan = store.database.rows(f"EXPLAIN QUERY PLAN {message_tree._RUNS}", chat)
+    assert "messages_runs" in plan[0][3]

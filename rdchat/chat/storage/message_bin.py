@@ -15,8 +15,11 @@ KEPT_DAYS = 30  # in the bin
 _DAY_S = 86_400.0
 _DOUBTFUL_DAYS = 365  # past its time: the clock jumped, at the deletion or since, or nobody has opened the app
 _HIDE = f"""
-    INSERT INTO deleted_messages (message_id, root_id, deleted_at) SELECT id, ?, ? FROM messages WHERE id = ? AND {KEPT}
-"""
+    INSERT INTO deleted_messages (message_id, root_id, deleted_at)
+    SELECT id, :root, :now FROM messages WHERE id = :first AND {KEPT}
+    UNION ALL SELECT id, :root, :now FROM messages
+        WHERE conversation_id = :chat AND parent_id >= :first AND parent_id < :end AND id = parent_id + 1 AND {KEPT}
+"""  # a span of `MessageTree.below`
 _ROOTS = """
     SELECT d.root_id FROM deleted_messages d JOIN messages m ON m.id = d.root_id
     WHERE d.message_id = d.root_id AND m.conversation_id = ? ORDER BY d.deleted_at DESC, d.root_id DESC
@@ -55,11 +58,13 @@ class MessageBin:
                 raise StorageError(*_GONE)
             conversation_id, parent_id = row
             (shown_id,) = connection.execute(LATEST, (conversation_id,)).fetchone()
-            tree = MessageTree(rows_of(connection), conversation_id)
-            hidden = ((message_id, self._clock(), each) for each in tree.below([message_id]))
-            count = connection.executemany(_HIDE, hidden).rowcount
+            tree, count = MessageTree(rows_of(connection), conversation_id), 0
+            about = {"root": message_id, "now": self._clock(), "chat": conversation_id}
+            for first, end in tree.below(message_id):
+                count += connection.execute(_HIDE, about | {"first": first, "end": end}).rowcount
             left = [row[0] for row in connection.execute(SIBLINGS, (message_id,))]
-            if (next_id := tree.latest_below(left) or parent_id) is not None:
+            next_id = max(map(tree.latest_below, left))[1] if left else parent_id
+            if next_id is not None:
                 connection.execute(ACTIVATE, (next_id,))
             return DeletedMessage(message_id, shown_id, count)
 
@@ -76,7 +81,7 @@ class MessageBin:
 
         def restore(connection: sqlite3.Connection) -> None:
             tree = MessageTree(rows_of(connection), conversation_id)
-            _restore(connection, message_id, lambda: tree.latest_below([message_id]))
+            _restore(connection, message_id, lambda: tree.latest_below(message_id)[1])
 
         self._database.write(restore)
         return message_id
@@ -130,7 +135,7 @@ def expiry_limit(connection: sqlite3.Connection, now: float, *tables: str) -> fl
     return limit
 
 
-def _restore(connection: sqlite3.Connection, message_id: int, shown: Callable[[], int | None]) -> None:
+def _restore(connection: sqlite3.Connection, message_id: int, shown: Callable[[], int]) -> None:
     if not connection.execute("DELETE FROM deleted_messages WHERE root_id = ?", (message_id,)).rowcount:
         raise StorageError("This message is deleted for good.", "It was kept for 30 days.")
     connection.execute(ACTIVATE, (shown(),))

@@ -1,11 +1,16 @@
 """Paths in the tree of messages. Every walk ends, also in a tree that was made by hand and has cycles."""
 
 import sqlite3
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from itertools import batched, chain
 
 from rdchat.chat.conversation import Notice
 from rdchat.chat.storage.connections import Rows
 from rdchat.chat.storage.rows import MESSAGE_COLUMNS
+
+_SPANS_AT_ONCE = 200  # in a statement: every SQLite takes 999 parameters
+_BEYOND = 2**62  # larger than every id
 
 _DELETED = "(SELECT message_id FROM deleted_messages)"
 KEPT = f"id NOT IN {_DELETED}"
@@ -18,11 +23,14 @@ _PLACE = f"""
 MESSAGE = f"SELECT {MESSAGE_COLUMNS}, {_PLACE} FROM messages m WHERE id = ?"
 
 # an index has all that these three read: the messages of a long chat are spread over megabytes of the file
-_PARENTS = "SELECT id, parent_id FROM messages WHERE conversation_id = ?"
+_RUNS = "SELECT id, parent_id FROM messages WHERE conversation_id = ? AND parent_id IS NOT id - 1"
 CUTS = "SELECT id FROM messages WHERE conversation_id = ? AND context_cut IS NOT NULL"
 MEASURED = "SELECT id FROM messages WHERE conversation_id = ? AND statistics IS NOT NULL"
-_LATEST_FIRST = f"SELECT id FROM messages WHERE conversation_id = ? AND {KEPT} ORDER BY activated DESC"
-LATEST = f"{_LATEST_FIRST} LIMIT 1"
+LATEST = f"SELECT id FROM messages WHERE conversation_id = ? AND {KEPT} ORDER BY activated DESC LIMIT 1"
+_LATEST_OF = f"""
+    SELECT activated, id FROM messages WHERE conversation_id = ? AND ({{within}}) AND {KEPT}
+    ORDER BY activated DESC LIMIT 1
+"""
 SIBLINGS = f"""
     SELECT s.id FROM messages m JOIN messages s
         ON s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id AND s.role = m.role AND s.{KEPT}
@@ -50,7 +58,11 @@ def messages_of(count: int) -> str:
 
 
 class MessageTree:
-    """The ids of all messages of one conversation, deleted ones too, as a tree.
+    """The messages of one conversation as runs: each message of a run has the id after its parent's.
+
+    A message is mostly written right after the one that it follows, so a chat of 100,000 messages may have a few runs,
+    and only these are read. Of the messages 1, 2 (below 1), 3 (below 2), 7 (below 3), 8 (below 7) and 9 (below 2) the
+    runs are 1 to 3, 7 to 8 below 3, and 9 below 2. `messages_runs` of the schema indexes their first messages.
 
     Args:
         rows: Reads the database.
@@ -59,34 +71,57 @@ class MessageTree:
 
     def __init__(self, rows: Rows, conversation_id: int) -> None:
         self._rows, self._conversation_id = rows, conversation_id
-        self._parents: dict[int, int | None] = dict(rows(_PARENTS, conversation_id))
+        self._parents: dict[int, int | None] = dict(rows(_RUNS, conversation_id))  # by the first id of a run
+        self._firsts = sorted(self._parents)
 
     def path_to(self, message_id: int) -> list[int]:
         """Return the ids from the root to a message; a cycle is cut where it would begin again."""
-        path: dict[int, None] = {}
+        runs: list[range] = []
+        passed: set[int] = set()
         step: int | None = message_id
-        while step in self._parents and step not in path:
-            path[step] = None
-            step = self._parents[step]
-        return [*reversed(path)]
+        while step is not None and (place := bisect_right(self._firsts, step)):
+            first = self._firsts[place - 1]
+            if first in passed:
+                break
+            passed.add(first)
+            runs.append(range(first, step + 1))
+            step = self._parents[first]
+        return list(chain.from_iterable(reversed(runs)))
 
-    def below(self, message_ids: Iterable[int]) -> set[int]:
-        """Return the ids of some messages and of all below them."""
-        children: dict[int | None, list[int]] = {}
-        for child, parent in self._parents.items():
-            children.setdefault(parent, []).append(child)
-        found: set[int] = set()
-        waiting = list(message_ids)
+    def below(self, message_id: int) -> list[tuple[int, int]]:
+        """Return which ids are those of a message and of all below it, deleted ones too.
+
+        Returns:
+            Spans in ascending order, each the end of a run: from an id to the one that it ends before. Ids of other
+            conversations may be within it, behind its last message.
+        """
+        children = sorted((parent, first) for first, parent in self._parents.items() if parent is not None)
+        spans: dict[int, int] = {}
+        waiting = [message_id]
         while waiting:
-            if (step := waiting.pop()) not in found:
-                found.add(step)
-                waiting += children.get(step, ())
-        return found
+            if (first := waiting.pop()) in spans:
+                continue
+            place = bisect_right(self._firsts, first)
+            end = spans[first] = self._firsts[place] if place < len(self._firsts) else _BEYOND
+            waiting += (child for _, child in children[bisect_left(children, (first,)) : bisect_left(children, (end,))])
+        return sorted(spans.items())
 
-    def latest_below(self, message_ids: Iterable[int]) -> int | None:
-        """Return the message that was shown last of some and all below them that are not deleted."""
-        below = self.below(message_ids)
-        return next((row[0] for row in self._rows(_LATEST_FIRST, self._conversation_id) if row[0] in below), None)
+    def latest_below(self, message_id: int) -> tuple[int, int]:
+        """Return the message that was shown last of one and all below it that are not deleted, behind its counter."""
+        latest = (-1, message_id)
+        for spans in batched(_joined(self.below(message_id)), _SPANS_AT_ONCE):
+            within = " OR ".join(["id >= ? AND id < ?"] * len(spans))
+            latest = max([latest, *self._rows(_LATEST_OF.format(within=within), self._conversation_id, *chain(*spans))])
+        return latest
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the same spans with those in one that touch each other."""
+    joined: list[tuple[int, int]] = []
+    for first, end in spans:
+        touches = bool(joined) and joined[-1][1] == first
+        joined.append((joined.pop()[0] if touches else first, end))
+    return joined
 
 
 def mend_tree(connection: sqlite3.Connection) -> Notice | None:

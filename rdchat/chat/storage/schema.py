@@ -259,12 +259,12 @@ CREATE VIEW messages_searched AS SELECT id, text FROM messages WHERE status <> '
 {_message_triggers("{row}.text")}
 INSERT INTO messages_index (messages_index) VALUES ('rebuild');
 """,
-    # The messages that do not follow the one with the id before theirs; `mend_tree` looks for cycles among them.
+    # A path is read by its runs (`MessageTree`): of a long chat that was never branched, one row tells it.
     """
 CREATE INDEX messages_runs ON messages (conversation_id, parent_id) WHERE parent_id IS NOT id - 1;
 """,
-    # The sidebar reads what is in view. Where each chat is listed is read from these
-    # indexes: an index that has all of a list's chats in its order, for each of the lists.
+    # The sidebar reads what is in view. What else it shows, such as how many chats a folder holds, is counted in
+    # these indexes: one for each of the lists, with all of its chats in their order.
     """
 CREATE INDEX conversations_listed ON conversations (folder_id, updated_at, id)
     WHERE deleted_at IS NULL AND unlisted = 0 AND archived_at IS NULL AND pinned_at IS NULL;

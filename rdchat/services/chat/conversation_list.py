@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from rdchat.chat.conversation import Conversation
-from rdchat.chat.listing import ChatRow, FolderRow, Listing, archive_listing, chats_listing
+from rdchat.chat.listing import ChatRow, ChatRows, FolderRow, Listing, chats_listing
 from rdchat.chat.storage.search_reader import SearchAnswer, SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.services.order.chat_order import ChatOrder, Place
@@ -30,18 +30,19 @@ class ConversationList:
     def refresh(self) -> None:
         """List what the store has now."""
         self._order.refresh()
-        archive, deleted, folders = archive_listing(self._store), self._order.deleted(), self._order.deleted_folders()
+        spans = self._store.spans
+        archived, deleted, folders = spans.archived(), spans.deleted(), self._order.deleted_folders()
         if self.query:
             rows = Listing(self._found())
         elif self.place is Place.ARCHIVE:
-            rows = archive
+            rows = Listing(map(ChatRows, archived), spans)
         elif self.place is Place.BIN:
-            rows = Listing([*(FolderRow(folder, 0, 0) for folder in folders), *map(ChatRow, deleted)])
+            rows = Listing([*(FolderRow(folder, 0, 0) for folder in folders), ChatRows(deleted)], spans)
         else:
-            rows = chats_listing(self._store, self._order.folders, time.time())
+            rows = chats_listing(spans, self._order.folders, time.time())
         self.rows = rows
-        self.archived = len(archive)
-        self.deleted = len(folders) + len(deleted)
+        self.archived = sum(span.count for span in archived)
+        self.deleted = len(folders) + deleted.count
 
     @property
     def shown(self) -> Sequence[Conversation]:
