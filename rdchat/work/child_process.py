@@ -7,7 +7,6 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -91,8 +90,11 @@ class ChildProcess:
         job: Job[Any] = Job(on_progress, on_end)
         request = Request(job, do, arguments, limits, read)
         target = partial(self._answer, request, self._closes)
-        with suppress(ChildError):  # the request's thread tries again, and reports it
+        try:
             self.start()
+        except ChildError as error:
+            job.end(error)
+            return job
         threading.Thread(target=target, name=f"{self._name} request", daemon=True).start()
         return job
 
