@@ -31,8 +31,7 @@ from rdchat.services.background.folder_search import FolderSearch, InstalledMode
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.models.sources import ModelSources
-from rdchat.services.transfer.remote_requests import RemoteRequests
-from rdchat.services.transfer.transfer_desk import TransferDesk
+from rdchat.services.transfer.transfer_desk import RemoteRequests, TransferDesk
 from rdchat.ui.import_export.import_export import ImportExport
 from rdchat.ui.look.icons import app_icon
 from rdchat.ui.look.plain_text import message_box
