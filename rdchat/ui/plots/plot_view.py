@@ -156,6 +156,6 @@ class PlotView(Chart):
 
 def palette_of(theme: Theme) -> Palette:
     """Return the colours of plots in the present appearance."""
-    colors, plot = theme.colors, theme.plot
-    used = (colors.surface, colors.text, colors.muted, colors.border, plot.slower, plot.neutral, plot.faster)
+    colors = theme.colors
+    used = (colors.surface, colors.text, colors.muted, colors.border, colors.slower, colors.neutral, colors.faster)
     return Palette(*(color.name() for color in used))

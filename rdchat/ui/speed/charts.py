@@ -174,7 +174,7 @@ class Swatch(Chart):
 
 def time_color(theme: Theme, spent: Spent) -> str:
     """Return the colour of what time is spent on, in the present appearance."""
-    color: QColor = getattr(theme.times, spent.name.lower())
+    color: QColor = getattr(theme.colors, spent.name.lower())
     return color.name()
 
 

@@ -21,7 +21,7 @@ class MemoryPart:
 
     Attributes:
         name: What takes it.
-        color: The name of a colour of `TimeColors`; empty for memory that is left, `LIMIT` for the mark.
+        color: The name of a colour of `Colors`; empty for memory that is left, `LIMIT` for the mark.
         size: In bytes.
         words: Explains it.
     """
@@ -36,7 +36,7 @@ def part_color(theme: Theme, part: MemoryPart) -> QColor:
     """Return the colour of a part, in the appearance in force."""
     if part.color == LIMIT:
         return theme.colors.text
-    color: QColor = getattr(theme.times, part.color) if part.color else theme.colors.border
+    color: QColor = getattr(theme.colors, part.color) if part.color else theme.colors.border
     return color
 
 

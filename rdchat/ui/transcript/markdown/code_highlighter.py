@@ -11,7 +11,7 @@ from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Ope
 from pygments.util import ClassNotFound
 from PySide6.QtGui import QColor, QTextBlock, QTextCharFormat, QTextDocument, QTextLayout
 
-from rdchat.ui.look.theme import SyntaxColors
+from rdchat.ui.look.theme import Colors
 from rdchat.work.job import Job
 from rdchat.work.serial_thread import SerialThread
 
@@ -105,7 +105,7 @@ class CodeHighlighter:
     def pending(self) -> bool:
         return bool(self._waiting)
 
-    def advance(self, colors: SyntaxColors, deadline: float) -> bool:
+    def advance(self, colors: Colors, deadline: float) -> bool:
         """Work until `deadline` (`time.perf_counter`). Whether more can be done at once."""
         for code in self._ready:
             if not self._run(code, colors, deadline):
@@ -120,7 +120,7 @@ class CodeHighlighter:
         """The code blocks whose lexers have been imported."""
         return [code for code in self._waiting if self._library.find(code.language).ended]
 
-    def _run(self, code: _CodeBlock, colors: SyntaxColors, deadline: float) -> bool:
+    def _run(self, code: _CodeBlock, colors: Colors, deadline: float) -> bool:
         """Tokenise and colour one code block until the deadline; return whether it is done."""
         lexer = self._library.find(code.language).result()
         if lexer is None:
@@ -162,7 +162,7 @@ def _span(start: int, length: int, color: QColor) -> QTextLayout.FormatRange:
     return span
 
 
-def _color(kind: _TokenType, colors: SyntaxColors) -> QColor | None:
+def _color(kind: _TokenType, colors: Colors) -> QColor | None:
     while kind is not Token:
         name = _STYLES.get(kind)
         if name:

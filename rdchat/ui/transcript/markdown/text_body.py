@@ -188,7 +188,7 @@ class TextBody(OfflineBrowser):
         return left or Work.WAITING
 
     def _colour(self, deadline: float) -> Work:
-        if self._highlighter.advance(self._theme.syntax, deadline):
+        if self._highlighter.advance(self._theme.colors, deadline):
             return Work.READY
         return Work.WAITING if self._highlighter.pending else Work.NONE
 
