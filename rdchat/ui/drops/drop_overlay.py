@@ -42,7 +42,6 @@ class DropOverlay(QWidget):
         column(None, row(None, self._card, None), None, within=self)
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.hide()
-        theme.changed.connect(self.update)
 
     def show_over(self, area: QWidget, icon: str, words: str, name: str) -> None:
         """Cover a part of the window with an icon, bold words and the name of what is dragged."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QFocusEvent, QGuiApplication, QPainter, QPaintEvent, QPalette, QPen, QShowEvent
+from PySide6.QtGui import QFocusEvent, QGuiApplication, QPainter, QPaintEvent, QPalette, QPen
 from PySide6.QtWidgets import QAbstractButton, QPushButton, QToolButton, QWidget
 
 from rdchat.ui.look.copied_text import without_controls
@@ -24,7 +24,6 @@ class IconButton(QToolButton):
         super().__init__(parent)
         self._theme = theme
         self._concealed = False
-        self._stale = True  # drawing an icon takes a millisecond: only visible ones are drawn
         self.setAutoRaise(True)
         self.setIconSize(QSize(_ICON, _ICON))
         self.setFixedSize(28, 26)
@@ -39,23 +38,12 @@ class IconButton(QToolButton):
         self.restyle()
 
     def restyle(self) -> None:
-        self._stale = True
-        self._draw_icon()
-
-    def _draw_icon(self) -> None:
-        if self._stale and self.isVisible() and not self._concealed:
-            self._stale = False
-            self.setIcon(line_icon(self._icon_name, self._theme.colors.muted, _ICON))
+        self.setIcon(line_icon(self._icon_name, self._theme.colors.muted, _ICON))
 
     def set_concealed(self, concealed: bool) -> None:
         if concealed != self._concealed:
             self._concealed = concealed
-            self._draw_icon()
             self.update()
-
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self._draw_icon()
 
     def focusInEvent(self, event: QFocusEvent) -> None:
         super().focusInEvent(event)

@@ -115,7 +115,6 @@ class Separator(QFrame):
         super().__init__(parent)
         self._theme = theme
         self.setFixedHeight(1)
-        theme.changed.connect(self.update)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         QPainter(self).fillRect(self.rect(), self._theme.colors.border)
@@ -128,7 +127,6 @@ class Ground(QWidget):
         super().__init__(parent)
         self._theme = theme
         self._color = color
-        theme.changed.connect(self.update)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         QPainter(self).fillRect(self.rect(), getattr(self._theme.colors, self._color))
