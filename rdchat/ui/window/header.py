@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QToolBar, QWidget
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import Dtype
-from rdchat.services.background.folder_search import InstalledModels
+from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look import formatting
@@ -35,7 +35,7 @@ class ModelButton(QPushButton):
     def __init__(self, slot: ModelSlot, preferences: SettingsControl, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._slot, self._preferences = slot, preferences
-        self._installed: InstalledModels | None = None
+        self._installed: FolderSearch | None = None
         self._menu = OpenMenu(self._fill_menu, self)
         self._menu.setToolTipsVisible(True)
         self._precisions = self._build_precisions()
@@ -48,7 +48,7 @@ class ModelButton(QPushButton):
         slot.load_progressed.connect(self._show_load)
         self.refresh()
 
-    def offer(self, installed: InstalledModels) -> None:
+    def offer(self, installed: FolderSearch) -> None:
         """Also list the models on this machine."""
         self._installed = installed
         installed.changed.connect(self._menu.refresh)
@@ -63,7 +63,7 @@ class ModelButton(QPushButton):
         """Return the names of the known models but the chosen one, each with the argument for `ModelSlot.load`."""
         found: dict[str | None, str] = {None: formatting.DEFAULT_MODEL}
         found |= {model: Path(model).name for model in self._preferences.settings.recent_models}
-        for each in self._installed.models if self._installed is not None else ():
+        for each in self._installed.found if self._installed is not None else ():
             if not each.problem:
                 found.setdefault(each.model, each.name)
         return [(name, model) for model, name in found.items() if model != self._slot.chosen]
@@ -99,7 +99,7 @@ class ModelButton(QPushButton):
             for model in recent:
                 self._add_model(Path(model).name, model)
         if self._installed is not None:
-            self._add_installed(self._installed.models, {None, *recent})
+            self._add_installed(self._installed.found, {None, *recent})
         self._menu.addSeparator()
         self._menu.addMenu(self._precisions)
         self._menu.addSeparator()
