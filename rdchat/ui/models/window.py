@@ -1,5 +1,6 @@
 """The models window: four pages and the tabs over them."""
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -7,9 +8,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QDialog, QStackedWidget, QTabBar, QWidget
 
-from rdchat.services.models.installed.dropped_model import DroppedModel
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.drops.file_drops import FileDrops
+from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.labels import Separator
 from rdchat.ui.look.layouts import column, row
@@ -33,11 +33,13 @@ class ModelsWindow(QDialog):
     Args:
         desk: What the pages work with.
         theme: The appearance to follow.
-        drops: Takes the model folders and files that are dropped.
+        problem: Returns why a dropped model cannot be loaded, empty if it can. Called on a thread.
         parent: What the window stays above.
     """
 
-    def __init__(self, desk: ModelsDesk, theme: Theme, drops: DroppedModel, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, desk: ModelsDesk, theme: Theme, problem: Callable[[str], str], parent: QWidget | None = None
+    ) -> None:
         super().__init__(parent, Qt.WindowType.Window)
         self.setWindowTitle("Models")
         self.setMinimumSize(720, 460)
@@ -46,7 +48,7 @@ class ModelsWindow(QDialog):
         self._links.downloads_requested.connect(lambda: self.show_page(self.downloads))
         self._links.discover_requested.connect(lambda: self.show_page(self.discover))
         self._links.token_requested.connect(self._ask_for_token)
-        self._drops = FileDrops(drops, self, theme)
+        self._drops = FileDrops(problem, desk.slot.load, self, theme)
         self._drops.refused.connect(self._show_refused)
         self._tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
         self._tabs.setAccessibleName("Pages")
