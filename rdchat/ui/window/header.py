@@ -15,12 +15,12 @@ from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look import formatting
-from rdchat.ui.look.icons import line_icon
+from rdchat.ui.look.icons import show_icon
 from rdchat.ui.look.open_menu import OpenMenu, add_action
 from rdchat.ui.look.plain_text import button_text, set_tip
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings.chat_options import ChatOptions
-from rdchat.ui.window.actions import WindowActions
+from rdchat.ui.window.menus import WindowActions
 
 _MOST_REASONS = 20  # in a tip
 
@@ -32,8 +32,8 @@ class ModelButton(QPushButton):
     models_requested = Signal()
     choices_changed = Signal()
 
-    def __init__(self, slot: ModelSlot, preferences: SettingsControl, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, slot: ModelSlot, preferences: SettingsControl) -> None:
+        super().__init__()
         self._slot, self._preferences = slot, preferences
         self._installed: FolderSearch | None = None
         self._menu = OpenMenu(self._fill_menu, self)
@@ -143,21 +143,8 @@ class Header(QToolBar):
         actions: The window's.
     """
 
-    def __init__(
-        self,
-        model: ModelButton,
-        popover: ChatOptions,
-        theme: Theme,
-        actions: WindowActions,
-    ) -> None:
+    def __init__(self, model: ModelButton, popover: ChatOptions, theme: Theme, actions: WindowActions) -> None:
         super().__init__("Toolbar")
-        self._theme = theme
-        self._icons = {
-            actions.sidebar: "sidebar",
-            actions.new_chat: "new",
-            actions.options: "options",
-            actions.panel: "panel",
-        }
         self.setObjectName("header")
         self.setMovable(False)
         self.setFloatable(False)
@@ -172,20 +159,15 @@ class Header(QToolBar):
         self.addWidget(self.model)
         self.addWidget(_spring())
         self.addActions([actions.options, actions.panel])
-        for action in self._icons:
+        shown = (actions.sidebar, actions.new_chat, actions.options, actions.panel)
+        for action, icon in zip(shown, ("sidebar", "new", "options", "panel"), strict=True):
+            show_icon(action, icon, theme, "text")
             self.widgetForAction(action).setAccessibleName(action.text().rstrip("…"))
-        theme.changed.connect(self._draw_icons)
-        self._draw_icons()
+        show_icon(model, "model", theme)
 
     def open_options(self) -> None:
         """Open the chat's options below their button."""
         self.popover.open_below(self.widgetForAction(self._options))
-
-    def _draw_icons(self) -> None:
-        color = self._theme.colors.text
-        for action, name in self._icons.items():
-            action.setIcon(line_icon(name, color))
-        self.model.setIcon(line_icon("model", self._theme.colors.muted))
 
 
 def _spring() -> QWidget:
