@@ -199,14 +199,13 @@ class RemoteRequests(QObject):
 
     Args:
         desk: Does it.
-        parent: The Qt parent.
     """
 
     imported = Signal(ImportReport)
     restored = Signal(Restored)
 
-    def __init__(self, desk: TransferDesk, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, desk: TransferDesk) -> None:
+        super().__init__()
         self._desk = desk
 
     @Slot(object)

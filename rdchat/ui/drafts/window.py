@@ -16,10 +16,9 @@ from rdchat.ui.drafts.tree_view import TreeView
 from rdchat.ui.drafts.words import round_words, tree_words
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import IconButton
-from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.side_window import SideWindow
+from rdchat.ui.look.opening import SideWindow, show_in_front
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.look.throttle import Throttle
 

@@ -10,7 +10,7 @@ from rdchat.errors import RdchatError
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.side_window import SideWindow
+from rdchat.ui.look.opening import SideWindow
 from rdchat.ui.look.theme import LARGE, MEDIUM, Theme
 
 _SLICE = 20_000  # characters that are added in one turn of the event loop

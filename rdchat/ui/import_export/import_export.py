@@ -19,9 +19,8 @@ from rdchat.services.transfer.transfer_desk import RemoteRequests, TransferDesk
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.import_export.pages import ExportPage, ImportPage, MessagePage, ReportPage, RestorePage, import_title
 from rdchat.ui.import_export.sheet import ProgressPage, Sheet
-from rdchat.ui.look.file_dialogs import FileMode, ask_to_open, ask_to_save
 from rdchat.ui.look.formatting import counted, file_size
-from rdchat.ui.look.opening import show_folder
+from rdchat.ui.look.opening import FileMode, ask_to_open, ask_to_save, show_folder
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.work.job import CancelledError

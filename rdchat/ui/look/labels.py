@@ -111,8 +111,8 @@ class ElidedLabel(ThemedLabel):
 class Separator(QFrame):
     """A hairline in the theme's border colour."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
         self._theme = theme
         self.setFixedHeight(1)
 

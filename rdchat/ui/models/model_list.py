@@ -9,8 +9,8 @@ from PySide6.QtGui import QKeyEvent, QPainter
 from PySide6.QtWidgets import QFrame, QListView, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from rdchat.ui.look.icons import line_pixmap
+from rdchat.ui.look.painting import paint_row_ground
 from rdchat.ui.look.plain_text import tip_text
-from rdchat.ui.look.row_ground import paint_row_ground
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
 
 Index = QModelIndex | QPersistentModelIndex

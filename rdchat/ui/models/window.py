@@ -10,9 +10,9 @@ from PySide6.QtWidgets import QDialog, QStackedWidget, QTabBar, QWidget
 
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.files.file_drops import FileDrops
-from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.labels import Separator
 from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.opening import show_in_front
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.models.downloads.tab_line import TabLine
 from rdchat.ui.models.links import PageLinks

@@ -6,7 +6,7 @@ from PySide6.QtCore import QEvent, QPoint, QPointF, QRect, QRectF, QSize, Qt, Si
 from PySide6.QtGui import QFocusEvent, QHelpEvent, QKeyEvent, QPainter, QPainterPath, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from rdchat.ui.look.focus import paint_focus
+from rdchat.ui.look.painting import paint_focus
 from rdchat.ui.look.plain_text import show_tip
 from rdchat.ui.look.theme import LARGE, Theme
 from rdchat.ui.plots.drawing import Drawing, Mark, Palette, Plot

@@ -1,6 +1,6 @@
 """What stands around the sidebar's list: the filter, the header, and the buttons of the archive and the bin."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from PySide6.QtCore import QSize, Qt, Signal
@@ -9,12 +9,11 @@ from PySide6.QtWidgets import QSizePolicy, QToolButton, QWidget
 from rdchat.chat.storage.search_reader import SearchAnswer, SearchQuery
 from rdchat.services.chat.chat_list import ChatList
 from rdchat.services.order.chat_order import Place
-from rdchat.ui.look.buttons import IconButton, push_button
+from rdchat.ui.look.buttons import IconButton, OpenMenu, add_action, push_button
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.icons import show_icon
 from rdchat.ui.look.labels import ElidedLabel, Separator
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.open_menu import OpenMenu, add_action
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 
@@ -139,7 +138,9 @@ class PlaceBar(QWidget):
             button.setAccessibleDescription(counted(count, "item"))
 
     def _button(self, place: Place, icon: str, tip: str) -> QToolButton:
-        button = QToolButton(autoRaise=True, checkable=True, text=_NAMES[place])
+        button = QToolButton(autoRaise=True)
+        button.setCheckable(True)
+        button.setText(_NAMES[place])
         button.setFont(control_font(-1))
         button.setAccessibleName(_NAMES[place])
         set_tip(button, tip)
@@ -150,7 +151,7 @@ class PlaceBar(QWidget):
         return button
 
 
-def bin_bar(theme: Theme, actions: dict[str, tuple[str, Callable[[], object]]]) -> QWidget:
+def bin_bar(theme: Theme, actions: Mapping[str, tuple[str, Callable[[], object]]]) -> QWidget:
     """Return the buttons below the list of the bin; `actions` are tooltips and functions by the buttons' texts."""
     bar, buttons = QWidget(), [push_button(text, tip, act) for text, (tip, act) in actions.items()]
     for button in buttons:

@@ -11,7 +11,7 @@ from rdchat.chat.search_words import WordMatcher
 from rdchat.chat.storage.message_bin import KEPT_DAYS
 from rdchat.ui.look.formatting import counted, day_words
 from rdchat.ui.look.icons import line_pixmap
-from rdchat.ui.look.row_ground import RADIUS, paint_row_ground
+from rdchat.ui.look.painting import RADIUS, paint_row_ground
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
 from rdchat.ui.sidebar.rows import ROW
 

@@ -5,10 +5,10 @@ from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QAbstractButton, QSizePolicy, QWidget
 
 from rdchat.ui.look import formatting
-from rdchat.ui.look.focus import paint_focus
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
 from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.painting import paint_focus
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
 

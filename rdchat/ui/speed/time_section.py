@@ -8,8 +8,8 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.shown_ledger import Spent, spent_ms
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
+from rdchat.ui.look.definitions import stage_words
 from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.stage_words import stage_words
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.speed.charts import Swatch, TimeBar
 from rdchat.ui.speed.sections import FigureRow, Section

@@ -13,8 +13,8 @@ from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.order.chat_order import Place
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
-from rdchat.ui.look.file_dialogs import FileMode, ask_to_open
-from rdchat.ui.look.open_menu import OpenMenu
+from rdchat.ui.look.buttons import OpenMenu
+from rdchat.ui.look.opening import FileMode, ask_to_open
 from rdchat.ui.look.theme import LARGEST_TEXT, SMALLEST_TEXT, Theme
 
 if TYPE_CHECKING:

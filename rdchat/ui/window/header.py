@@ -15,8 +15,8 @@ from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look import formatting
+from rdchat.ui.look.buttons import OpenMenu, add_action
 from rdchat.ui.look.icons import show_icon
-from rdchat.ui.look.open_menu import OpenMenu, add_action
 from rdchat.ui.look.plain_text import button_text, set_tip
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings.chat_options import ChatOptions

@@ -11,8 +11,8 @@ from rdchat.chat.settings import Appearance, Settings
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
-from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.icons import app_icon
+from rdchat.ui.look.opening import show_in_front
 from rdchat.ui.look.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.preferences import Preferences

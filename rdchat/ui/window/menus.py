@@ -12,8 +12,7 @@ from PySide6.QtWidgets import QMenu, QMenuBar, QWidget
 from rdchat import paths
 from rdchat.inference.api.requests import Mode
 from rdchat.services.order.chat_order import Place
-from rdchat.ui.look.focus import show_in_front
-from rdchat.ui.look.opening import show_folder
+from rdchat.ui.look.opening import show_folder, show_in_front
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import DEFAULT_TEXT
 from rdchat.ui.window.about import about_box

@@ -12,7 +12,7 @@ from rdchat.inference.api.requests import DraftSettings, Role
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.models.sources import DeviceMemory, ModelSources
 from rdchat.ui.files.file_drops import FileDrops
-from rdchat.ui.look.focus import show_in_front
+from rdchat.ui.look.opening import show_in_front
 from rdchat.ui.look.theme import Theme
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from rdchat.ui.drafts.window import DraftsWindow
 from rdchat.ui.import_export.pages import ExportPage, MessagePage, ReportPage
 from rdchat.ui.import_export.sheet import Sheet
 from rdchat.ui.look.labels import ElidedLabel
+from rdchat.ui.look.opening import ask
 from rdchat.ui.look.plain_text import OfflineBrowser, button_text, message_box, tip_text
-from rdchat.ui.look.questions import ask
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.traces import drafted_events

@@ -17,8 +17,7 @@ from rdchat.services.models.installed.verification import reason_not_to_verify
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look import formatting
 from rdchat.ui.look.formatting import file_size
-from rdchat.ui.look.opening import SHOW_FOLDER, show_folder
-from rdchat.ui.look.questions import ask
+from rdchat.ui.look.opening import SHOW_FOLDER, ask, show_folder
 from rdchat.ui.models.installed.action_bar import ActionBar
 from rdchat.ui.models.installed.entries import key_of
 from rdchat.ui.models.installed.words import Row, short_name, verdict_words

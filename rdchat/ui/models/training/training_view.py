@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from PySide6.QtWidgets import QPushButton, QWidget
 
 from rdchat.ui.look.labels import Separator
-from rdchat.ui.look.layouts import Part, column, row
-from rdchat.ui.look.scrolling import scrolled
+from rdchat.ui.look.layouts import Part, column, row, scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 
 WIDEST = 620

@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, QStringListModel
 from PySide6.QtGui import QGuiApplication
 
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.ui.look.copied_text import without_controls
+from rdchat.ui.look.plain_text import without_controls
 from rdchat.ui.transcript.markdown.blocks import Block
 from rdchat.ui.transcript.markdown.markdown_text import as_markdown, as_plain
 from rdchat.ui.transcript.markdown.parser import Parser

@@ -16,9 +16,8 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFrame, QWidget
 
-from rdchat.ui.look.copied_text import without_controls
 from rdchat.ui.look.opening import is_openable, open_address
-from rdchat.ui.look.plain_text import OfflineBrowser
+from rdchat.ui.look.plain_text import OfflineBrowser, without_controls
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.backgrounds import Backgrounds
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
