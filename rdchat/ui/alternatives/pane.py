@@ -73,7 +73,6 @@ class TextArea(QScrollArea):
     def restyle(self) -> None:
         """Follow the theme."""
         self.body.restyle()
-        self.more.restyle()
         self._timer.start()
 
     def place(self) -> None:
@@ -151,7 +150,7 @@ class AlternativePane(QWidget):
         column.addWidget(self.area, 1)
         column.addWidget(Separator(theme))
         column.addLayout(foot)
-        theme.changed.connect(self._restyle)
+        theme.changed.connect(self.area.restyle)
 
     def show_message(self, message: Message, *, in_use: bool) -> None:
         """Show an alternative; the one that the chat shows already need not be chosen."""
@@ -178,8 +177,3 @@ class AlternativePane(QWidget):
     def _use(self) -> None:
         if self._message is not None:
             self.use_requested.emit(self._message.id)
-
-    def _restyle(self) -> None:
-        self.area.restyle()
-        self.previous.restyle()
-        self.next.restyle()

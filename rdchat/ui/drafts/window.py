@@ -54,7 +54,6 @@ class DraftsWindow(SideWindow):
         self.tree.step_requested.connect(self._step)
         for button, step in ((self.previous, -1), (self.next, 1)):
             button.clicked.connect(lambda _checked, step=step: self._step(step))
-            theme.changed.connect(button.restyle)
         traces.tokens_added.connect(self._on_tokens)
         traces.trace_ended.connect(self._on_end)
 

@@ -27,16 +27,16 @@ class IconButton(QToolButton):
         self.setIconSize(QSize(_ICON, _ICON))
         self.setFixedSize(28, 26)
         self.show_as(icon, name)
-        theme.changed.connect(self.restyle)
+        theme.changed.connect(self._draw)
 
     def show_as(self, icon: str, name: str) -> None:
         """Set the icon and the name, which is also the tooltip."""
         self._icon_name = icon
         self.setAccessibleName(name)
         set_tip(self, name)
-        self.restyle()
+        self._draw()
 
-    def restyle(self) -> None:
+    def _draw(self) -> None:
         self.setIcon(line_icon(self._icon_name, self._theme.colors.muted, _ICON))
 
     def set_concealed(self, concealed: bool) -> None:
@@ -89,10 +89,10 @@ class TextButton(QToolButton):
         self.setText(text)
         self.setAccessibleName(text)
         self.setFont(control_font())
-        self.restyle()
-        theme.changed.connect(self.restyle)
+        self._draw()
+        theme.changed.connect(self._draw)
 
-    def restyle(self) -> None:
+    def _draw(self) -> None:
         palette = QPalette()
         palette.setColor(QPalette.ColorRole.ButtonText, self._theme.colors.accent)
         self.setPalette(palette)

@@ -85,9 +85,6 @@ class CutMark(QWidget):
         self._card = QRect(0, top, width, y + height + SMALL - top)
         return self._card.bottom() + 1 + SMALL
 
-    def restyle(self) -> None:
-        self.button.restyle()
-
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.fillRect(QRect(0, self._line.y(), max(self._line.left(), 0), 1), self._theme.colors.border)

@@ -147,7 +147,3 @@ class MessageActions(QWidget):
         details = ReplyDetails(self._message, self._area.theme, self)
         details.tokens_requested.connect(self._tokens.clicked)
         details.open_above(self._details)
-
-    def restyle(self) -> None:
-        for button in self._buttons:
-            button.restyle()

@@ -198,10 +198,6 @@ class MessageWidget(QWidget):
         """Follow the theme."""
         for body in self.bodies:
             body.restyle()
-        self.more.restyle()
-        self.actions_row.restyle()
-        if self._cut:
-            self._cut.restyle()
         self.area.work_added.emit()
 
     def mark(self, matcher: WordMatcher) -> None:

@@ -89,7 +89,6 @@ class ReplyMessage(MessageWidget):
     def restyle(self) -> None:
         if self._thought:
             self._thought.restyle()
-        self._status.restyle()
         super().restyle()
 
     def _submit(self, text: str) -> None:

@@ -81,9 +81,6 @@ class StatusLine(QWidget):
         self._button.setGeometry(words + SMALL, (height - button.height()) // 2, button.width(), button.height())
         return height
 
-    def restyle(self) -> None:
-        self._button.restyle()
-
 
 def _tr(text: str) -> str:
     return QCoreApplication.translate("StatusLine", text)

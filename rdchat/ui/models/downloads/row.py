@@ -231,7 +231,6 @@ class DownloadRow(QWidget):
         icon, color = _ICONS.get(self._progress.state, ("download", "accent"))
         picture = line_pixmap(icon, getattr(self._theme.colors, color), _ICON, self.devicePixelRatioF())
         self._picture.setPixmap(picture)
-        self.clear.restyle()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         line = self.rect().adjusted(LARGE, self.height() - 1, 0, 0)

@@ -55,7 +55,6 @@ class TrainingPage(QWidget):
         self.result.discard_requested.connect(self.ask_to_discard)
         self.result.race_requested.connect(self._race)
         QShortcut(QKeySequence.StandardKey.Back, self, self.left.emit)
-        theme.changed.connect(self.back.restyle)
         training.changed.connect(self._show_state)
         shelf.changed.connect(self._show_state)
         self._show_state()
