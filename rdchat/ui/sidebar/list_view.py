@@ -137,7 +137,7 @@ class SidebarListView(QListView):
         elif isinstance(row, FolderRow) and key in (Qt.Key.Key_Left, Qt.Key.Key_Right, *_RETURN):
             expanded = not row.folder.expanded if key in _RETURN else key == Qt.Key.Key_Right
             if expanded != row.folder.expanded:
-                self._actions.expand(row.folder, expanded)
+                self._actions.order.set_expanded(row.folder, expanded)
         elif isinstance(row, ChatRow) and row.depth and key == Qt.Key.Key_Left:
             self.setFocus()
             self._make_current(("folder", row.conversation.folder_id))
@@ -164,7 +164,7 @@ class SidebarListView(QListView):
     def _unfold_clicked(self, index: QModelIndex) -> None:
         row = self.rows.row_at(index)
         if isinstance(row, FolderRow) and not self.rows.in_bin:
-            self._actions.expand(row.folder, not row.folder.expanded)
+            self._actions.order.set_expanded(row.folder, not row.folder.expanded)
 
     def _edit_clicked(self, index: QModelIndex) -> None:
         if isinstance(self.rows.row_at(index), ChatRow) and not self.rows.in_bin:
