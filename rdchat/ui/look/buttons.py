@@ -86,8 +86,7 @@ class TextButton(QToolButton):
         super().__init__(parent)
         self._theme = theme
         self.setAutoRaise(True)
-        self.setText(text)
-        self.setAccessibleName(text)
+        self.setText(text)  # which is also its accessible name
         self.setFont(control_font())
         self._draw()
         theme.changed.connect(self._draw)
