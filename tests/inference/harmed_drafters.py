@@ -10,7 +10,7 @@ import numpy as np
 
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.drafting.heads.block_config import Markov
+from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, HeadState, Root, StoredHead
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.block.block_drafters import stored_block

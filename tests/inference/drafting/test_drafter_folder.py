@@ -120,7 +120,7 @@ def test_missing_weights_are_refused(folder: Path, target: LoadedModel) -> None:
 
 def test_a_missing_tensor_is_named(folder: Path, target: LoadedModel) -> None:
     edit_weights(folder, lambda tensors: tensors.pop("recurrence.weight"))
-    refuses(folder, target, "incomplete", "recurrence.weight")
+    refuses(folder, target, "lacks the tensor", "recurrence.weight")
 
 
 def test_a_tensor_too_many_is_named(folder: Path, target: LoadedModel) -> None:

@@ -21,7 +21,7 @@ from rdchat.inference.drafting.checkpoints.installed_drafters import (
     drafters_made_for,
     installed_drafters,
 )
-from rdchat.inference.drafting.heads.block_config import Markov
+from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.models.model_places import TRAINED
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel

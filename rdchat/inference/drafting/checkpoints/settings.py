@@ -7,10 +7,11 @@ from typing import Any
 
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, Checkpoint
-from rdchat.inference.drafting.heads.rope_config import RopeConfig
+from rdchat.inference.drafting.heads.decoder import DecoderConfig, RopeConfig
 
 _MOST_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
 _MOST_LIST = 1000
+_MOST_LAYERS = 100
 _ROPE_NUMBERS: dict[str, frozenset[str]] = {
     "default": frozenset(),
     "linear": frozenset({"factor"}),
@@ -146,6 +147,11 @@ class Settings:
         return next((value for value in found if isinstance(value, str) and value), None)
 
     @property
+    def target_depth(self) -> int | None:
+        """Layers of the target; None where they are not named."""
+        return None if self.data.get("num_target_layers") is None else self.size("num_target_layers")
+
+    @property
     def named_target(self) -> str | None:
         """What a whole configuration calls the target; in vLLM's layout other names are the drafter's own."""
         if self.data.get("speculators_config") is not None:
@@ -214,3 +220,29 @@ class Settings:
         if name.startswith("mscale") and scaling.data.get(name) == 0:
             return 0.0
         return scaling.number(name, 1.0)
+
+
+def table_settings(checkpoint: Checkpoint, layers: Settings) -> dict[str, Any]:
+    """Return the fields of `DecoderConfig` that follow from a checkpoint's tensors.
+
+    Raises:
+        ModelError: If there are too many layers.
+    """
+    tensors = checkpoint.tensors
+    if layers.size("num_hidden_layers", 1) > _MOST_LAYERS:
+        raise layers.wrong("num_hidden_layers")
+    return {
+        "own_embeddings": "embed_tokens.weight" in tensors,
+        "own_output": "lm_head.weight" in tensors,
+        "biases": frozenset(name.removesuffix(".bias") for name in tensors if name.endswith(".bias")),
+        "qk_norm": "layers.0.self_attn.q_norm.weight" in tensors,
+    }
+
+
+def check_heads(checkpoint: Checkpoint, config: DecoderConfig) -> None:
+    """Refuse heads that cannot share keys, or whose positions cannot be turned in pairs."""
+    if config.heads % config.kv_heads:
+        raise checkpoint.error(f"its {config.heads} heads cannot share {config.kv_heads} heads of keys")
+    turned = (config.rope.scaling or {}).get("partial_rotary_factor", 1) * config.head_size
+    if config.head_size % 2 or int(turned) < 2 or int(turned) % 2:
+        raise checkpoint.error(f"its positions cannot turn {turned:g} of {config.head_size} numbers of a head in pairs")

@@ -6,16 +6,13 @@ rows of its own block. The Markov head reads the true token before each place (t
 There is no confidence head: nothing here would read it (see `heads.block_network`).
 """
 
-from functools import partial
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.drafting.heads.block_config import BlockConfig, Markov
-from rdchat.inference.drafting.heads.block_network import BlockNetwork, Rows
-from rdchat.inference.drafting.heads.positions import rotated
-from rdchat.inference.drafting.heads.rope_config import RopeConfig
+from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork, Markov
+from rdchat.inference.drafting.heads.decoder import RopeConfig, Rows
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.heads.loss import drop_inputs
 from rdchat.inference.training.heads.samples import Ints
@@ -63,13 +60,14 @@ def dspark_config(tables: SharedTables, layers: tuple[int, ...], depth: int, ste
         windows=(None,) * _LAYERS,
         causal=(False,) * _LAYERS,
         target_layers=layers,
+        target_width=width,
         target_depth=depth,
         block_size=steps,
         mask_token=_mask_token(tables),
         from_anchor=True,
         markov=Markov.VANILLA,
         markov_rank=min(_MARKOV_RANK, width),
-        reduced=True,
+        qk_norm=True,
     )
 
 
@@ -120,19 +118,17 @@ class DSparkTraining(SequenceHead):
         """See `SequenceHead`."""
         network, size = self.network, self.network.config.block_size
         context = mx.array(sample.features).astype(mx.float32) / self.tables.input_scales
-        held = network.context_rows(context, partial(network.rope, offset=sample.position))
+        held = network.context_rows(context, range(sample.position, sample.position + len(context)))
         places = roots[:, None] + np.arange(size)
         positions = mx.array((places + sample.position).ravel())
-        place = partial(rotated, network.rope, positions=positions)
         mask = mx.array(block_mask(roots, size, len(sample.tokens)))
 
         def extend(layer: int, rows: Rows) -> tuple[Rows, mx.array | str | None]:
-            keys, values = (mx.concatenate(list(pair), axis=2) for pair in zip(held[layer], rows, strict=True))
-            return (keys, values), mask
+            return [mx.concatenate(list(pair), axis=2) for pair in zip(held[layer], rows, strict=True)], mask
 
         block = np.full(places.shape, network.config.mask_token, np.int32)
         block[:, 0] = sample.tokens[roots]
-        hidden = network.block(self.tables.embed(mx.array(block.ravel())), place, extend)
+        hidden = network.block(self.tables.embed(mx.array(block.ravel())), positions, extend)
         before = sample.tokens[np.minimum(places, len(sample.tokens) - 1)]
         bias = network.markov_head.markov_w1(mx.array(before))
         return mx.concatenate([hidden.reshape(*places.shape, -1), bias], axis=-1)

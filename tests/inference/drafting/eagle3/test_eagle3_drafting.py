@@ -104,7 +104,7 @@ def test_a_drafter_that_was_fitted_to_a_reply_drafts_all_of_it(shape: BeamShape)
     request = ask(temperature=0, max_tokens=13)
     prompt = model.encode_chat(request.messages, continue_last=False)
     text = [*prompt, *plain(model, request).token_ids]
-    head = bound(model, hidden_size=128, own_embeddings=True, candidates=31)
+    head = bound(model, hidden_size=128, own_embeddings=True, draft_vocabulary_size=31)
     model.hooks.read(head.reads)
     model.network(mx.array([text]))
     features = model.hooks.hidden[0]
