@@ -20,7 +20,7 @@ from rdchat.inference.decoding import reductions
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.drafter_search import find_drafter
-from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel, HeadSettings
+from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.node_selection import best_nodes
 from rdchat.inference.machine_report.graph_size import primitives
 from rdchat.inference.models.loading import load_model
@@ -36,7 +36,7 @@ SAMPLINGS = {
 
 def drafter(model: LoadedModel, recurrent: HeadModel, sampling: SamplingParams) -> HeadDrafter:
     request = GenerationRequest((ChatMessage(Role.USER, "-"),), sampling)
-    made = recurrent.drafter([0], request, HeadSettings(lookup_branch=False))
+    made = recurrent.drafter([0], request)
     mx.eval(model.network(mx.array([[0]])), model.hooks.hidden)
     return made
 

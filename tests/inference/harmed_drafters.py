@@ -43,7 +43,7 @@ HARMS: Mapping[str, Harm] = {
 }
 NEVER_FINITE = ("nan", "infinite", "minus infinite")
 HEADS: Mapping[str, Callable[[LoadedModel], Head]] = {
-    "recurrent": lambda model: random_drafter(model)._head,
+    "recurrent": lambda model: random_drafter(model).head,
     "dflash": lambda model: stored_block(model).bind(model, 0),
     "dspark": lambda model: stored_block(model, markov=Markov.GATED, reduced=True).bind(model, 0),
     "eagle3": bound,

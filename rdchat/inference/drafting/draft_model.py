@@ -35,7 +35,6 @@ from rdchat.inference.target.verifier import Verified
 
 _LOG = logging.getLogger(__name__)
 _CPU_NODES = 16
-_SIZES = (4, 8, 16)  # nodes of drafts with runner-ups
 _OTHER_PAIR = "Pick a smaller model of the target's own family; `rdchat models check-pair` compares two models."
 
 
@@ -65,7 +64,6 @@ class DraftModel:
         self,
         prompt: list[int],
         request: GenerationRequest,
-        shape: DraftShape | None = None,
         ledger: Ledger | None = None,
         shape_of: Callable[[int], DraftShape] | None = None,
     ) -> "DraftModelDrafter":
@@ -74,15 +72,10 @@ class DraftModel:
         Args:
             prompt: Token ids.
             request: Sampling, reply seed and draft settings.
-            shape: Of its drafts; None is what `shape_of` gives. A target that verifies chains only gets the chain of
-                it.
             ledger: Takes the time of its stages; None keeps none.
             shape_of: Gives the shape of drafts of so many tokens; None is `usual_shape`.
         """
-        shape_of = shape_of or self.usual_shape
-        if shape is None or not self._trees:
-            shape = shape_of(shape.draft_tokens if shape else request.draft.draft_tokens)
-        return DraftModelDrafter(self, prompt, request, shape, shape_of=shape_of, ledger=ledger or Ledger())
+        return DraftModelDrafter(self, prompt, request, ledger or Ledger(), shape_of or self.usual_shape)
 
     def usual_shape(self, draft_tokens: int) -> DraftShape:
         """Return a shape of that depth where it is not measured what the target's calls cost.
@@ -92,7 +85,7 @@ class DraftModel:
         """
         return DraftShape.of_size(draft_tokens, _CPU_NODES if self._trees and not on_gpu() else 0)
 
-    def shapes(self, draft_tokens: int, sizes: Iterable[int] = _SIZES) -> list[DraftShape]:
+    def shapes(self, draft_tokens: int, sizes: Iterable[int]) -> list[DraftShape]:
         """Return the shapes of that depth among which measured costs may decide: a chain, and ones with runner-ups.
 
         Args:
@@ -157,10 +150,9 @@ class DraftModelDrafter(Drafter):
     Args:
         draft: The draft model; it serves one reply at a time.
         prompt: The prompt's tokens.
-        request: Its sampling and reply seed are used.
-        shape: Depth of the drafts, and their runner-ups.
-        shape_of: Gives the shape for another number of draft tokens.
+        request: Its sampling, reply seed and draft settings are used.
         ledger: Takes the time of its stages.
+        shape_of: Gives depth and runner-ups of drafts of so many tokens.
     """
 
     name = "speculative"
@@ -170,17 +162,15 @@ class DraftModelDrafter(Drafter):
         draft: DraftModel,
         prompt: list[int],
         request: GenerationRequest,
-        shape: DraftShape,
-        *,
-        shape_of: Callable[[int], DraftShape],
         ledger: Ledger,
+        shape_of: Callable[[int], DraftShape],
     ) -> None:
         sampling, seed = request.sampling, request.seed
         chooser = TokenChooser(sampling, seed, draft.shared_tokens)
         self._draft = draft
         self._model = draft.model
         self._cache = draft.cache
-        self._shape = shape
+        self._shape = shape_of(request.draft.draft_tokens)
         self._shape_of = shape_of
         self._ledger = ledger
         self._committed = list(prompt)  # before the root

@@ -56,9 +56,7 @@ class Checkpoint:
         """Return the error that says why it cannot be used."""
         return ModelError(f"The drafter {self.name} cannot be used: {reason}.", hint)
 
-    def check_tensors(
-        self, expected: Shapes, ignored: Collection[str] = (), types: Collection[str] = _FLOATS
-    ) -> None:
+    def check_tensors(self, expected: Shapes, ignored: Collection[str] = (), types: Collection[str] = _FLOATS) -> None:
         """Check that it has these tensors and no others, each of its shape and of one of these types.
 
         Raises:

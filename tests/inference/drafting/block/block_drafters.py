@@ -14,16 +14,16 @@ from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.beam_search import PathScorer
-from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadSettings
+from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.drafting.heads.block_head import BlockMemory, BoundBlockHead, StoredBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork, Markov
 from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.drafting.heads.head import Root
+from rdchat.inference.drafting.scoring import PathScorer
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.fakes import tiny_llama
+from tests.inference.fakes import tiny_llama, with_beams
 
 KINDS: list[dict[str, Any]] = [
     {},
@@ -161,7 +161,7 @@ class BlockPair:
         self.cache.keep_prefix_of(prompt)
         self.memory.begin(prompt)
         scorer = PathScorer(request.sampling, request.seed, self.head.vocabulary)
-        settings, ledger = HeadSettings(shape, branch), Ledger()
+        settings, ledger = with_beams(request, shape, branch).draft, Ledger()
         drafter = HeadDrafter(self.target, self.head, self.memory, scorer, prompt, settings=settings, ledger=ledger)
         return RoundIterator(ReplyJob.fresh(self.target, prompt, request, self.cache), drafter)
 

@@ -12,11 +12,9 @@ import pytest
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
-from rdchat.inference.drafting.checkpoints.drafter_folder import LAYOUTS
-from rdchat.inference.drafting.heads.block_network import Markov
+from rdchat.inference.drafting.checkpoints.drafter_folder import LAYOUTS, check_drafter, inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.block_head import StoredBlockHead
-from rdchat.inference.drafting.heads.block_network import BlockNetwork
+from rdchat.inference.drafting.heads.block_network import BlockNetwork, Markov
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.target.embeddings import embedding_scale
 from tests.inference.drafting.block.block_drafters import KINDS, block_config, stored_block, written_block
@@ -60,7 +58,9 @@ def test_what_was_written_is_read_again(kind: dict, tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.array(loaded.vocabulary), np.array(made.vocabulary))
 
 
-@pytest.mark.parametrize("kind", [*KINDS, {"qk_norm": False, "biases": frozenset({"layers.0.self_attn.q_proj", "layers.1.mlp.up_proj"})}])
+@pytest.mark.parametrize(
+    "kind", [*KINDS, {"qk_norm": False, "biases": frozenset({"layers.0.self_attn.q_proj", "layers.1.mlp.up_proj"})}]
+)
 def test_the_network_has_the_tensors_that_its_configuration_counts(kind: dict) -> None:
     config = block_config(shared_llama(), **kind)
     found = {name: tensor.shape for name, tensor in tree_flatten(BlockNetwork(config).parameters())}

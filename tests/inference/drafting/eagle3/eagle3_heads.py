@@ -22,7 +22,8 @@ def bound(model: LoadedModel, bits: int = 0, **changes: Any) -> BoundEagle3Head:
     width, vocabulary, depth = sizes_of(model)
     fields: dict[str, Any] = {
         "hidden_size": width, "inner_size": 64, "heads": 4, "kv_heads": 2, "head_size": 8,
-        "norm_epsilon": 1e-5, "windows": (None,), "takes_embedding": (True,), "target_layers": (0, depth - 1), "target_width": width,
+        "norm_epsilon": 1e-5, "windows": (None,), "takes_embedding": (True,),
+        "target_layers": (0, depth - 1), "target_width": width,
         "vocabulary_size": vocabulary, "draft_vocabulary_size": vocabulary - 5, "own_output": True,
         "rope": RopeConfig(10_000.0),
     }  # fmt: skip

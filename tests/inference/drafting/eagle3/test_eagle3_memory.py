@@ -14,13 +14,13 @@ from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequ
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.beam_search import PathScorer
-from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadSettings
+from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.drafting.heads.eagle3_head import Eagle3Memory
 from rdchat.inference.drafting.heads.head import Root
+from rdchat.inference.drafting.scoring import PathScorer
 from rdchat.inference.target.kv_cache import KVCache
 from tests.inference.drafting.eagle3.eagle3_heads import CHAIN, TREE, bound, features_of_a_text
-from tests.inference.fakes import ask, shared_llama
+from tests.inference.fakes import ask, shared_llama, with_beams
 from tests.inference.plain_replies import plain
 
 pytestmark = pytest.mark.across_rows
@@ -41,7 +41,7 @@ class Chat:
         self.cache.keep_prefix_of(prompt)
         self.memory.begin(prompt)
         scorer = PathScorer(request.sampling, request.seed, self.head.vocabulary)
-        settings = HeadSettings(shape, lookup_branch=False)
+        settings = with_beams(request, shape, False).draft
         drafter = HeadDrafter(self.model, self.head, self.memory, scorer, prompt, settings=settings, ledger=Ledger())
         return RoundIterator(ReplyJob.fresh(self.model, prompt, request, self.cache), drafter)
 

@@ -14,7 +14,7 @@ from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.api.training import Phase
 from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, check_drafter, load_drafter
 from rdchat.inference.drafting.checkpoints.drafter_search import find_drafter
-from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
+from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.heads.recipes import default_recipe
@@ -74,7 +74,7 @@ def test_a_training_ends_in_a_drafter_of_the_model_s_own(
     assert f"--kind {kind.value}" in card
     head = HeadModel(model, load_drafter(out, model))
     request = ask(temperature=0.7)
-    drafter = head.drafter(model.encode_chat(request.messages, False), request, HeadSettings())
+    drafter = head.drafter(model.encode_chat(request.messages, False), request)
     *_, end = drafted(model, request, drafter)[0]
     assert isinstance(end, ReplyEnd)
     assert end.token_ids == plain(model, request).token_ids
