@@ -31,8 +31,9 @@ from rdchat.inference.benchmark.draft_verify_split import SplitRounds, write_acc
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.drafting.checkpoints.drafter_search import find_drafter
+from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
@@ -190,7 +191,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     model = load_model(args.model, args.dtype)
-    folder = args.drafter or find_drafter(model)
+    folder = args.drafter or search_drafters(target_hash(model.info.path)).folder
     if folder is None:
         sys.exit(f"There is no drafter for {model.info.name}.")
     drafter = HeadModel(model, load_drafter(folder, model))

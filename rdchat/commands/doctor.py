@@ -219,7 +219,7 @@ def _qt() -> tuple[str, str]:
 
 def _drafters() -> tuple[Path | None, tuple[str, ...]]:
     """Return the default model's drafter, and what is said of damaged ones."""
-    from rdchat.inference.drafting.checkpoints.drafter_search import search_drafters  # noqa: PLC0415  MLX
+    from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters  # noqa: PLC0415  MLX
     from rdchat.inference.models.fingerprint import target_hash  # noqa: PLC0415
 
     model = _default_model()

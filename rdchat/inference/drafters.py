@@ -14,7 +14,7 @@ from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.drafting.checkpoints.drafter_search import (
+from rdchat.inference.drafting.checkpoints.installed_drafters import (
     DrafterSearch,
     drafter_name,
     resolve_drafter,

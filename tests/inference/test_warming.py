@@ -104,6 +104,7 @@ def test_a_model_that_fails_in_its_own_way_fails_in_its_reply(monkeypatch: pytes
 
 FIRST_REPLY = """
 import os
+from dataclasses import replace
 from pathlib import Path
 from rdchat.inference.session import ChatSession
 from rdchat.inference.api.requests import DraftSettings, Mode

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import override
 
 import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import LoadProgress
@@ -21,7 +23,6 @@ from rdchat.inference.decoding.prefill import prefill
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.candidates import CandidateRanker, pack
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.models.damaged_layers import first_damaged_layer
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.model_files import check_model_folder, display_name, resolve_model
 from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabularies
@@ -52,8 +53,12 @@ class DraftModel:
 
     def __init__(self, target: LoadedModel, model: LoadedModel, shared_tokens: int) -> None:
         if model.capability.kind is DraftKind.NONE:
-            if first_damaged_layer(model.network):
-                raise _not_finite(model)
+            if damaged := first_damaged_layer(model.network):
+                raise ModelError(
+                    f"The draft model {model.info.name} computes numbers that are not finite. "
+                    f"Layer {damaged} is damaged.",
+                    "Fetch it again, use another draft model, or try another precision.",
+                )
             raise ModelError(f"{model.info.name} cannot draft: {model.capability.reason}.", "Pick another draft model.")
         self.model = model
         self.cache = KVCache(model.network)
@@ -294,10 +299,9 @@ class DraftModelDrafter(Drafter):
         self._open = False
 
 
-def _not_finite(model: LoadedModel) -> ModelError:
-    damaged = first_damaged_layer(model.network)
-    where = f" Layer {damaged} is damaged." if damaged else ""
-    return ModelError(
-        f"The draft model {model.info.name} computes numbers that are not finite.{where}",
-        "Fetch it again, use another draft model, or try another precision.",
-    )
+def first_damaged_layer(network: nn.Module) -> str | None:
+    """Return the path of the first layer whose weights are not all finite, such as `model.layers.3.mlp.up_proj`."""
+    for name, array in tree_flatten(network.parameters()):
+        if mx.issubdtype(array.dtype, mx.floating) and not mx.all(mx.isfinite(array)).item():
+            return str(name.rpartition(".")[0])
+    return None

@@ -74,13 +74,10 @@ class HeadModel:
             apart: Whether the reply is of no conversation, as in a measurement: what the head keeps of the last one is
                 left alone.
         """
-        head = self.head
         self.listen()
-        scorer = PathScorer(request.sampling, request.seed, head.vocabulary, head.inverse_temperature)
-        memory = head.memory() if apart else self._memory
+        memory = self.head.memory() if apart else self._memory
         memory.begin(prompt)
-        settings = request.draft
-        return HeadDrafter(self._model, head, memory, scorer, prompt, settings=settings, ledger=ledger or Ledger())
+        return HeadDrafter(self._model, self.head, memory, prompt, request=request, ledger=ledger or Ledger())
 
     def forget(self) -> None:
         """Empty what is kept between replies."""
@@ -97,9 +94,8 @@ class HeadDrafter(Drafter):
         model: The target.
         head: The drafter's network.
         memory: What it keeps of the conversation; it was told the prompt.
-        scorer: Scores candidates by the reply's own rule.
         prompt: The prompt's tokens.
-        settings: Shape of the draft.
+        request: Its sampling, reply seed and draft settings are used.
         ledger: Takes the time of its stages.
     """
 
@@ -110,17 +106,16 @@ class HeadDrafter(Drafter):
         model: LoadedModel,
         head: Head,
         memory: HeadMemory,
-        scorer: PathScorer,
         prompt: list[int],
         *,
-        settings: DraftSettings,
+        request: GenerationRequest,
         ledger: Ledger,
     ) -> None:
         self._model = model
         self._head = head
         self._memory = memory
-        self._scorer = scorer
-        self._settings = settings
+        self._scorer = PathScorer(request.sampling, request.seed, head.vocabulary, head.inverse_temperature)
+        self._settings = request.draft
         self._ledger = ledger
         self._trees = model.capability.kind is DraftKind.TREE
         self._position = len(prompt)  # of the last token, once there is one
@@ -128,7 +123,7 @@ class HeadDrafter(Drafter):
         self._ahead: _Ahead | None = None  # begun in the round that is verified
         self._drawn: _Ahead | None = None  # begun in the last round, and below the token that it ended with
         self._index = LookupIndex(prompt)
-        self._repetition = RepetitionTracker(head.vocabulary, prompt) if scorer.penalizes else None
+        self._repetition = RepetitionTracker(head.vocabulary, prompt) if self._scorer.penalizes else None
 
     @override
     def update(self, settings: DraftSettings) -> None:

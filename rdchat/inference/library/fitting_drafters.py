@@ -15,8 +15,7 @@ from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG
 from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, drafter_config
-from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter
-from rdchat.inference.drafting.checkpoints.installed_drafters import installed_drafters
+from rdchat.inference.drafting.checkpoints.installed_drafters import installed_drafters, resolve_drafter
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
 

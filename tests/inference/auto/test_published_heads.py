@@ -24,9 +24,9 @@ HEADS = {"eagle3": eagle3_folder, "block": written_block}
 def ready(kind: str, model: LoadedModel, folder: Path) -> HeadModel:
     """Return a drafter of a kind, written to a folder and read from there."""
     head = HeadModel(model, load_drafter(HEADS[kind](folder / kind, model), model))
-    assert head.kind == kind
+    assert head.head.kind == kind
     assert head.head.remembers
-    assert not head.drafts_ahead
+    assert not head.head.drafts_ahead
     return head
 
 

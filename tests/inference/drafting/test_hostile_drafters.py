@@ -18,7 +18,7 @@ from rdchat.inference.auto.acceptance_file import read_acceptance
 from rdchat.inference.auto.cost_file import CostFile
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, load_drafter
-from rdchat.inference.drafting.checkpoints.drafter_search import search_drafters
+from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.checkpoints.recurrent_layout import save_drafter
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.models.fingerprint import TargetBinding, target_hash

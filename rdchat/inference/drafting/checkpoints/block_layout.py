@@ -21,18 +21,9 @@ from functools import partial
 from typing import Any
 
 from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout
-from rdchat.inference.drafting.checkpoints.settings import (
-    DECODER_HEADS,
-    DECODER_LAYERS,
-    Row,
-    Settings,
-    check_heads,
-    is_positive_size,
-    table_settings,
-)
+from rdchat.inference.drafting.checkpoints.settings import Settings, check_heads, decoder_settings
 from rdchat.inference.drafting.heads.block_head import StoredBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockConfig, Markov
-from rdchat.inference.drafting.heads.decoder import LayerStyle
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.models.safetensors_file import StoredTensor
 from rdchat.inference.target.target import LoadedModel
@@ -47,13 +38,6 @@ _DFLASH_SETTINGS = {
 }  # fmt: skip
 _ASK_FOR_MORE = {"gating", "quantization", "enable_moe_block", "hidden_size_per_layer_input"}
 _MOST_BLOCK = 256
-# Gemma 4's full attention; the values of some of its models are the keys
-_GEMMA_HEADS = (
-    Row("kv_heads", "num_key_value_heads", is_positive_size),
-    Row("head_size", "global_head_dim", is_positive_size),
-)
-_GEMMA_SHARED = (Row("kv_heads", "num_global_key_value_heads", is_positive_size), _GEMMA_HEADS[1])
-_ACTIVATIONS = {LayerStyle.QWEN3: "silu", LayerStyle.GEMMA4: "gelu_pytorch_tanh"}
 _CONFIDENCE = "confidence_head.proj.weight"
 _IGNORED = {"t2d"}  # says the same as d2t
 _DSPARK = "dspark"
@@ -100,13 +84,14 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
     for settings in (top, layers):
         settings.refuse(_ASK_FOR_MORE)
     gemma = _GEMMA in tensors
-    style = LayerStyle.GEMMA4 if gemma else LayerStyle.QWEN3
-    tables = table_settings(checkpoint, layers)
-    windows, causal = _windows(parts, layers.size("num_hidden_layers"))
+    activation = "gelu_pytorch_tanh" if gemma else "silu"
     markov, rank = _markov(block)
     shared = gemma and layers.flag("attention_k_eq_v", False)
-    sizes = layers.read(*DECODER_LAYERS, *((_GEMMA_SHARED if shared else _GEMMA_HEADS) if gemma else DECODER_HEADS))
-    layers.word("hidden_activation" if gemma else "hidden_act", _ACTIVATIONS[style], [_ACTIVATIONS[style]])
+    # with Gemma's full attention, the values of some models are the keys
+    kv_heads = "num_global_key_value_heads" if shared else "num_key_value_heads"
+    sizes = decoder_settings(checkpoint, layers, kv_heads, "global_head_dim" if gemma else "head_dim")
+    windows, causal = _windows(parts, layers.size("num_hidden_layers"))  # a number that was checked just now
+    layers.word("hidden_activation" if gemma else "hidden_act", activation, [activation])
     block.word("projector_type", _DSPARK, [_DSPARK])
     block.word("attention_mode", "gqa", ["gqa", "mha"])
     from_anchor = block.flag("sample_from_anchor", _drafts_from_anchor(parts))
@@ -114,7 +99,6 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
         raise block.wrong("sample_from_anchor")
     config = BlockConfig(
         **sizes,
-        **tables,
         draft_vocabulary_size=top.size("draft_vocab_size", checkpoint.listed_tokens or sizes["vocabulary_size"]),
         # Qwen3's modules take no part of a head, so a part is the target's: trainers copy its configuration
         rope=layers.rope("full_attention", whole_heads=not gemma and not parts.speculators),
@@ -129,7 +113,7 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
         markov=markov,
         markov_rank=rank,
         confidence_inputs=_confidence_inputs(tensors),
-        style=style,
+        gemma=gemma,
         values_from_keys=shared,
         softcap=_softcap(parts),
     )

@@ -28,7 +28,7 @@ from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
 
 LAYOUTS: tuple[Layout, ...] = (RECURRENT, BLOCK, EAGLE3)
-_MOST_CONFIG_BYTES = 2**20
+MOST_CONFIG_BYTES = 2**20
 
 
 def bound_hash(folder: Path) -> str | None:
@@ -182,7 +182,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.exists() and not path.is_symlink():
         raise ModelError(f"There is no drafter at {folder}: it has no {CONFIG}.", HINT)
-    config = read_json(path, HINT, _MOST_CONFIG_BYTES)
+    config = read_json(path, HINT, MOST_CONFIG_BYTES)
     if not isinstance(config, dict):
         raise ModelError(f"{path} is damaged: it describes no drafter.", HINT)
     return config

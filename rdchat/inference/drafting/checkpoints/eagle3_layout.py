@@ -20,13 +20,7 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, OTHER_HINT, Checkpoint, Layout, plain_name
-from rdchat.inference.drafting.checkpoints.settings import (
-    DECODER_HEADS,
-    DECODER_LAYERS,
-    Settings,
-    check_heads,
-    table_settings,
-)
+from rdchat.inference.drafting.checkpoints.settings import Settings, check_heads, decoder_settings
 from rdchat.inference.drafting.heads.eagle3_head import StoredEagle3
 from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, FeatureNorm
 from rdchat.inference.drafting.heads.head import HeadKind
@@ -118,14 +112,12 @@ def eagle3_config(checkpoint: Checkpoint, depth: int | None) -> Eagle3Config:
     top, layers, eagle = parts.top, parts.layers, parts.eagle
     layers.word("model_type", "llama", _KINDS)
     layers.word("hidden_act", "silu", ("silu", "swish"))
-    tables = table_settings(checkpoint, layers)
-    sizes = layers.read(*DECODER_LAYERS, *DECODER_HEADS)
+    sizes = decoder_settings(checkpoint, layers)
     vocabulary, listed = sizes["vocabulary_size"], checkpoint.listed_tokens
     windows = _windows(layers)
-    tied = tables["own_embeddings"] and not tables["own_output"]
+    tied = sizes["own_embeddings"] and not sizes["own_output"]
     config = Eagle3Config(
         **sizes,
-        **tables,
         windows=windows,
         takes_embedding=tuple(
             not number or f"layers.{number}.hidden_norm.weight" in checkpoint.tensors for number in range(len(windows))

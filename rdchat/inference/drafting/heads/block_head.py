@@ -10,7 +10,7 @@ import mlx.core as mx
 
 from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork, MarkovHead
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
-from rdchat.inference.drafting.heads.decoder import LayerStyle, Rows
+from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.drafting.heads.stored_network import BoundNetwork, StoredNetwork
 from rdchat.inference.target.embeddings import embedding_scale
@@ -39,7 +39,7 @@ class BoundBlockHead(BoundNetwork):
         if not config.own_embeddings:
             self._scale = embedding_scale(model.info.architecture, config.hidden_size)
         else:
-            self._scale = float(config.hidden_size**0.5) if config.style is LayerStyle.GEMMA4 else 1.0
+            self._scale = float(config.hidden_size**0.5) if config.gemma else 1.0
         self._markov: MarkovHead | None = self.network.get("markov_head")
 
     @override
@@ -55,7 +55,8 @@ class BoundBlockHead(BoundNetwork):
     def base_logits(self, hidden: mx.array) -> mx.array:
         """Return (n, candidates) logits without correction, of the hidden states of a block, (n, hidden_size)."""
         logits = self._output(hidden)
-        return logits if self.config.softcap is None else _capped(logits, mx.array(self.config.softcap, logits.dtype))
+        cap = self.config.softcap
+        return logits if cap is None else mx.tanh(logits / cap) * cap
 
     def state(self, hidden: mx.array, base: mx.array, depth: int, tokens: mx.array, past: mx.array | None) -> HeadState:
         """Return the state of beams, whose logits are only computed where they are asked for.
@@ -145,8 +146,3 @@ class _BlockState(HeadState):
 @partial(mx.compile, shapeless=True)
 def _plus(base: mx.array, bias: mx.array) -> mx.array:
     return base.astype(mx.float32) + bias.astype(mx.float32)
-
-
-@partial(mx.compile, shapeless=True)
-def _capped(logits: mx.array, cap: mx.array) -> mx.array:
-    return mx.tanh(logits / cap) * cap

@@ -22,7 +22,6 @@ import mlx.nn as nn
 from rdchat.inference.drafting.heads.decoder import (
     DecoderConfig,
     DecoderLayer,
-    LayerStyle,
     RowPositions,
     Rows,
     Shape,
@@ -69,7 +68,7 @@ class BlockConfig(DecoderConfig):
         """See `DecoderConfig`."""
         rank, hidden = self.markov_rank, self.hidden_size
         shapes = DecoderConfig.shapes(self) | {"hidden_norm.weight": (hidden,)}
-        if self.style is LayerStyle.GEMMA4:
+        if self.gemma:
             shapes |= {f"layers.{number}.layer_scalar": (1,) for number in range(self.layers)}
         if self.markov is not Markov.NONE:
             shapes["markov_head.markov_w1.weight"] = (self.vocabulary_size, rank)
@@ -86,7 +85,7 @@ class BlockConfig(DecoderConfig):
     def norms(self, layer: int) -> list[str]:
         """See `DecoderConfig`; Gemma 4 normalises what attention and MLP return as well."""
         more = ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
-        return DecoderConfig.norms(self, layer) + (more if self.style is LayerStyle.GEMMA4 else [])
+        return DecoderConfig.norms(self, layer) + (more if self.gemma else [])
 
 
 class BlockNetwork(nn.Module):

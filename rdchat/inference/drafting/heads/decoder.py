@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -17,13 +16,6 @@ type RowPositions = int | Sequence[int] | mx.array
 """Positions of n rows: one for all, or (n,) ascending ones, or (n,) any ones as an array."""
 
 _TABLES = {"embed_tokens", "markov_w1"}  # matrices that are looked up
-
-
-class LayerStyle(StrEnum):
-    """Family of the decoder layers: Qwen3's and Llama's, or those of Gemma 4's full attention."""
-
-    QWEN3 = "qwen3"
-    GEMMA4 = "gemma4"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +49,7 @@ class DecoderConfig:
     own_output: bool = False  # else the target's output rows are used
     biases: frozenset[str] = frozenset()  # full names of linear modules with a bias
     qk_norm: bool = False  # queries and keys are normalised, head by head
-    style: LayerStyle = LayerStyle.QWEN3
+    gemma: bool = False  # the layers are those of Gemma 4's full attention, else Qwen3's or Llama's
     values_from_keys: bool = False  # the values are the projected keys (Gemma 4)
 
     @property
@@ -161,7 +153,7 @@ class Attention(nn.Module):
         super().__init__()
         add_modules(self, shapes, config.norm_epsilon)
         self._size, self._epsilon = config.head_size, config.norm_epsilon
-        self._gemma = config.style is LayerStyle.GEMMA4
+        self._gemma = config.gemma
         self._scale = 1.0 if self._gemma else config.head_size**-0.5
         rope = config.rope
         self._rope = initialize_rope(config.head_size, rope.theta, rope.traditional, rope.scaling, rope.max_positions)
@@ -205,7 +197,7 @@ class Mlp(nn.Module):
     def __init__(self, config: DecoderConfig, shapes: Mapping[str, Shape]) -> None:
         super().__init__()
         add_modules(self, shapes, config.norm_epsilon)
-        self._gated = _gelu_gate if config.style is LayerStyle.GEMMA4 else swiglu
+        self._gated = _gelu_gate if config.gemma else swiglu
 
     def __call__(self, x: mx.array) -> mx.array:
         output: mx.array = self.down_proj(self._gated(self.gate_proj(x), self.up_proj(x)))

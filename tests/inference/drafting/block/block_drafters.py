@@ -19,7 +19,6 @@ from rdchat.inference.drafting.heads.block_head import BlockMemory, BoundBlockHe
 from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork, Markov
 from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.drafting.heads.head import Root
-from rdchat.inference.drafting.scoring import PathScorer
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
@@ -160,9 +159,8 @@ class BlockPair:
         self.target.hooks.read(self.head.reads)
         self.cache.keep_prefix_of(prompt)
         self.memory.begin(prompt)
-        scorer = PathScorer(request.sampling, request.seed, self.head.vocabulary)
-        settings, ledger = with_beams(request, shape, branch).draft, Ledger()
-        drafter = HeadDrafter(self.target, self.head, self.memory, scorer, prompt, settings=settings, ledger=ledger)
+        asked = with_beams(request, shape, branch)
+        drafter = HeadDrafter(self.target, self.head, self.memory, prompt, request=asked, ledger=Ledger())
         return RoundIterator(ReplyJob.fresh(self.target, prompt, request, self.cache), drafter)
 
     def reply(self, request: GenerationRequest, shape: BeamShape, branch: bool = False) -> ReplyEnd:

@@ -17,7 +17,6 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.drafting.heads.eagle3_head import Eagle3Memory
 from rdchat.inference.drafting.heads.head import Root
-from rdchat.inference.drafting.scoring import PathScorer
 from rdchat.inference.target.kv_cache import KVCache
 from tests.inference.drafting.eagle3.eagle3_heads import CHAIN, TREE, bound, features_of_a_text
 from tests.inference.fakes import ask, shared_llama, with_beams
@@ -40,9 +39,8 @@ class Chat:
         prompt = self.model.encode_chat(request.messages, continue_last=False)
         self.cache.keep_prefix_of(prompt)
         self.memory.begin(prompt)
-        scorer = PathScorer(request.sampling, request.seed, self.head.vocabulary)
-        settings = with_beams(request, shape, False).draft
-        drafter = HeadDrafter(self.model, self.head, self.memory, scorer, prompt, settings=settings, ledger=Ledger())
+        asked = with_beams(request, shape, False)
+        drafter = HeadDrafter(self.model, self.head, self.memory, prompt, request=asked, ledger=Ledger())
         return RoundIterator(ReplyJob.fresh(self.model, prompt, request, self.cache), drafter)
 
     def assert_remembers(self, gap: int | None = None) -> None:
