@@ -22,7 +22,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.node_selection import best_nodes
-from rdchat.inference.machine_report.graph_size import primitives
+from rdchat.inference.machine_report.measures import primitives
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.target import LoadedModel

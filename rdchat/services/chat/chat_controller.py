@@ -26,10 +26,9 @@ from rdchat.services.chat.time_ledger import TimeLedger
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
 from rdchat.services.context.chat_context import GOES_ON, TOO_LONG, ChatContext
-from rdchat.services.engine.benchmark import Benchmark
+from rdchat.services.engine.benchmark import Benchmark, Race
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.engine.race import Race
 from rdchat.services.files.pending_files import PendingFiles
 from rdchat.services.order.title_writer import TitleWriter
 from rdchat.services.text.message_editor import MessageEditor

@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QComboBox, QPlainTextEdit, QPushButton, QSpinBox, 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.requests import DraftSettings, Mode, fresh_seed
 from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.engine.benchmark import RaceResult
 from rdchat.services.engine.engine_events import Failure
-from rdchat.services.engine.race import RaceResult
 from rdchat.ui.benchmark.obstacles import Obstacles
 from rdchat.ui.benchmark.replay import Playback, ReplayView
 from rdchat.ui.look import formatting

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import (
     QLabel,
     QLayout,
     QPlainTextEdit,
+    QProgressBar,
     QVBoxLayout,
     QWidget,
 )
@@ -92,6 +93,14 @@ def add_row(form: QFormLayout, name: str, field: QWidget, explanation: str, line
     for part in (label, field):
         set_tip(part, explanation)
     form.addRow(label, line or field)
+
+
+def thin_bar(name: str, height: int = 6) -> QProgressBar:
+    """Return a progress bar without text, from 0 to 1000."""
+    bar = QProgressBar(textVisible=False, maximum=1000)
+    bar.setFixedHeight(height)
+    bar.setAccessibleName(name)
+    return bar
 
 
 def text_field(lines: int, placeholder: str) -> QPlainTextEdit:
