@@ -95,8 +95,10 @@ class ChatSession:
             self._running = AutoregressiveIterator(replace(job, mode_reason=reason))
         else:
             job, drafter = ready
-            automatic = isinstance(drafter, AutoDrafter)
-            self._running = AutoIterator(job, drafter) if automatic else RoundIterator(job, drafter)
+            if isinstance(drafter, AutoDrafter):
+                self._running = AutoIterator(job, drafter)
+            else:
+                self._running = RoundIterator(job, drafter)
         return self._running
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:

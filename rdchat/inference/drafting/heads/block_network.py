@@ -144,7 +144,8 @@ class _Layer(DecoderLayer):
             return result
         x = x + self.post_attention_layernorm(attended)
         x = x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
-        return x * self.layer_scalar
+        scaled: mx.array = x * self.layer_scalar
+        return scaled
 
 
 class MarkovHead(nn.Module):

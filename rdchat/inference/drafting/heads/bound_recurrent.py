@@ -1,5 +1,6 @@
 """A recurrent head bound to its target's embeddings: token ids in, logits of the draft vocabulary out."""
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -78,6 +79,15 @@ class _NoMemory(HeadMemory):
     """Keeps nothing: all that a recurrent head knows of a text is the hidden state that a root was chosen from."""
 
     head: BoundRecurrentHead
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """See `HeadMemory`."""
+
+    def reset(self) -> None:
+        """See `HeadMemory`."""
+
+    def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
+        """See `HeadMemory`."""
 
     def state(self, root: Root) -> HeadState:
         """See `HeadMemory`."""

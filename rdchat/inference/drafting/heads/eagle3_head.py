@@ -52,7 +52,8 @@ class BoundEagle3Head(BoundNetwork):
 
     def fuse(self, features: mx.array) -> mx.array:
         """Return `Eagle3Network.fuse` of the target's features."""
-        return self.network.fuse(features.astype(self.dtype))
+        fused: mx.array = self.network.fuse(features.astype(self.dtype))
+        return fused
 
     def logits(self, output: mx.array) -> mx.array:
         """Return (n, candidates) float32: of the token behind each row, of its output, (n, hidden_size)."""
