@@ -24,9 +24,7 @@ from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.candidates import CandidateRanker, pack
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.models.model_files import check_model_folder, display_name, resolve_model
-from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabularies
-from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
+from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabularies, tokenizer_of
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.device import on_gpu
 from rdchat.inference.target.kv_cache import KVCache
@@ -135,10 +133,7 @@ def check_draft_model(
     Raises:
         ModelError: If it is missing, damaged, or knows other tokens than the target; the message says which.
     """
-    folder = resolve_model(str(model), on_progress)
-    check_model_folder(folder)
-    name = display_name(model, folder)
-    tokenizer = read_tokenizer(folder, target.prompts.process, lambda: on_progress(LoadProgress("Comparing", None)))
+    tokenizer, name = tokenizer_of(model, target.prompts.process, on_progress)
     verdict = compare_vocabularies(target.tokenizer, tokenizer, target.info.name, name)
     if not verdict.compatible:
         raise ModelError(str(verdict), _OTHER_PAIR)
