@@ -143,13 +143,13 @@ def open_window(app: App, figures: dict[str, float], name: str) -> QWidget:
         loop.exec()
         figures[f"{name}_open_ms"] = round((time.perf_counter() - began) * 1000, 1)
         figures[f"{name}_open_cpu_ms"] = round((time.thread_time() - worked) * 1000, 1)
-        wait_until(lambda: len(window.installed.list.rows.shown) == MODELS and not _looking(app))
+        wait_until(lambda: window.installed.list.count() == MODELS and not _looking(app))
         figures[f"{name}_listed_ms"] = round((time.perf_counter() - began) * 1000, 1)
     return window
 
 
 def _looking(app: App) -> bool:
-    return app.window.windows.models.installed.looking
+    return app.window.windows.models_desk.library.looking
 
 
 def walk(app: App, figures: dict[str, float]) -> None:
@@ -171,7 +171,7 @@ def walk(app: App, figures: dict[str, float]) -> None:
             wait(0.05)
     with stalls(figures, "walking"):
         page.list.setFocus()
-        page.list.setCurrentIndex(page.list.rows.index(0))
+        page.list.setCurrentRow(0)
         for _ in range(MODELS - 1):
             QTest.keyClick(page.list, Qt.Key.Key_Down)
             wait(0.005)

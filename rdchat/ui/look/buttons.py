@@ -99,8 +99,7 @@ class TextButton(QToolButton):
         super().__init__(parent)
         self._theme = theme
         self.setAutoRaise(True)
-        self.setText(text)
-        self.setAccessibleName(text)
+        self.setText(text)  # which is also its accessible name
         self.setFont(control_font())
         self.restyle()
         theme.changed.connect(self.restyle)

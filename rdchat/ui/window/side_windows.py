@@ -188,10 +188,4 @@ class SideWindows:
 
 
 def _import_models() -> None:
-    import rdchat.ui.models.installed.page  # noqa: PLC0415  first what is shown first
-    import rdchat.ui.models.window  # noqa: PLC0415
-
-    # isort: split
-    import rdchat.ui.models.discover.page  # noqa: PLC0415
-    import rdchat.ui.models.downloads.page  # noqa: PLC0415
-    import rdchat.ui.models.drafters.page  # noqa: F401, PLC0415
+    import rdchat.ui.models.window  # noqa: F401, PLC0415

@@ -1,6 +1,6 @@
 """Checks a model folder or file that was dropped on a window, and loads it."""
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
 from rdchat.services.background.background_work import BackgroundWork
@@ -23,21 +23,19 @@ class DroppedModel(QObject):
         self._task = BackgroundWork("dropped model", self)
 
     def take(self, path: str) -> None:
-        """Look at a folder or a file, and load it; `refused` follows where it is no model."""
+        """Check a folder or a file and load it; `refused` follows if it is not a model."""
         self._task.replace(lambda _job: (path, self.problem(path)), self._take, failed=self._on_failed)
 
     def close(self) -> None:
         """End the work."""
         self._task.close()
 
-    @Slot(object)
-    def _take(self, told: tuple[str, str]) -> None:
-        path, problem = told
+    def _take(self, checked: tuple[str, str]) -> None:
+        path, problem = checked
         if problem:
             self.refused.emit(problem)
         else:
             self._slot.load(path)
 
-    @Slot(RdchatError)
     def _on_failed(self, error: RdchatError) -> None:
         self.refused.emit(str(error))

@@ -1,17 +1,42 @@
-"""Parts of a text: the blocks and the plain text of a selection."""
+"""Copies messages and selections as Markdown, plain text or rich text."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import StrEnum
 from itertools import zip_longest
 
-from PySide6.QtGui import QTextCursor
+from PySide6.QtCore import QStringListModel
+from PySide6.QtGui import QGuiApplication, QTextCursor
 
+from rdchat.ui.look.copied_text import without_controls
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, length_of, safe_text
 from rdchat.ui.transcript.markdown.formulas import OBJECT, source_of
+from rdchat.ui.transcript.markdown.markdown_text import as_markdown, as_plain
 from rdchat.ui.transcript.markdown.parser import Parser
+from rdchat.ui.transcript.markdown.rich_text import as_html
 
 _IN_LINES = {Kind.TEXT, Kind.HEADING, Kind.CODE}
+
+
+class CopyForm(StrEnum):
+    """The form of a copy, as menus name it."""
+
+    MARKDOWN = "Markdown"
+    PLAIN = "Plain text"
+    RICH = "Rich text"
+
+
+def copy_blocks(blocks: Sequence[Block], form: CopyForm) -> None:
+    """Put blocks on the clipboard; rich text comes with plain text for programs that take nothing else."""
+    # made by Qt and then emptied: one made here would outlive Python on the clipboard, and crash the exit
+    source = QStringListModel([""])
+    data = source.mimeData([source.index(0, 0)])
+    data.clear()
+    data.setText(without_controls(as_markdown(blocks) if form is CopyForm.MARKDOWN else as_plain(blocks)))
+    if form is CopyForm.RICH:
+        data.setHtml(without_controls(as_html(blocks)))
+    QGuiApplication.clipboard().setMimeData(data)
 
 
 def blocks_of(text: str, parser: Parser) -> list[Block]:

@@ -1,19 +1,73 @@
-"""A model's reply: its thoughts, its text, and a line that says how it ended."""
+"""The two kinds of messages: a prompt in a bubble at the right, and a model's reply."""
 
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QMenu
 
 from rdchat.chat.conversation import Message
-from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT
-from rdchat.ui.transcript.markdown.parser import MarkdownParser
+from rdchat.ui.files.chips import SentFiles
+from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.theme import MEDIUM, RADIUS, SMALL, TIGHT
+from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
 from rdchat.ui.transcript.message_area import MessageArea
+from rdchat.ui.transcript.message_parts import EDGE, Remedy, StatusLine, ThoughtBox
 from rdchat.ui.transcript.message_widget import MessageWidget
-from rdchat.ui.transcript.status_line import Remedy, StatusLine
-from rdchat.ui.transcript.thought_box import ThoughtBox
+
+_WIDEST = 0.82  # of the column
+_LONG = 4000  # characters: such a text fills its lines, and is laid out only once
+_PAD = MEDIUM + 2
+
+
+class PersonMessage(MessageWidget):
+    """Shows the text as it was typed; fenced code is set apart."""
+
+    def __init__(self, message: Message, area: MessageArea) -> None:
+        super().__init__(message, PlainParser(), area)
+        self.body.setAccessibleName(self.tr("Your message"))
+        self._files = SentFiles(message.files, area.theme, self)
+        self._files.opened.connect(area.file_requested)
+        self._files.setVisible(bool(message.files))
+        self._bubble = column(self.body, self.more, spacing=0)
+        self._lay_out(self._files, self._bubble)
+        self.show_message(message)
+
+    def show_message(self, message: Message) -> None:
+        self.body.set_text(message.text, True)
+        super().show_message(message)
+
+    def layout_for(self, width: int) -> int:
+        column_width = width - 2 * EDGE
+        self._files.setFixedHeight(max(0, self._files.place(width - EDGE) - TIGHT))
+        widest = round(column_width * _WIDEST) - 2 * _PAD
+        is_short = len(self.message.text) < _LONG
+        text_width = self.body.natural_width(widest) if is_short else widest
+        left = width - EDGE - _PAD - text_width
+        self._bubble.setContentsMargins(left, SMALL + 2, EDGE + _PAD, SMALL)
+        self.update()
+        return super().layout_for(width)
+
+    def set_last(self, last: bool) -> None:
+        self.actions_row.offer_reply(last)  # its reply was deleted, or a branch begins here
+        super().set_last(last)
+
+    def _add_actions(self, menu: QMenu) -> None:
+        menu.addAction(self.tr("Edit message"), self.edit)
+        self._add(menu, self.tr("Get a reply"), self.area.regenerate_requested).setVisible(self.is_last)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if not self.is_edited:
+            painter = QPainter(self)
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(self.area.theme.colors.raised)
+            left = self._bubble.contentsMargins().left() - _PAD
+            bubble = self._bubble.geometry().adjusted(left, 0, -EDGE, 0)
+            painter.drawRoundedRect(bubble, RADIUS + 4, RADIUS + 4)
 
 
 class ReplyMessage(MessageWidget):
-    """Plain text on the transcript's ground."""
+    """Shows the model's thoughts, its answer, and a line that says how it ended."""
 
     def __init__(self, message: Message, area: MessageArea) -> None:
         super().__init__(message, MarkdownParser(), area)
@@ -22,6 +76,7 @@ class ReplyMessage(MessageWidget):
         self._waiting = ""
         self._status = StatusLine(area.theme, self)
         self._status.remedy_requested.connect(self._mend)
+        self._lay_out(row(self.body, margins=(EDGE, 0, EDGE, 0)), row(self.more, None), self._status)
         self.show_message(message)
 
     def show_message(self, message: Message) -> None:
@@ -47,10 +102,11 @@ class ReplyMessage(MessageWidget):
         self._show_parts()
 
     def _make_thought(self) -> ThoughtBox:
-        thought = ThoughtBox(self.area.theme, self.area.library, self)
+        thought = ThoughtBox(self.area.theme, self)
         thought.height_changed.connect(self.area.work_added)
         thought.height_changed.connect(self.area.height_changed)
         thought.body.marks.set_matcher(self.body.marks.matcher)
+        self._column.insertWidget(0, thought)
         return thought
 
     @property
@@ -65,33 +121,6 @@ class ReplyMessage(MessageWidget):
         if self._thought and body is self._thought.body:
             self._thought.unfold()
 
-    def _place_parts(self, width: int) -> int:
-        bottom = 0
-        if self._thought:
-            height = self._thought.layout_for(width)
-            self._thought.setGeometry(0, 0, width, height)
-            bottom += height + MEDIUM
-        has_text = self.body.document().characterCount() > 1 or not self.body.is_rendered
-        height = self.body.height_for(width) if has_text else 0
-        self.body.setGeometry(0, bottom, width, height)
-        bottom += height
-        if more := self._place_more(0, bottom + TIGHT):
-            bottom += TIGHT + more
-        if not self._status.isHidden():
-            height = self._status.layout_for(width)
-            above = SMALL if bottom else 0
-            self._status.setGeometry(0, bottom + above, width, height)
-            bottom += above + height
-        row = self.actions_row
-        row.setGeometry(-TIGHT - 2, bottom + TIGHT, width, row.HEIGHT)  # the icon, not its frame, meets the text's edge
-        return bottom + TIGHT + row.HEIGHT
-
-    def restyle(self) -> None:
-        if self._thought:
-            self._thought.restyle()
-        self._status.restyle()
-        super().restyle()
-
     def _submit(self, text: str) -> None:
         if text == self.written_text.strip("\n"):
             self._close_editor()
@@ -101,8 +130,8 @@ class ReplyMessage(MessageWidget):
     def _show_parts(self) -> None:
         super()._show_parts()
         if self._thought:
-            self._thought.setVisible(self._editor is None)
-        self._status.setVisible(self._editor is None and bool(self._status.text))
+            self._thought.setVisible(not self.is_edited)
+        self._status.setVisible(not self.is_edited and bool(self._status.text))
 
     @property
     def written_text(self) -> str:
