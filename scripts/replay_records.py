@@ -19,9 +19,9 @@ from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.auto.calibration import record_drafts
 from rdchat.inference.auto.plan import LONGEST, WIDTHS
+from rdchat.inference.drafting.beam_search import HostPool, NodePool
 from rdchat.inference.drafting.candidates import CandidateRanker
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.drafting.node_pool import HostPool, NodePool
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.target.target import LoadedModel
 

@@ -204,7 +204,7 @@ def _prompts(args: argparse.Namespace) -> Sequence[Prompt]:
 
 
 def _check_files(args: argparse.Namespace) -> None:
-    from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter  # noqa: PLC0415  slow to import
+    from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter  # noqa: PLC0415  slow to import
     from rdchat.inference.models.model_files import check_model_folder, resolve_model  # noqa: PLC0415
 
     for name in (args.model, args.draft_model):

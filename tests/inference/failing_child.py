@@ -51,7 +51,7 @@ def _session(mode: str, failure: Failure, who: str) -> ChatSession:
     session = ChatSession(tiny_llama())
     model, folder, small = session.model, Path("drafter"), tiny_llama(seed=3)
     of_head = failure if who == "drafter" else lambda logits: logits
-    head = bound(model) if mode == "eagle3" else random_drafter(model)._head
+    head = bound(model) if mode == "eagle3" else random_drafter(model).head
     session.drafters._heads[folder] = HeadModel(model, HarmedHead(head, of_head))
     session.drafters.drafter_folder = lambda _named: folder  # type: ignore[method-assign]
     session.drafters._draft_models["small"] = DraftModel(model, small, len(ALPHABET))

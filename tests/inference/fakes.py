@@ -13,6 +13,7 @@ from mlx_lm.models import llama
 
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import (
+    BeamShape,
     ChatMessage,
     DraftSettings,
     GenerationRequest,
@@ -178,6 +179,12 @@ def ask(prompt: str = "hello there", *, seed: int = 1, **sampling: object) -> Ge
     options = {"max_tokens": 24, **sampling}
     params = SamplingParams(**options)  # type: ignore[arg-type]
     return GenerationRequest((ChatMessage(Role.USER, prompt),), params, seed, draft=DraftSettings(Mode.OFF))
+
+
+def with_beams(request: GenerationRequest, shape: BeamShape, lookup_branch: bool = True) -> GenerationRequest:
+    """Return a request that a drafter head is to draft for in a shape."""
+    beams = {"beam_width": shape.width, "beam_length": shape.length, "lookup_branch": lookup_branch}
+    return replace(request, draft=replace(request.draft, **beams))
 
 
 class ScriptedDrafter(Drafter):

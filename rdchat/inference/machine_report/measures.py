@@ -20,6 +20,7 @@ from rdchat.inference.benchmark.recording import Recording, record, record_mlx_l
 from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.prefill import read_prompt
+from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.session import ChatSession
@@ -250,10 +251,10 @@ def draft_size(session: ChatSession, settings: DraftSettings) -> dict[str, Any] 
     request = GenerationRequest((ChatMessage(Role.USER, "-"),), draft=settings)
     if session.drafters.try_load(request.draft) is not None:
         return None
-    ready = session.drafters.drafter([1, 2, 3], request, Ledger())
-    if ready is None or not isinstance(ready.drafter, HeadDrafter):
+    _, drafter = session.drafters.prepare(ReplyJob.fresh(session.model, [1, 2, 3], request)) or (None, None)
+    if not isinstance(drafter, HeadDrafter):
         return None
     mx.eval(read_prompt(session.model, KVCache(session.model.network), [1, 2, 3]), session.model.hooks.hidden)
-    for _ in ready.drafter.prefill(lambda: False, Ledger()):
+    for _ in drafter.prefill(lambda: False, Ledger()):
         pass
-    return _as_json(primitives(*ready.drafter.draft(1, request.draft.shape, _CALL_ROWS).tree.arrays))
+    return _as_json(primitives(*drafter.draft(1, request.draft.shape, _CALL_ROWS).tree.arrays))

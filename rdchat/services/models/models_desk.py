@@ -7,7 +7,7 @@ from PySide6.QtCore import QObject
 from rdchat.chat.settings import Settings
 from rdchat.hub.cache_layout import downloaded_repositories
 from rdchat.hub.tokens import Tokens
-from rdchat.services.background.folder_search import FolderSearch
+from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot

@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject
 
 from rdchat.inference.api.memory_facts import MachineMemory
 from rdchat.inference.api.model_card import ModelCard
-from rdchat.services.background.folder_search import FolderSearch
+from rdchat.services.background.background_work import FolderSearch
 
 
 @dataclass(frozen=True, slots=True)

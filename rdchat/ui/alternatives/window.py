@@ -10,10 +10,9 @@ from rdchat.chat.conversation import Message
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.text.comparison import Comparison, Differences
 from rdchat.ui.alternatives.pane import AlternativePane
-from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.side_window import SideWindow
+from rdchat.ui.look.opening import SideWindow, show_in_front
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.transcript.markdown.code_highlighter import preload_lexers
 

@@ -15,11 +15,10 @@ from rdchat.services.engine.engine_events import Failure
 from rdchat.ui.benchmark.obstacles import Obstacles
 from rdchat.ui.benchmark.replay import Playback, ReplayView
 from rdchat.ui.look import formatting
-from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.labels import Separator, ThemedLabel
 from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.opening import SideWindow, show_in_front
 from rdchat.ui.look.plain_text import PlainLabel, set_tip, tip_text
-from rdchat.ui.look.side_window import SideWindow
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 
 _MODES = tuple(mode for mode in Mode if mode is not Mode.OFF)

@@ -17,13 +17,10 @@ from rdchat.ui.benchmark.plan_form import PlanForm
 from rdchat.ui.benchmark.results import EXPORT_TYPES, ResultsView, export
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.file_dialogs import FileMode, ask_to_open, ask_to_save
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
-from rdchat.ui.look.layouts import column, row, thin_bar
+from rdchat.ui.look.layouts import column, row, scrolled, thin_bar
+from rdchat.ui.look.opening import FileMode, SideWindow, ask, ask_to_open, ask_to_save
 from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.questions import ask
-from rdchat.ui.look.scrolling import scrolled
-from rdchat.ui.look.side_window import SideWindow
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 

@@ -191,7 +191,6 @@ class Composer(QWidget):
         self.attach = IconButton("attach", "Attach files", theme)
         self.attach.setFixedHeight(_BUTTON)
         self.files = PendingRow(theme)
-        theme.changed.connect(self.attach.restyle)
         self.note = ThemedLabel(theme, "", "muted", -1)
         self.note.setWordWrap(True)
         self.note.setAlignment(Qt.AlignmentFlag.AlignHCenter)

@@ -217,6 +217,3 @@ class FindBar(Ground):
 
     def _restyle(self) -> None:
         self._icon.setIcon(line_icon("search", self._theme.colors.muted, 16))
-        self.versions.restyle()
-        for button in (self.previous, self.next, self._close):
-            button.restyle()

@@ -18,9 +18,9 @@ from rdchat.ui.drafts.words import (
     spelt,
 )
 from rdchat.ui.look import formatting
-from rdchat.ui.look.focus import RING, paint_focus
 from rdchat.ui.look.labels import ElidedLabel, Ground, Separator, ThemedLabel
 from rdchat.ui.look.layouts import column
+from rdchat.ui.look.painting import RING, paint_focus
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 from rdchat.ui.plots.drawing import Box, Drawing

@@ -24,7 +24,7 @@ from PySide6.QtWidgets import QFrame
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
 from rdchat.inference.api.requests import Mode
 from rdchat.ui.drafts.words import LINE_BREAK, NO_CHARACTER, ink, token_words
-from rdchat.ui.look.focus import announce
+from rdchat.ui.look.opening import announce
 from rdchat.ui.look.plain_text import OfflineBrowser
 from rdchat.ui.look.theme import MEDIUM, Theme
 

@@ -19,7 +19,8 @@ from PySide6.QtWidgets import QFrame, QGraphicsPathItem, QGraphicsScene, QGraphi
 
 from rdchat.inference.api.events import RoundTree
 from rdchat.ui.drafts.words import drafter_words, ink, line_pen, probability, spelt
-from rdchat.ui.look.focus import announce, paint_focus
+from rdchat.ui.look.opening import announce
+from rdchat.ui.look.painting import paint_focus
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, Theme, control_font
 

@@ -12,10 +12,9 @@ from rdchat.ui.drafts.tree_view import TreeView
 from rdchat.ui.drafts.words import Legend, round_words, tree_words
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import IconButton
-from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.side_window import SideWindow
+from rdchat.ui.look.opening import SideWindow, show_in_front
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.look.throttle import Throttle
 
@@ -50,7 +49,6 @@ class DraftsWindow(SideWindow):
         self.tree.step_requested.connect(self._step)
         for button, step in ((self.previous, -1), (self.next, 1)):
             button.clicked.connect(lambda _checked, step=step: self._step(step))
-            theme.changed.connect(button.restyle)
         traces.tokens_added.connect(self._on_tokens)
         traces.trace_ended.connect(self._on_end)
 

@@ -152,7 +152,7 @@ def drafter_words(drafter: str) -> str:
 
 def ink(theme: Theme, drafter: str) -> QColor:
     """Return the colour of a drafter's tokens; the target's tokens have the colour of text."""
-    color: QColor = getattr(theme.drafts, drafter) if drafter else theme.colors.text
+    color: QColor = getattr(theme.colors, drafter) if drafter else theme.colors.text
     return color
 
 

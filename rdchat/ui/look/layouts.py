@@ -1,14 +1,16 @@
-"""Rows, columns and forms of widgets."""
+"""Rows, columns, forms and scroll areas of widgets."""
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import (
     QBoxLayout,
     QFormLayout,
+    QFrame,
     QHBoxLayout,
     QLabel,
     QLayout,
     QPlainTextEdit,
     QProgressBar,
+    QScrollArea,
     QVBoxLayout,
     QWidget,
 )
@@ -109,3 +111,13 @@ def text_field(lines: int, placeholder: str) -> QPlainTextEdit:
     field.setPlaceholderText(placeholder)
     field.setFixedHeight(field.fontMetrics().lineSpacing() * lines + 12)
     return field
+
+
+def scrolled(content: QWidget) -> QScrollArea:
+    """Return a frameless area that scrolls its content vertically and takes no keyboard focus itself."""
+    area = QScrollArea(widgetResizable=True)
+    area.setFrameShape(QFrame.Shape.NoFrame)
+    area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    area.setWidget(content)
+    return area

@@ -5,7 +5,7 @@ from PySide6.QtWidgets import QWidget
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.installed.removal import RemovalQuestion
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.look.questions import ask
+from rdchat.ui.look.opening import ask
 from rdchat.ui.models.installed.words import deletion_words, short_name, targets_of
 
 

@@ -15,8 +15,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from rdchat.ui.look.painting import paint_row_ground
 from rdchat.ui.look.plain_text import tip_text
-from rdchat.ui.look.row_ground import paint_row_ground
 from rdchat.ui.look.theme import SMALL, Theme, control_font
 
 _ENTRY = Qt.ItemDataRole.UserRole

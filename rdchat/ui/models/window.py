@@ -1,16 +1,16 @@
 """The models window: four pages and the tabs over them."""
 
+from collections.abc import Callable
+
 from PySide6.QtWidgets import QStackedWidget, QTabBar, QWidget
 
-from rdchat.services.models.installed.dropped_model import DroppedModel
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.drops.file_drops import FileDrops
-from rdchat.ui.look.focus import show_in_front
+from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.look.formatting import percent
 from rdchat.ui.look.labels import Separator
 from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.opening import SideWindow, show_in_front
 from rdchat.ui.look.plain_text import tip_text
-from rdchat.ui.look.side_window import SideWindow
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.models.discover.page import DiscoverPage
@@ -28,11 +28,13 @@ class ModelsWindow(SideWindow):
     Args:
         desk: The services of the pages.
         theme: The appearance to follow.
-        drops: Takes the model folders and files that are dropped.
+        problem: Returns why a dropped model cannot be loaded, empty if it can. Called on a thread.
         parent: The window stays above it.
     """
 
-    def __init__(self, desk: ModelsDesk, theme: Theme, drops: DroppedModel, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, desk: ModelsDesk, theme: Theme, problem: Callable[[str], str], parent: QWidget | None = None
+    ) -> None:
         super().__init__("Models", (1000, 680), (720, 460), parent)
         self._downloads = desk.downloads
         links = PageLinks(self)
@@ -44,7 +46,7 @@ class ModelsWindow(SideWindow):
         links.downloads_requested.connect(lambda: self.show_page(self.downloads))
         links.discover_requested.connect(lambda: self.show_page(self.discover))
         links.token_requested.connect(self.token_dialog.open)
-        self._drops = FileDrops(drops, self, theme)
+        self._drops = FileDrops(problem, desk.slot.load, self, theme)
         self._drops.refused.connect(self._show_refused)
         self.tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
         self.tabs.setAccessibleName("Pages")

@@ -8,8 +8,8 @@ from PySide6.QtGui import QColor
 
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.shown_ledger import Spent
+from rdchat.ui.look.definitions import stage_words
 from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.stage_words import stage_words
 from rdchat.ui.look.theme import Theme, control_font
 from rdchat.ui.plots.drawing import Box, Drawing
 from rdchat.ui.plots.plot_view import Chart
@@ -159,7 +159,7 @@ class Swatch(Chart):
 
 def time_color(theme: Theme, spent: Spent) -> str:
     """Return the colour of what time is spent on, in the present appearance."""
-    color: QColor = getattr(theme.times, spent.name.lower())
+    color: QColor = getattr(theme.colors, spent.name.lower())
     return color.name()
 
 

@@ -8,9 +8,9 @@ from PySide6.QtGui import QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QPushButton, QSizePolicy, QSpinBox
 
 from rdchat.inference.api.model_card import ModelCard
-from rdchat.ui.look.file_dialogs import FileMode, ask_to_open
+from rdchat.ui.look.buttons import OpenMenu, add_action
 from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.open_menu import OpenMenu, add_action
+from rdchat.ui.look.opening import FileMode, ask_to_open
 from rdchat.ui.look.plain_text import button_text, set_tip
 
 _MOST_REASONS = 20  # in a tip

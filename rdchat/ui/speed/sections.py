@@ -10,12 +10,12 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.shown_ledger import Spent, spent_ms
 from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.focus import paint_focus
+from rdchat.ui.look.definitions import stage_words
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
 from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.painting import paint_focus
 from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.stage_words import stage_words
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
 from rdchat.ui.speed.charts import Sparkline, Swatch, TimeBar
 

@@ -18,7 +18,7 @@ from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, TargetMatch
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison, TrainingOrder
-from rdchat.services.background.folder_search import FolderSearch
+from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.sources import ModelSources
 from rdchat.services.models.training.job_folder import JobFolder, TrainingRecord

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.errors import InvalidSettingError, StorageError
 from rdchat.inference.benchmark.result import BenchResult, Figure
 from rdchat.ui.benchmark.results import ResultsView
-from rdchat.ui.look.theme import DARK_PLOT, LIGHT_PLOT, Theme
+from rdchat.ui.look.theme import DARK, LIGHT, Theme
 from rdchat.ui.plots.curves import Curve, CurvesPlot
 from rdchat.ui.plots.drawing import PAPER, Box, Drawing, Plot, Shape, Text, ink_on, luminance
 from rdchat.ui.plots.painting import measure_in
@@ -131,7 +131,7 @@ def test_a_png_has_twice_the_size(qtbot: QtBot, tmp_path: Path) -> None:
     image = QImage(str(tmp_path / "bench.PNG"))
     assert (image.width(), image.height()) == (1440, round(2 * (drawn(BOTH).height + 48)))
     colors = {image.pixelColor(x, y).name() for x in range(0, 1440, 8) for y in range(0, image.height(), 8)}
-    assert {LIGHT_PLOT.faster.name(), LIGHT_PLOT.slower.name()} <= colors
+    assert {LIGHT.faster.name(), LIGHT.slower.name()} <= colors
 
 
 def test_an_svg_holds_its_words_as_text(tmp_path: Path) -> None:
@@ -192,9 +192,9 @@ def test_the_view_follows_the_theme(qtbot: QtBot, theme: Theme) -> None:
         theme.set_scheme(scheme)
         image = view.grab().toImage()
         grounds[scheme] = {image.pixelColor(x, y).name() for x in range(0, image.width(), 4) for y in range(60, 200, 4)}
-    assert QColor(DARK_PLOT.faster).name() in grounds[Qt.ColorScheme.Dark]
-    assert QColor(LIGHT_PLOT.faster).name() in grounds[Qt.ColorScheme.Light]
-    assert QColor(LIGHT_PLOT.faster).name() not in grounds[Qt.ColorScheme.Dark]
+    assert QColor(DARK.faster).name() in grounds[Qt.ColorScheme.Dark]
+    assert QColor(LIGHT.faster).name() in grounds[Qt.ColorScheme.Light]
+    assert QColor(LIGHT.faster).name() not in grounds[Qt.ColorScheme.Dark]
 
 
 def test_what_the_keys_come_to_is_scrolled_into_view(qtbot: QtBot, theme: Theme) -> None:

@@ -149,7 +149,7 @@ def test_code_is_coloured_when_its_fence_closes(qtbot: QtBot, theme: Theme) -> N
     draw(qtbot, body)
     spans = body.document().find("import").block().layout().formats()
     colors = {QColor(span.format.foreground().color()).name() for span in spans}
-    assert theme.syntax.keyword.name() in colors
+    assert theme.colors.keyword.name() in colors
 
 
 def test_an_unknown_language_stays_plain(make_body: MakeBody) -> None:

@@ -6,16 +6,13 @@ rows of its own block. The Markov head reads the true token before each place (t
 There is no confidence head: nothing here would read it (see `heads.block_network`).
 """
 
-from functools import partial
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.drafting.heads.block_config import BlockConfig, Markov
-from rdchat.inference.drafting.heads.block_network import BlockNetwork, Rows
-from rdchat.inference.drafting.heads.positions import rotated
-from rdchat.inference.drafting.heads.rope_config import RopeConfig
+from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork, Markov
+from rdchat.inference.drafting.heads.decoder import RopeConfig, Rows
 from rdchat.inference.target.embeddings import embedding_scale
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.heads.loss import drop_inputs
@@ -65,13 +62,14 @@ class DSparkObjective(SequenceObjective):
             windows=(None,) * _LAYERS,
             causal=(False,) * _LAYERS,
             target_layers=self.layers,
+            target_width=width,
             target_depth=len(self.model.network.layers),
             block_size=self.recipe.steps,
             mask_token=self._mask_token(),
             from_anchor=True,
             markov=Markov.VANILLA,
             markov_rank=min(_MARKOV_RANK, width),
-            reduced=True,
+            qk_norm=True,
         )
         network = BlockNetwork(config)
         for layer in network.layers:
@@ -94,19 +92,18 @@ class DSparkObjective(SequenceObjective):
     def features(self, sample: Sample, roots: Ints) -> mx.array:
         """See `SequenceObjective`."""
         network, size = self.network, self.network.config.block_size
-        held = network.context_rows(self.scaled(sample), partial(network.rope, offset=sample.position))
+        context = self.scaled(sample)
+        held = network.context_rows(context, range(sample.position, sample.position + context.shape[0]))
         places = roots[:, None] + np.arange(size)
         positions = mx.array((places + sample.position).ravel())
-        place = partial(rotated, network.rope, positions=positions)
         mask = mx.array(block_mask(roots, size, len(sample.tokens)))
 
         def extend(layer: int, rows: Rows) -> tuple[Rows, mx.array | str | None]:
-            keys, values = (mx.concatenate(list(pair), axis=2) for pair in zip(held[layer], rows, strict=True))
-            return (keys, values), mask
+            return [mx.concatenate(list(pair), axis=2) for pair in zip(held[layer], rows, strict=True)], mask
 
         block = np.full(places.shape, network.config.mask_token, np.int32)
         block[:, 0] = sample.tokens[roots]
-        hidden = network.block(self.embed(mx.array(block.ravel())), place, extend)
+        hidden = network.block(self.embed(mx.array(block.ravel())), positions, extend)
         before = sample.tokens[np.minimum(places, len(sample.tokens) - 1)]
         bias = network.markov_head.markov_w1(mx.array(before))
         return mx.concatenate([hidden.reshape(*places.shape, -1), bias], axis=-1)

@@ -12,8 +12,8 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
-from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Layer, Eagle3Network
-from rdchat.inference.drafting.heads.rope_config import RopeConfig
+from rdchat.inference.drafting.heads.decoder import RopeConfig
+from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Network
 from rdchat.inference.training.heads.loss import drop_inputs
 from rdchat.inference.training.heads.samples import Ints
 from rdchat.inference.training.heads.sequence_objective import (
@@ -42,17 +42,17 @@ class Eagle3Objective(SequenceObjective):
         heads, kv_heads = attention_heads(width)
         config = Eagle3Config(
             hidden_size=width,
-            intermediate_size=4 * width // 3,
+            inner_size=4 * width // 3,
             heads=heads,
             kv_heads=kv_heads,
-            head_width=width // heads,
+            head_size=width // heads,
             norm_epsilon=EPSILON,
-            layers=(Eagle3Layer(takes_embedding=True),),
+            windows=(None,),
+            takes_embedding=(True,),
             target_layers=self.layers,
             target_width=width,
             vocabulary_size=vocabulary_size,
-            candidates=vocabulary_size,
-            own_output=False,
+            draft_vocabulary_size=vocabulary_size,
             rope=RopeConfig(THETA, max_positions=POSITIONS),
         )
         network = Eagle3Network(config)
@@ -101,7 +101,7 @@ class Eagle3Objective(SequenceObjective):
             "architectures": ["LlamaForCausalLMEagle3"],
             "model_type": "llama",
             "num_hidden_layers": 1,
-            **self.shared_settings(config.head_width, config.intermediate_size),
+            **self.shared_settings(config.head_size, config.inner_size),
             "eagle_config": layers,
         }
 
@@ -112,8 +112,8 @@ def _attend_to_itself(config: Eagle3Config, attention: Any) -> None:
     The token before the one that is drafted comes in through attention alone. Where all rows look alike, it is one of
     hundreds, and the head learns for long no more than how frequent words are.
     """
-    keys = attention.k_proj.weight.reshape(config.kv_heads, config.head_width, -1)
+    keys = attention.k_proj.weight.reshape(config.kv_heads, config.head_size, -1)
     shared = mx.repeat(keys, config.heads // config.kv_heads, axis=0)
     # inputs have a mean square of 1 and fresh weights a variance of a third of their number's inverse
-    gain = _OWN_SCORE * 3 / config.head_width**0.5
+    gain = _OWN_SCORE * 3 / config.head_size**0.5
     attention.q_proj.weight = gain * shared.reshape(attention.q_proj.weight.shape)

@@ -15,7 +15,7 @@ from rdchat.inference.benchmark.draft_counts import CountsFile, Result, draft_na
 from rdchat.inference.benchmark.evaluation import Evaluation
 from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter, search_drafters
+from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter, search_drafters
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.models.model_files import is_hub_id, shown_name

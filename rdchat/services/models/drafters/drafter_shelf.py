@@ -11,8 +11,7 @@ from rdchat.errors import RdchatError
 from rdchat.inference.api.drafter_facts import TargetMatch
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.background.folder_search import FolderSearch
+from rdchat.services.background.background_work import BackgroundWork, FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot

@@ -7,8 +7,7 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.model_card import ModelCard
-from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.background.folder_search import FolderSearch
+from rdchat.services.background.background_work import BackgroundWork, FolderSearch
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.sources import ModelSources

@@ -11,9 +11,8 @@ from rdchat.services.models.discover.newcomers import Suggestion, suggestions
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
-from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.layouts import column, row, scrolled
 from rdchat.ui.look.opening import open_page
-from rdchat.ui.look.scrolling import scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.models.discover import words
 from rdchat.ui.models.discover.card_view import CardView

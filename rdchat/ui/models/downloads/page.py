@@ -8,8 +8,7 @@ from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.formatting import file_size
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
-from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.scrolling import scrolled
+from rdchat.ui.look.layouts import column, row, scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.models.downloads.row import DownloadRow

@@ -12,9 +12,8 @@ from rdchat.ui.look.formatting import file_size
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.opening import SHOW_FOLDER, open_page, show_folder
+from rdchat.ui.look.opening import SHOW_FOLDER, ask, open_page, show_folder
 from rdchat.ui.look.plain_text import PlainLabel
-from rdchat.ui.look.questions import ask
 from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
 from rdchat.ui.models.downloads import words
 from rdchat.ui.models.file_list import FileList

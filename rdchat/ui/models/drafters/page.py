@@ -10,9 +10,8 @@ from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import Separator, ThemedLabel
-from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.layouts import column, row, scrolled
 from rdchat.ui.look.plain_text import PlainLabel
-from rdchat.ui.look.scrolling import scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 from rdchat.ui.models.drafters.sections import InstalledSection, PublishedSection
 from rdchat.ui.models.links import PageLinks

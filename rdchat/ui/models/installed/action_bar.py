@@ -19,9 +19,8 @@ from rdchat.ui.look.buttons import TextButton, push_button
 from rdchat.ui.look.formatting import file_size, load_words
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.opening import SHOW_FOLDER, show_folder
+from rdchat.ui.look.opening import SHOW_FOLDER, ask, show_folder
 from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.questions import ask
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.deletion import ask_to_delete
 from rdchat.ui.models.installed.words import Row, key_of, short_name, verdict_words

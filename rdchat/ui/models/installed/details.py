@@ -9,9 +9,8 @@ from rdchat.hub.trash import TrashedModel
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.ui.look.formatting import day_words
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
-from rdchat.ui.look.layouts import column, form_layout
+from rdchat.ui.look.layouts import column, form_layout, scrolled
 from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.scrolling import scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
 from rdchat.ui.models.installed.memory_section import MemorySection
 from rdchat.ui.models.installed.words import facts_of, short_name, verifies_words

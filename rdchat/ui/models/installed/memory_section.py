@@ -49,7 +49,7 @@ class MemoryChart(Chart):
         whole, left = sum(part.size for part in self._parts), 0.0
         for part in self._parts:
             box = Box(left, _TICK, part.size / whole * drawing.width, _BAR)
-            times = self.theme.times
+            times = self.theme.colors
             color = getattr(times, part.color).name() if hasattr(times, part.color) else part.color
             drawing.area(box, color)
             drawing.mark(box, f"{part.name}, {gigabytes(part.size)}: {part.words}")

@@ -7,10 +7,10 @@ from PySide6.QtWidgets import QMenu, QStackedWidget, QWidget
 from rdchat.hub.trash import TrashedModel
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.ui.look.buttons import add_action
 from rdchat.ui.look.formatting import counted, file_size
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.open_menu import add_action
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.fields import SearchField, choice_box

@@ -13,7 +13,7 @@ from rdchat.services.models.training.training_control import TrainingControl, Tr
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.labels import ElidedLabel, Separator
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.questions import ask
+from rdchat.ui.look.opening import ask
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.models.training.order_view import OrderView
 from rdchat.ui.models.training.progress_view import ProgressView

@@ -7,8 +7,7 @@ from PySide6.QtWidgets import QPushButton, QWidget
 from rdchat.inference.api.training import TrainingOrder
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.labels import Separator
-from rdchat.ui.look.layouts import Part, column, row
-from rdchat.ui.look.scrolling import scrolled
+from rdchat.ui.look.layouts import Part, column, row, scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 
 WIDEST = 620

@@ -10,9 +10,9 @@ from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QMessageBox, QWidget
 
 from rdchat.ui.look.buttons import CopyButton, IconButton
-from rdchat.ui.look.file_dialogs import ask_to_save
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import row
+from rdchat.ui.look.opening import ask_to_save
 from rdchat.ui.look.plain_text import message_box
 from rdchat.ui.look.theme import MEDIUM, TIGHT, Theme
 

@@ -11,7 +11,7 @@ from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Ope
 from pygments.util import ClassNotFound
 from PySide6.QtGui import QColor, QTextBlock, QTextCharFormat, QTextDocument, QTextLayout
 
-from rdchat.ui.look.theme import SyntaxColors
+from rdchat.ui.look.theme import Colors
 from rdchat.work.job import Job
 from rdchat.work.serial_thread import SerialThread
 
@@ -95,7 +95,7 @@ class CodeHighlighter:
     def pending(self) -> bool:
         return bool(self._waiting)
 
-    def advance(self, colors: SyntaxColors, deadline: float) -> bool:
+    def advance(self, colors: Colors, deadline: float) -> bool:
         """Colour complete code until `deadline` (`time.perf_counter`); return whether more can be done at once."""
         for code in [code for code in self._waiting if find_lexer(code.language).ended]:
             if not self._run(code, colors, deadline):
@@ -103,7 +103,7 @@ class CodeHighlighter:
             self._waiting.remove(code)
         return False
 
-    def _run(self, code: _CodeBlock, colors: SyntaxColors, deadline: float) -> bool:
+    def _run(self, code: _CodeBlock, colors: Colors, deadline: float) -> bool:
         """Colour lines of one code block until the deadline; return whether it is done."""
         lexer = find_lexer(code.language).result()
         if lexer is None:
@@ -124,7 +124,7 @@ class CodeHighlighter:
     def _block(self, code: _CodeBlock, line: int) -> QTextBlock:
         return self._document.findBlockByNumber(code.first.blockNumber() + line)
 
-    def _lines(self, code: _CodeBlock, lexer: Lexer, colors: SyntaxColors) -> Iterator[int]:
+    def _lines(self, code: _CodeBlock, lexer: Lexer, colors: Colors) -> Iterator[int]:
         """Colour line by line, as QSyntaxHighlighter does: selections and text stay as they are."""
         line, column, formats = 0, 0, list[QTextLayout.FormatRange]()  # the column in UTF-16 units
         for _, kind, text in lexer.get_tokens_unprocessed("\n".join(code.lines) + "\n"):
@@ -149,7 +149,7 @@ def _span(start: int, length: int, color: QColor) -> QTextLayout.FormatRange:
     return span
 
 
-def _color(kind: _TokenType, colors: SyntaxColors) -> QColor | None:
+def _color(kind: _TokenType, colors: Colors) -> QColor | None:
     """Return the colour of a kind of token, or of the nearest kind above it."""
     style = next((_STYLES[each] for each in reversed(kind.split()) if each in _STYLES), None)
     return QColor(getattr(colors, style)) if style else None

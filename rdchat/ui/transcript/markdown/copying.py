@@ -8,7 +8,7 @@ from itertools import zip_longest
 from PySide6.QtCore import QStringListModel
 from PySide6.QtGui import QGuiApplication, QTextCursor
 
-from rdchat.ui.look.copied_text import without_controls
+from rdchat.ui.look.plain_text import without_controls
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, length_of, safe_text
 from rdchat.ui.transcript.markdown.formulas import OBJECT, source_of

@@ -16,9 +16,8 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFrame, QWidget
 
-from rdchat.ui.look.copied_text import without_controls
 from rdchat.ui.look.opening import is_openable, open_address
-from rdchat.ui.look.plain_text import OfflineBrowser
+from rdchat.ui.look.plain_text import OfflineBrowser, without_controls
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, safe_text
@@ -184,7 +183,7 @@ class TextBody(OfflineBrowser):
         return Work.READY
 
     def _colour(self, deadline: float) -> Work:
-        if self._highlighter.advance(self._theme.syntax, deadline):
+        if self._highlighter.advance(self._theme.colors, deadline):
             return Work.READY
         return Work.WAITING if self._highlighter.pending else Work.NONE
 

@@ -1,12 +1,13 @@
-"""Paints the background of a row of a list."""
+"""Paints backgrounds of rows and focus rings."""
 
-from PySide6.QtCore import QRect, Qt
-from PySide6.QtGui import QPainter
+from PySide6.QtCore import QRect, QRectF, Qt
+from PySide6.QtGui import QPainter, QPen
 from PySide6.QtWidgets import QStyle
 
-from rdchat.ui.look.theme import Colors
+from rdchat.ui.look.theme import Colors, Theme
 
 RADIUS = 7
+RING = 2  # width, in pixels
 
 
 def paint_row_ground(painter: QPainter, area: QRect, state: QStyle.StateFlag, colors: Colors) -> None:
@@ -23,3 +24,11 @@ def paint_row_ground(painter: QPainter, area: QRect, state: QStyle.StateFlag, co
         painter.setPen(colors.accent)
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.drawRoundedRect(area, RADIUS, RADIUS)
+
+
+def paint_focus(painter: QPainter, area: QRectF, theme: Theme) -> None:
+    """Draw the focus ring just inside `area`."""
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setBrush(Qt.BrushStyle.NoBrush)
+    painter.setPen(QPen(theme.colors.accent, RING))
+    painter.drawRoundedRect(area.adjusted(1, 1, -1, -1), 4, 4)

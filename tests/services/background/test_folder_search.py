@@ -4,7 +4,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.model_card import ModelCard
-from rdchat.services.background.folder_search import InstalledModels
+from rdchat.services.background.background_work import FolderSearch
 
 MODEL = ModelCard("small", "/models/small", "LM Studio")
 
@@ -16,10 +16,10 @@ def test_they_are_looked_for_on_another_thread_and_told_once(qtbot: QtBot) -> No
         threads.append(threading.get_ident())
         return (MODEL,)
 
-    installed = InstalledModels(find)
+    installed = FolderSearch(find)
     with qtbot.waitSignal(installed.changed):
         installed.look()
-    assert installed.models == (MODEL,)
+    assert installed.found == (MODEL,)
     assert threads != [threading.get_ident()]
     installed.close()
     installed.look()
@@ -35,7 +35,7 @@ def test_one_search_at_a_time(qtbot: QtBot) -> None:
         go_on.wait(5)
         return ()
 
-    installed = InstalledModels(find)
+    installed = FolderSearch(find)
     for _ in range(3):
         installed.look()
     go_on.set()
@@ -44,9 +44,9 @@ def test_one_search_at_a_time(qtbot: QtBot) -> None:
 
 
 def test_a_search_that_fails_is_logged_and_keeps_what_was_found(qtbot: QtBot, caplog: pytest.LogCaptureFixture) -> None:
-    installed = InstalledModels(lambda: 1 // 0)  # type: ignore[arg-type,return-value]
+    installed = FolderSearch(lambda: 1 // 0)  # type: ignore[arg-type,return-value]
     installed.found = (MODEL,)
     installed.look()
     installed.close()
-    assert installed.models == (MODEL,)
+    assert installed.found == (MODEL,)
     assert "search failed unexpectedly" in caplog.text

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.ui.drops.file_drops import FileDrops
+from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import docx, pdf
@@ -41,9 +41,13 @@ def let_go(window: QWidget, data: QMimeData) -> None:
 def drag(qtbot: QtBot, window: QWidget, drops: FileDrops, *paths: Path) -> QMimeData:
     """Drag files over a window and wait until they were looked at."""
     data = mime(*paths)
-    with qtbot.waitSignal(drops._dragged.seen):
-        assert enter(window, data)
+    assert enter(window, data)
+    wait_until_seen(qtbot, drops, *paths)
     return data
+
+
+def wait_until_seen(qtbot: QtBot, drops: FileDrops, *paths: Path) -> None:
+    qtbot.waitUntil(lambda: drops._seen is not None and drops._seen.paths == tuple(map(str, paths)))
 
 
 def place_of(window: QWidget, part: QWidget) -> QRect:
@@ -122,9 +126,9 @@ def test_nothing_is_shown_for_text_and_for_what_has_left_before_it_was_looked_at
     drops, text, data = app.windows.drops, QMimeData(), mime(prices)
     text.setText("hello")
     assert not enter(app, text)
-    with qtbot.waitSignal(drops._dragged.seen):
-        enter(app, data)
-        QApplication.sendEvent(app, QDragLeaveEvent())
+    enter(app, data)
+    QApplication.sendEvent(app, QDragLeaveEvent())
+    wait_until_seen(qtbot, drops, prices)
     assert not drops.sign.isVisible()
     enter(app, data)  # it is known by now: between two parts of a window it does not flicker
     assert drops.sign.isVisible()
@@ -136,8 +140,8 @@ def test_it_stays_while_the_pointer_goes_from_part_to_part_of_the_window(
     drops, data, handle = app.windows.drops, mime(prices), app.windowHandle()
     field = app.conversation.composer.field.viewport()
     over_field = QPointF(field.mapTo(app, field.rect().center()))
-    with qtbot.waitSignal(drops._dragged.seen):
-        QApplication.sendEvent(handle, QDragEnterEvent(PLACE, HOW[0], data, HOW[1], HOW[2]))
+    QApplication.sendEvent(handle, QDragEnterEvent(PLACE, HOW[0], data, HOW[1], HOW[2]))
+    wait_until_seen(qtbot, drops, prices)
     for place in (over_field, PLACE, over_field):
         move = QDragMoveEvent(place, HOW[0], data, HOW[1], HOW[2])
         QApplication.sendEvent(handle, move)
