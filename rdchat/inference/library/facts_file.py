@@ -13,7 +13,7 @@ from typing import Any
 
 from rdchat import __version__, paths
 from rdchat.errors import ModelError
-from rdchat.files.cache_file import write_cache_file
+from rdchat.files.atomic_file import write_cache_file
 from rdchat.files.foreign_files import MOST_ENTRIES, read_json
 from rdchat.inference.api.model_card import TriedOut, Verifies
 from rdchat.inference.library.folder_facts import FolderFacts, parsed_facts

@@ -6,8 +6,8 @@ from dataclasses import replace
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.conversation import MadeWith, Message, Notice
+from rdchat.chat.file_texts import FileTexts
 from rdchat.chat.message_path import from_cut
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore

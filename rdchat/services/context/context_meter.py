@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from rdchat.chat.attachments.file_texts import FileTexts
+from rdchat.chat.file_texts import FileTexts
 from rdchat.errors import PromptTooLongError
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.open_chat import OpenChat

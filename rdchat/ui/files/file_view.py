@@ -4,7 +4,7 @@ from PySide6.QtCore import Qt, Slot
 from PySide6.QtWidgets import QPlainTextEdit, QPushButton, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.attachments.file_texts import FileTexts
+from rdchat.chat.file_texts import FileTexts
 from rdchat.errors import RdchatError
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.look.labels import ThemedLabel
