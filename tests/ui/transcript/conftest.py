@@ -95,9 +95,11 @@ def widget_of(view: TranscriptView, message_id: int) -> MessageWidget:
 
 
 def button(parent: QWidget, name: str) -> QAbstractButton:
-    """Return the button that is shown under this accessible name."""
+    """Return the shown button with this text or accessible name."""
     found = [
-        each for each in parent.findChildren(QAbstractButton) if each.accessibleName() == name and not each.isHidden()
+        each
+        for each in parent.findChildren(QAbstractButton)
+        if name in (each.accessibleName(), each.text()) and not each.isHidden()
     ]
     assert found, f"no button {name!r}"
     return found[0]
