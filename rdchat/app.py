@@ -28,7 +28,7 @@ from rdchat.services.app.garbage_collector import GarbageCollector
 from rdchat.services.app.quit_signals import QuitSignals
 from rdchat.services.app.single_instance import SingleInstance
 from rdchat.services.background.background_work import FolderSearch
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.models.sources import ModelSources
 from rdchat.services.transfer.transfer_desk import RemoteRequests, TransferDesk

@@ -31,7 +31,7 @@ from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
-from rdchat.services.chat.chat_list import ChatList
+from rdchat.services.order.chat_list import ChatList
 
 CHATS, FOLDERS, MESSAGES, LONG_CHAT = 1000, 50, 100_000, 10_000
 LARGE = 100_000  # chats, or messages of one chat
@@ -86,7 +86,7 @@ def measure(qt: Meter) -> dict[str, object]:
     wait(3.0)
     window, desk = app.window, app.controller.chats
     window.resize(1000, 680)
-    report: dict[str, object] = {"rows": len(desk.listing.rows), "list_again_cpu_ms": _median_ms(desk.refresh)}
+    report: dict[str, object] = {"rows": len(desk.rows), "list_again_cpu_ms": _median_ms(desk.refresh)}
     qt.reset()
     meter = DelayMeter()
     answers = {typed: _answer_ms(window.sidebar.search, desk, typed) for typed in TYPED}
@@ -137,7 +137,7 @@ def _answer_ms(field: QLineEdit, desk: ChatList, typed: str) -> float:
     loop = QEventLoop()
 
     def note() -> None:
-        answer = desk.listing.answer
+        answer = desk.answer
         if answer is not None and answer.query.words == typed:
             loop.quit()
 

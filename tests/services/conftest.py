@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.protocol import Engine
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineState
 from tests.services.fakes import Gate, ScriptedEngine

@@ -194,7 +194,7 @@ class DraftControl(QObject):
 
     def _update_running(self) -> None:
         if self._running is not None:
-            self._running[0].update_draft(self.requested)
+            self._running[0].draft = self.requested
 
     def _model_name(self) -> str:
         return str(self._model.info.path) if self._model.info else ""

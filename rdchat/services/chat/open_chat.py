@@ -1,23 +1,24 @@
 """The open chat: its path of messages, its options, the typed draft with its files, and the reply that is written."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.conversation import ContextCut, Conversation, MadeWith, Message, MessageStatus
 from rdchat.chat.message_path import MessagePath, from_cut
+from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt
 from rdchat.errors import StorageError
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice, fresh_seed, reply_seed
 from rdchat.services.chat.chat_prompt import ChatPrompt, ReplyOptions
-from rdchat.services.chat.reader_memory import ReaderMemory
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.chat.storage_watch import StorageWatch
+from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.services.files.pending_files import PendingFiles
-from rdchat.services.text.unsent_memory import UnsentMemory
 
 
 class OpenChat(QObject):
@@ -27,6 +28,7 @@ class OpenChat(QObject):
     """
 
     opened = Signal()  # another conversation, or a new one
+    stored = Signal()  # a new chat is in the store now, or has another prompt
     path_changed = Signal()  # the path has other messages, or another context cut
     message_added = Signal(Message)  # at the end of the path
     message_changed = Signal(Message)  # more than the text of a reply that is being written
@@ -48,7 +50,6 @@ class OpenChat(QObject):
         self._store, self._storage, self._preferences, self._replies = store, storage, preferences, replies
         self.files = files  # of the message that is typed
         self.unsent = UnsentMemory(store.unsent, self)  # typed texts that were neither sent nor saved, of all chats
-        self.reader = ReaderMemory(store, self)  # where the person was reading, in all chats
         self.conversation: Conversation | None = None  # None for a new chat
         self.path = MessagePath()  # with the text of the reply that is being written; to be changed in copies only
         self.system_prompt: str | None = None  # None takes the one of the preferences
@@ -91,6 +92,27 @@ class OpenChat(QObject):
     def is_open(self, conversation_id: int) -> bool:
         return self.id == conversation_id
 
+    @property
+    def reading_place(self) -> ReadingPlace | None:
+        """Where the person was reading in this chat; None for its end."""
+        with suppress(StorageError):
+            return None if self.id is None else self._store.places.find(self.id)
+        return None
+
+    @Slot(int, object)
+    def keep_reading_place(self, conversation_id: int, place: ReadingPlace | None) -> None:
+        """Store where the person is reading in a chat; a place that cannot be stored is forgotten."""
+        with suppress(StorageError):
+            if self._store.places.find(conversation_id) != place:
+                self._store.places.keep(conversation_id, place)
+
+    def alternatives(self, message_id: int) -> list[Message]:
+        """Return a message and its alternatives, oldest first, with text that is not stored yet."""
+        found: list[Message] = []
+        with self._storage.reading():
+            found += [self._replies.recorder.shown(each) for each in self._store.alternatives(message_id)]
+        return found
+
     def prompt(self) -> ChatPrompt:
         """Return what the model would be told with the typed text and its files."""
         typed = "\n\n".join(each for each in (self.files.blocks, self.typed.strip()) if each)
@@ -110,6 +132,7 @@ class OpenChat(QObject):
             self.conversation = self._store.create_conversation(title)
             self._take(self._store.set_chat_options(self.conversation.id, system_prompt, sampling))
         self._tell_opened()
+        self.stored.emit()
 
     def open(self, conversation_id: int) -> None:
         with self._storage.reading():
@@ -122,7 +145,6 @@ class OpenChat(QObject):
         """Forget what is known of chats, as the store is another one now, but keep the typed text for a new chat."""
         self.unsent.begin_anew(self.typed)
         self.files.begin_anew()
-        self.reader.begin_anew()
         self._clear()
 
     def update(self, conversation: Conversation) -> None:
@@ -151,7 +173,7 @@ class OpenChat(QObject):
 
     def _set_path(self, path: MessagePath) -> None:
         """Take a path of the store, with the text of replies that the store does not have yet."""
-        for reply in self._replies.held:
+        for reply in self._replies.recorder.held:
             if (stored := path.find(reply.message.id)) is not None:
                 path.put(reply.shown_as(stored))
         self.path = path
@@ -216,12 +238,14 @@ class OpenChat(QObject):
             if self.id != before:
                 self.files.follow(before, self.id)
                 self.files.show_chat(self.id)
+                self.stored.emit()
             raise
         self.path.append(prompt)
         self._storage.note_success()
         self.files.clear()
         self.files.show_chat(self.id)
         self.message_added.emit(prompt)
+        self.stored.emit()
 
     def _store_new(self, title: str) -> None:
         """Store a new chat with its options and what is typed."""

@@ -7,7 +7,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.chat.file_texts import FileTexts
 from rdchat.errors import RdchatError
-from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd
+from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams, ThinkingChoice
 from rdchat.services.background.background_work import BackgroundWork
@@ -57,13 +57,11 @@ class Replies(QObject):
     ) -> None:
         super().__init__(parent)
         self._engine, self._model, self._drafting = engine, model, drafting
-        self._recorder, self._traces, self._texts = recorder, traces, texts
+        self.recorder, self._traces, self._texts = recorder, traces, texts
         self._reading = BackgroundWork("prompts", self)
         self._closed = False
-        model.load_started.connect(self._on_load_started)
-        model.loaded.connect(self._on_model_loaded)
-        model.failed.connect(self._on_model_failed)
-        model.unload_started.connect(self._on_unload_started)
+        for changed in (model.load_started, model.loaded, model.failed, model.unload_started):
+            changed.connect(self._on_model_changed)
 
     @property
     def state(self) -> EngineState:
@@ -71,20 +69,14 @@ class Replies(QObject):
             return EngineState.LOADING
         if self._model.info is None:
             return EngineState.NO_MODEL
-        live = self.live
-        if not live:
+        if not (live := self.live):
             return EngineState.IDLE
         return EngineState.WRITING if live[-1].writing else EngineState.PREFILL
 
     @property
     def live(self) -> list[LiveReply]:
         """The replies that have not ended, oldest first."""
-        return self._recorder.live
-
-    @property
-    def held(self) -> list[LiveReply]:
-        """The replies that the store does not have as they are, oldest first."""
-        return self._recorder.held
+        return self.recorder.live
 
     def reason_to_refuse(self, prompt: str, conversation_id: int | None) -> str:
         """Say why a prompt cannot be sent now; empty if it can."""
@@ -125,7 +117,7 @@ class Replies(QObject):
             continued: The reply is at the end of the prompt, and is written on.
             thinking: The person's choice.
         """
-        live = self._recorder.begin(reply, continued=continued)
+        live = self.recorder.begin(reply, continued=continued)
         self._traces.begin(reply.id, live.begins_at)
         if self._model.info is None and not self._model.loading:
             self._fail(live, self._model.failure)
@@ -188,25 +180,23 @@ class Replies(QObject):
             case PrefillProgress():
                 self.prefill_progressed.emit(event)
                 if event.in_thought and not live.message.thinking.begun:
-                    self._recorder.begin_in_thought(live)
+                    self.recorder.begin_in_thought(live)
                     self.changed.emit(live.message)
             case ReplyProgress():
                 self._on_progress(live, event)
-            case ReplyEnd():
+            case ReplyEnd() | Failure():
                 self._drafting.end(live.request, event)
                 self.engine_ended.emit(event)
-                self._finish(live, event)
-                self.statistics_changed.emit(event.statistics)
-                self.state_changed.emit()
-            case Failure():
-                self._drafting.end(live.request, event)
-                self.engine_ended.emit(event)
-                self._fail(live, event)
+                if isinstance(event, ReplyEnd):
+                    self._finish(live, event)
+                    self.statistics_changed.emit(event.statistics)
+                else:
+                    self._fail(live, event)
                 self.state_changed.emit()
 
     def _on_progress(self, live: LiveReply, progress: ReplyProgress) -> None:
         is_first, in_thought = not live.writing, live.in_thought
-        self._recorder.add_text(live, progress.text, progress.written_at)
+        self.recorder.add_text(live, progress.text, progress.written_at)
         self._traces.add(live.message.id, progress.tokens)
         if in_thought and not live.in_thought:
             self.changed.emit(live.message)  # how long it thought is known now
@@ -223,41 +213,25 @@ class Replies(QObject):
         self._traces.end(live.message.id, kept, trailing_text)
         cancelled = end is not None and end.finish_reason is FinishReason.CANCELLED
         if cancelled and not (kept or live.stopping):  # nobody stopped it: rdchat closes before it has begun
-            self._recorder.break_off(live, MessageStatus.INTERRUPTED)
+            self.recorder.break_off(live, MessageStatus.INTERRUPTED)
         else:
-            self._recorder.finish(live, end, self._model.name)
+            self.recorder.finish(live, end, self._model.name)
         self.ended.emit(live.message)
 
     def _fail(self, live: LiveReply, failure: Failure | None) -> None:
         error = f"{failure.message} {failure.hint}".strip() if failure else "No model is loaded."
         self._traces.end(live.message.id)
-        self._recorder.break_off(live, MessageStatus.FAILED, error)
+        self.recorder.break_off(live, MessageStatus.FAILED, error)
         self.ended.emit(live.message)
 
     @Slot()
-    def _on_load_started(self) -> None:
-        for live in self.live:
-            live.stopping = live.stopping or live.request is not None  # the engine stops what runs before it loads
-        self.state_changed.emit()
-
-    @Slot()
-    def _on_unload_started(self) -> None:
+    def _on_model_changed(self) -> None:
+        """Send the replies that waited for the model, or end them where none comes."""
         for live in self.live:
             if live.request is not None:
-                live.stopping = True  # the engine stops what runs before it frees the model
-            else:
-                self._fail(live, None)
-        self.state_changed.emit()
-
-    @Slot(ModelInfo)
-    def _on_model_loaded(self, _info: ModelInfo) -> None:
-        for live in self.live:
-            self._send(live)
-        self.state_changed.emit()
-
-    @Slot(Failure)
-    def _on_model_failed(self, failure: Failure) -> None:
-        for live in self.live:
-            if live.request is None:
-                self._fail(live, failure)
+                live.stopping |= self._model.info is None  # the engine stops what runs before it loads or frees
+            elif self._model.info is not None:
+                self._send(live)
+            elif not self._model.loading:
+                self._fail(live, self._model.failure)
         self.state_changed.emit()

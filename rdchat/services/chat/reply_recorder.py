@@ -101,8 +101,8 @@ class ReplyRecorder(QObject):
 
     def shown(self, message: Message) -> Message:
         """Return a stored message with what the store does not have yet."""
-        held = (reply for reply in reversed(self.held) if reply.message.id == message.id)
-        return next((reply.shown_as(message) for reply in held), message)
+        held = (reply.shown_as(message) for reply in reversed(self.held) if reply.message.id == message.id)
+        return next(held, message)
 
     def begin(self, message: Message, *, continued: bool = False) -> LiveReply:
         """Take charge of a reply; the text that it has stays only where it is continued."""

@@ -40,18 +40,18 @@ class TimeLedger(QObject):
     def __init__(self, drafting: DraftControl, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._drafting = drafting
-        self._ended: tuple[LedgerEntry, ...] = ()
+        self._before: tuple[LedgerEntry, ...] = ()  # of ended replies, less what `_running` had spent at the last reset
         self._running: tuple[LedgerEntry, ...] = ()
-        self._spent: dict[str, LedgerEntry] = {}  # what the reply under way had spent before the last reset
-        self._mixed = False  # it began with times of the other kind
+        self._mixed = False  # the reply under way began with times of the other kind
         self._rates: dict[tuple[Mode, bool], float] = {}
         self._mode = Mode.OFF  # of the last reply
         drafting.exact_times_changed.connect(self._begin_other_kind)
 
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:
-        """All stages as recorded; those of the same path are to be added up."""
-        return (*self._ended, *self._new())
+        """All stages since the last reset."""
+        sums = added_up((*self._before, *self._running)).values()
+        return tuple(entry for entry in sums if entry.calls or entry.total_ms)
 
     @property
     def rows(self) -> tuple[LedgerRow, ...]:
@@ -67,14 +67,8 @@ class TimeLedger(QObject):
     @Slot()
     def reset(self) -> None:
         """Count from now on."""
-        self._ended = ()
-        self._spent = {entry.path: entry for entry in self._running}
+        self._before = tuple(LedgerEntry(each.name, each.parent, -each.calls, -each.total_ms) for each in self._running)
         self.changed.emit()
-
-    def _new(self) -> tuple[LedgerEntry, ...]:
-        """Return what the reply under way spent since the last reset."""
-        left = [_without(entry, self._spent.get(entry.path)) for entry in self._running]
-        return tuple(entry for entry in left if entry.calls or entry.total_ms)
 
     @Slot()
     def _begin_other_kind(self) -> None:
@@ -95,12 +89,7 @@ class TimeLedger(QObject):
             if not self._mixed and end.statistics.decode_tps:
                 self._mode = end.mode
                 self._rates[end.mode, self._drafting.exact_times] = end.statistics.decode_tps
-        self._close()
-
-    def _close(self) -> None:
-        """Add the reply under way to those that ended."""
-        self._ended = tuple(added_up((*self._ended, *self._new())).values())
-        self._running, self._spent, self._mixed = (), {}, False
+        self._before, self._running, self._mixed = self.entries, (), False
         self.changed.emit()
 
     @Slot()
@@ -108,9 +97,3 @@ class TimeLedger(QObject):
         """Another model is loaded: the speeds of the last one say nothing of it."""
         self._rates = {}
         self.changed.emit()
-
-
-def _without(entry: LedgerEntry, spent: LedgerEntry | None) -> LedgerEntry:
-    if spent is None:
-        return entry
-    return LedgerEntry(entry.name, entry.parent, entry.calls - spent.calls, entry.total_ms - spent.total_ms)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rdchat.chat.conversation import Notice
 from rdchat.errors import StorageError
-from rdchat.files.file_errors import file_error
+from rdchat.files.atomic_file import atomic_file
 from rdchat.services.chat.reply_recorder import ReplyRecorder
 
 _LOG = logging.getLogger(__name__)
@@ -83,10 +83,11 @@ class UnsavedReplies:
         if not replies and not self._chosen and self._file is not None:
             self._file.unlink(missing_ok=True)  # the store has taken it after all
             self._file = None
-        if not replies or (self._given_up and not self._chosen):
+        if not replies or self._given_up:
             return None
         places = (self._folder, Path.home(), Path(tempfile.gettempdir()))
-        for path in [self._file] if self._file else [_free_name(place) for place in places]:
+        name = f"{_BEGINNING}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}.md"
+        for path in [self._file] if self._file else [place / name for place in places]:
             try:
                 _write(path, replies)
             except StorageError as error:
@@ -109,23 +110,8 @@ def left_behind(folder: Path) -> Notice | None:
     )
 
 
-def _free_name(folder: Path) -> Path:
-    return folder / f"{_BEGINNING}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}.md"
-
-
 def _write(path: Path, replies: Iterable[UnsavedReply]) -> None:
-    parts = [f"# {reply.title}\n\n{reply.text.rstrip()}\n" for reply in replies]
-    new = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        try:
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
-                file.write("\n".join(parts))
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(path)
-        finally:
-            new.unlink(missing_ok=True)
-    except OSError as error:
-        what = f"The text cannot be saved to {path}"
-        raise file_error(error, what, "Choose another place.") from error
+    text = "\n".join(f"# {reply.title}\n\n{reply.text.rstrip()}\n" for reply in replies)
+    with atomic_file(path, f"The text cannot be saved to {path}") as new:
+        new.touch(mode=0o600, exist_ok=False)
+        new.write_text(text, encoding="utf-8", errors="replace")

@@ -1,7 +1,6 @@
 """Cuts, summarises or continues a chat that is longer than the model's context, as the person chooses."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 
@@ -10,13 +9,12 @@ from PySide6.QtCore import QObject, Signal, Slot
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, Notice
 from rdchat.chat.file_texts import FileTexts
-from rdchat.chat.message_path import uncut
 from rdchat.inference.api.requests import Role, ThinkingChoice
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt, with_summary
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.storage_watch import StorageWatch
-from rdchat.services.context.context_meter import ContextMeter
+from rdchat.services.context.context_meter import ContextMeter, ContextUse
 from rdchat.services.context.cutting import Budget, Count, SummaryPlan, place_to_cut, plan_summary
 from rdchat.services.context.summariser import Summariser, SummaryProgress
 from rdchat.services.engine.engine_client import EngineClient
@@ -24,7 +22,7 @@ from rdchat.services.engine.model_slot import ModelSlot
 
 _REPLY_SHARE = 4  # of the context is kept for the reply: one part in so many, or what a reply may have
 TOO_LONG = "This is more than the model takes. Choose above what it is not told, or shorten your message."
-GOES_ON = Notice(
+_GOES_ON = Notice(
     "This chat goes on from a summary of the last one", "The summary is in its system prompt, among the chat's options."
 )
 _ALONE = Notice(
@@ -42,15 +40,6 @@ class Doing(Enum):
     STARTING_ANEW = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Outgrown:
-    """The open chat does not fit."""
-
-    tokens: int | None  # with what is typed; None where they are far beyond the context
-    limit: int  # the model's context
-    can_cut: bool  # there are turns to leave out
-
-
 class ChatContext(QObject):
     """Cuts the open chat where the person wants it; nothing is deleted, and each cut can be undone.
 
@@ -66,8 +55,6 @@ class ChatContext(QObject):
 
     changed = Signal()
     summary_progressed = Signal(SummaryProgress)
-    # a new chat: its system prompt with the summary, the question to ask there, and the files that were sent with it
-    chat_wanted = Signal(str, str, object)
     reply_wanted = Signal(int)  # a reply that failed, as the chat was too long, and now fits
 
     def __init__(
@@ -85,33 +72,25 @@ class ChatContext(QObject):
         self._chat, self._storage, self._engine, self._model = chat, storage, engine, model
         self._texts, self._notify = texts, notify
         self.meter = ContextMeter(chat, engine, model, texts, self)  # knows whether the chat fits
+        self.meter.changed.connect(self.changed)
         self.doing = Doing.NOTHING
         self._path_end: int | None = None  # of the chat that it is done for
+        self._summarised = 0  # the last message that the summary stands for
         self._task = BackgroundWork("cut", self)
-        self.meter.changed.connect(self.changed)
-        self._plan: SummaryPlan | None = None
-        self._summariser = Summariser(engine, self)
-        self._summariser.progressed.connect(self.summary_progressed)
-        self._summariser.written.connect(self._on_summary)
-        self._summariser.failed.connect(self._fail)
+        self._summariser = Summariser(engine, self.summary_progressed.emit, self._on_summary)
         for another in (chat.opened, model.load_started, model.unload_started):
             another.connect(self.stop)
 
     @property
-    def outgrown(self) -> Outgrown | None:
-        """By how much the open chat is too long; None where it fits, or that is not known."""
+    def outgrown(self) -> ContextUse | None:
+        """The count of the open chat where it is too long; None where it fits, or that is not known."""
         use = self.meter.use
-        if use is None or use.fits or use.last_id != self._end():
-            return None
-        turns = len(uncut(self._chat.path))
-        return Outgrown(use.tokens, use.limit, turns > (0 if use.typed else 2))
+        return None if use is None or use.fits or use.last_id != self._end() else use
 
     def refuses(self, text: str) -> bool:
         """Tell whether a prompt was counted, and does not fit."""
-        use = self.meter.use
-        if use is None or use.fits or not self.meter.current:
-            return False
-        return (use.typed, use.last_id) == (text.strip(), self._end())
+        use = self.outgrown
+        return use is not None and self.meter.current and use.typed == text.strip()
 
     @Slot()
     def leave_out(self) -> None:
@@ -165,33 +144,41 @@ class ChatContext(QObject):
             self.doing = doing
             self.changed.emit()
 
-    @Slot(object)
     def _on_planned(self, plan: SummaryPlan | int | None) -> None:
         if self._path_end != self._end():
             self._begin(Doing.NOTHING)
         elif isinstance(plan, SummaryPlan):
-            self._plan = plan
+            self._summarised = plan.message_id
             self._summariser.start(plan.pieces, plan.most, plan.thoughts)
         elif plan is None:
             self._fail(_ALONE)
         else:
             self._finish(plan, ContextCut())
 
-    @Slot(str)
-    def _on_summary(self, summary: str) -> None:
-        plan = self._plan
-        if plan is None or self._path_end != self._end():
+    def _on_summary(self, summary: str | Notice) -> None:
+        if isinstance(summary, Notice):
+            self._fail(summary)
+        elif self._path_end != self._end():
             self._begin(Doing.NOTHING)
         elif self.doing is Doing.STARTING_ANEW:
             self._begin(Doing.NOTHING)
             with self._storage.reading():  # the texts of files; without them the chat stays as it is
-                typed = self._chat.typed.strip()
-                asked, files = (typed, []) if typed else self._unanswered()
-                self.chat_wanted.emit(with_summary(self._chat.options.system_prompt, summary), asked, files)
+                self._go_on_anew(summary)
         else:
-            self._finish(plan.message_id, ContextCut(summary, self._model.name or ""))
+            self._finish(self._summarised, ContextCut(summary, self._model.name or ""))
 
-    @Slot(Notice)
+    def _go_on_anew(self, summary: str) -> None:
+        """Open a chat that begins with a summary of the open one, with the typed or unanswered question."""
+        chat = self._chat
+        title, before, typed = chat.conversation.title if chat.conversation else "", chat.id, chat.typed.strip()
+        asked, files = (typed, []) if typed else self._unanswered()
+        chat.begin(f"{title} (continued)", with_summary(chat.options.system_prompt, summary), chat.sampling)
+        self._notify(_GOES_ON)
+        if asked or files:
+            chat.files.follow(before, chat.id)
+            chat.files.bring_back(files)
+            chat.set_typed(asked)
+
     def _fail(self, why: Notice) -> None:
         self._begin(Doing.NOTHING)
         self._notify(why)

@@ -1,9 +1,7 @@
 """Has the model write a summary, piece by piece where the text is longer than its context."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-
-from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.conversation import Notice
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
@@ -30,21 +28,22 @@ class SummaryProgress:
     written: int = 0  # tokens of the part's summary
 
 
-class Summariser(QObject):
+class Summariser:
     """Writes one summary at a time in the background: another request to the engine stops it.
 
     Args:
         engine: Writes.
-        parent: The Qt parent.
+        on_progress: Called with each step.
+        on_end: Called with the summary, or with why there is none.
     """
 
-    progressed = Signal(SummaryProgress)
-    written = Signal(str)
-    failed = Signal(Notice)
-
-    def __init__(self, engine: EngineClient, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._engine = engine
+    def __init__(
+        self,
+        engine: EngineClient,
+        on_progress: Callable[[SummaryProgress], object],
+        on_end: Callable[[str | Notice], object],
+    ) -> None:
+        self._engine, self._on_progress, self._on_end = engine, on_progress, on_end
         self._pieces: list[str] = []
         self._most = self._thoughts = 0
         self._in_thought = False  # the chat template began a thought
@@ -64,10 +63,10 @@ class Summariser(QObject):
         self._ask("")
 
     def stop(self) -> None:
-        """Write no more, without a signal."""
+        """Write no more, and call nothing."""
         if self._request is not None:
             self._request.cancel()
-        self._request, self._pieces = None, []
+        self._request = None
 
     def _ask(self, earlier: str) -> None:
         messages = summary_request(self._pieces.pop(0), earlier)
@@ -93,20 +92,21 @@ class Summariser(QObject):
                 self._take(event)
             case Failure():
                 self._request = None
-                self.failed.emit(Notice(event.message, event.hint))
+                self._on_end(Notice(event.message, event.hint))
 
     def _show(self, **figures: int) -> None:
         self._progress = replace(self._progress, **figures)
-        self.progressed.emit(self._progress)
+        self._on_progress(self._progress)
 
     def _take(self, end: ReplyEnd) -> None:
+        summary = split_thoughts(end.text, begun=self._in_thought).answer.strip()
         if end.finish_reason is FinishReason.CANCELLED:
-            self.failed.emit(_STOPPED)
-        elif not (summary := split_thoughts(end.text, begun=self._in_thought).answer.strip()):
-            self.failed.emit(_NOTHING)
+            self._on_end(_STOPPED)
+        elif not summary:
+            self._on_end(_NOTHING)
         elif end.finish_reason in (FinishReason.LENGTH, FinishReason.CONTEXT_FULL):
-            self.failed.emit(_CUT_OFF)
+            self._on_end(_CUT_OFF)
         elif self._pieces:
             self._ask(summary)
         else:
-            self.written.emit(summary)
+            self._on_end(summary)

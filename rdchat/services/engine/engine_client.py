@@ -14,7 +14,7 @@ from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest
 from rdchat.services.engine.engine_events import FINAL, EngineEvent, Failure
-from rdchat.services.engine.engine_request import Command, EngineRequest, LoadModel, Outbox, UnloadModel
+from rdchat.services.engine.engine_request import Command, EngineRequest, LoadModel, Outbox, UnloadModel, take_merged
 from rdchat.services.engine.engine_worker import EngineWorker
 
 _LOG = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class EngineClient(QObject):
     ) -> None:
         super().__init__(parent)
         self._inbox: deque[EngineRequest | None] = deque()
-        self._outbox = Outbox()
+        self._outbox: Outbox = deque()
         self._open: list[EngineRequest] = []  # without their last event, oldest first
         self._closing = False
         self._delivered_at = 0.0
@@ -77,7 +77,7 @@ class EngineClient(QObject):
             on_event: Called on the main thread with each event; one of the kinds `FINAL` is the last.
             background: Nobody waits for it.
         """
-        request = EngineRequest(command, on_event, background=background)
+        request = EngineRequest(command, on_event, background)
         if isinstance(command, LoadModel | UnloadModel):
             self._cancel(self._open)
         elif isinstance(command, GenerationRequest | BenchPlan) and not background:
@@ -128,7 +128,7 @@ class EngineClient(QObject):
                 self._open.remove(request)
 
     def _fail(self, request: EngineRequest) -> None:
-        self._outbox.put(request, _DEAD)
+        self._outbox.append((request, _DEAD))
         self._schedule_delivery()
 
     @Slot()
@@ -142,14 +142,17 @@ class EngineClient(QObject):
         """Deliver what has come. One event is taken at a time, so that a callback that shuts down keeps the order."""
         self._delivered_at = time.monotonic()
         for _ in range(len(self._outbox)):
-            if (taken := self._outbox.take()) is not None and taken[0] in self._open:
-                request, event = taken
-                on_event = request.on_event
-                if isinstance(event, FINAL):
-                    self._open.remove(request)
-                    request.on_event = _ignore  # a callback may hold the request: no cycle is left to the collector
-                on_event(event)
-        if len(self._outbox):
+            if not self._outbox:  # merged into earlier ones, or delivered by a callback that shut down
+                break
+            request, event = take_merged(self._outbox)
+            if request not in self._open:
+                continue
+            on_event = request.on_event
+            if isinstance(event, FINAL):
+                self._open.remove(request)
+                request.on_event = _ignore  # a callback may hold the request: no cycle is left to the collector
+            on_event(event)
+        if self._outbox:
             self._schedule_delivery()
 
     @Slot()

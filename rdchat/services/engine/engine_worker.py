@@ -39,7 +39,7 @@ class EngineWorker(QObject):
         outbox: Takes the events.
     """
 
-    posted = Signal()  # the outbox is no longer empty
+    posted = Signal()  # an event is in the outbox
     _idle_wanted = Signal()
 
     def __init__(
@@ -52,7 +52,8 @@ class EngineWorker(QObject):
         super().__init__()
         self._engine_factory, self._keep_awake = engine_factory, keep_awake
         self._inbox, self._outbox = inbox, outbox
-        self._made: Engine | RdchatError | None = None
+        self._engine: Engine | None = None  # made on the first request: a window is shown before MLX is imported
+        self._problem = ""  # why it could not be made
         self._idle_wanted.connect(self._idle, Qt.ConnectionType.QueuedConnection)  # behind requests that wait
 
     @Slot()
@@ -65,7 +66,7 @@ class EngineWorker(QObject):
         last: EngineEvent
         try:
             last = self._carry_out(request)
-        except _LoadCancelledError:
+        except StoppedError:  # a load that nobody waits for any more
             return
         except RdchatError as error:
             last = Failure(error.message, error.hint, isinstance(error, DoesNotFitError))
@@ -86,7 +87,7 @@ class EngineWorker(QObject):
             case UnloadModel():
                 return Unloaded(self._engine_for(request).unload())
             case FindDraftOptions(settings, drafters):
-                return self._engine().draft_options(settings, drafters)
+                return self._ready_engine().draft_options(settings, drafters)
             case GenerationRequest() as generation:
                 with self._keep_awake():
                     return self._write(request, generation)
@@ -96,19 +97,19 @@ class EngineWorker(QObject):
 
     def _engine_for(self, load: EngineRequest) -> Engine:
         if load.cancelled:
-            raise _LoadCancelledError
-        return self._engine()
+            raise StoppedError
+        return self._ready_engine()
 
     def _report_load(self, request: EngineRequest, progress: LoadProgress) -> None:
         if request.cancelled:
-            raise _LoadCancelledError
+            raise StoppedError
         self._post(request, progress)
 
     def _write(self, request: EngineRequest, generation: GenerationRequest) -> ReplyEnd:
         try:
             if request.cancelled:
                 raise StoppedError
-            iterator = self._engine().generate(generation, lambda: request.cancelled)
+            iterator = self._ready_engine().generate(generation, lambda: request.cancelled)
         except StoppedError:
             return ReplyEnd(generation.request_id, "", (), "", FinishReason.CANCELLED, Statistics())
         with closing(iterator):
@@ -116,10 +117,10 @@ class EngineWorker(QObject):
             return self._post_tokens(request, iterator)
 
     def _post_tokens(self, request: EngineRequest, iterator: TokenIterator) -> ReplyEnd:
-        statistics, taken = Statistics(), -_STATISTICS_INTERVAL_S
+        statistics, taken, draft = Statistics(), -_STATISTICS_INTERVAL_S, None
         for event in iterator:
-            if (settings := request.take_draft()) is not None:
-                iterator.update(settings)
+            if (wanted := request.draft) is not None and wanted is not draft:
+                iterator.update(draft := wanted)
             if isinstance(event, ReplyEnd):
                 return event
             if not isinstance(event, TokenEvent):
@@ -132,7 +133,7 @@ class EngineWorker(QObject):
 
     def _measure(self, request: EngineRequest, plan: BenchPlan) -> BenchEnd:
         if not request.cancelled:
-            with closing(self._engine().benchmark(plan)) as runner:
+            with closing(self._ready_engine().benchmark(plan)) as runner:
                 request.attach(runner)
                 for event in runner:
                     self._post(request, event)
@@ -140,51 +141,46 @@ class EngineWorker(QObject):
 
     def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         """Count on the calling thread; see `Engine.count_tokens`."""
-        made = self._made
-        if made is None or isinstance(made, RdchatError):
+        if self._engine is None:
             raise ModelError("No model is loaded.")
-        return made.count_tokens(messages)
+        return self._engine.count_tokens(messages)
 
     @Slot()
     def _idle(self) -> None:
         """Let the engine do a slice of what can wait, unless there is something to do."""
-        if isinstance(self._made, RdchatError) or self._made is None or self._inbox:
+        if self._engine is None or self._inbox:
             return
         try:
-            if self._made.idle():
+            if self._engine.idle():
                 self._idle_wanted.emit()
         except Exception:
             _LOG.exception("Warming up or measuring while idle failed")
 
     def _post(self, request: EngineRequest, event: EngineEvent) -> None:
-        if self._outbox.put(request, event):
-            self.posted.emit()
+        self._outbox.append((request, event))
+        self.posted.emit()
 
     def _finish(self) -> None:
         """Close the engine and end the thread."""
         try:
-            if self._made is not None and not isinstance(self._made, RdchatError):
-                self._made.close()
+            if self._engine is not None:
+                self._engine.close()
         except Exception:
             _LOG.exception("Closing the engine failed")
         finally:
             QThread.currentThread().quit()
 
-    def _engine(self) -> Engine:
-        """Return the engine, made on first use: a window is on the screen before MLX is imported here."""
-        if self._made is None:
+    def _ready_engine(self) -> Engine:
+        """Return the engine, made on first use; raise RdchatError if it cannot be made."""
+        if self._engine is None and not self._problem:
             try:
-                self._made = self._engine_factory()
+                self._engine = self._engine_factory()
             except Exception as error:
                 _LOG.exception("The engine could not be started")
-                self._made = RdchatError(f"The engine could not be started: {error}", _unexpected_hint())
-        if isinstance(self._made, RdchatError):
-            raise RdchatError(self._made.message, self._made.hint)
-        return self._made
-
-
-class _LoadCancelledError(Exception):
-    """Ends a load that nobody waits for any more."""
+                self._problem = f"The engine could not be started: {error}"
+        if self._engine is None:
+            raise RdchatError(self._problem, _unexpected_hint())
+        return self._engine
 
 
 def _unexpected_hint() -> str:

@@ -1,6 +1,8 @@
-"""The window's commands for pins, folders, the archive, copies and the bin, each of which can be undone."""
+"""Commands for pins, folders, the archive, copies and the bin, and the history that undoes them."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from itertools import count
@@ -9,13 +11,13 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.store import ConversationStore
-from rdchat.errors import RdchatError, StorageError
+from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError
 from rdchat.services.background.background_work import MainThread
 from rdchat.services.chat.storage_watch import StorageWatch
-from rdchat.services.order.undo_history import UndoHistory
 
 _EXPIRY_MS = 3_600_000  # an app that stays open for weeks looks into its bin each hour
 _LONGEST_NAMED, _LONGEST_COPIED = 40, 180
+_MOST_STEPS = 100
 
 
 class Place(StrEnum):
@@ -24,6 +26,48 @@ class Place(StrEnum):
     CHATS = "chats"
     ARCHIVE = "archive"
     BIN = "bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that can be undone."""
+
+    words: str  # such as `Delete “Soup”`
+    undo: Callable[[], object]  # raises StorageError where the store does not let it
+
+
+class UndoHistory:
+    """The last steps of this run of the app."""
+
+    def __init__(self) -> None:
+        self._steps: deque[Step] = deque(maxlen=_MOST_STEPS)
+
+    @property
+    def last(self) -> Step | None:
+        """The step that would be undone next."""
+        return self._steps[-1] if self._steps else None
+
+    @property
+    def words(self) -> str:
+        """What would be undone next; empty where there is nothing."""
+        return self.last.words if self.last else ""
+
+    def add(self, words: str, undo: Callable[[], object]) -> None:
+        self._steps.append(Step(words, undo))
+
+    def undo(self) -> None:
+        """Take the last step back; it stays to be tried again where the disk is in the way.
+
+        Raises:
+            StorageError: Such as that what it was done to is deleted for good by now; then the step is forgotten.
+        """
+        if self._steps:
+            step = self._steps.pop()
+            try:
+                step.undo()
+            except (StorageFullError, StorageLockedError):
+                self._steps.append(step)
+                raise
 
 
 class ChatOrder(QObject):
@@ -75,6 +119,11 @@ class ChatOrder(QObject):
     def folder(self, folder_id: int | None) -> Folder | None:
         """Return a folder that is listed."""
         return next((folder for folder in self.folders if folder.id == folder_id), None)
+
+    def folder_name(self, chat: Conversation) -> str:
+        """Return the name of a conversation's folder; empty where it has none."""
+        folder = self.folder(chat.folder_id)
+        return folder.name if folder else ""
 
     # Conversations
 
@@ -144,20 +193,14 @@ class ChatOrder(QObject):
         return made[0] if made else None
 
     def rename_folder(self, folder: Folder, name: str) -> None:
-        rename = self._organiser.rename_folder
-        self._do(
-            f"Rename {named(folder.name)}", lambda: rename(folder.id, name), lambda: rename(folder.id, folder.name)
-        )
+        rename = partial(self._organiser.rename_folder, folder.id)
+        self._do(f"Rename {named(folder.name)}", partial(rename, name), partial(rename, folder.name))
 
     def move_folder(self, folder: Folder, parent_id: int | None) -> None:
         """Put a folder into another one, or to the top."""
         if folder.parent_id != parent_id:
-            move = self._organiser.move_folder
-            self._do(
-                f"Move {named(folder.name)}",
-                lambda: move(folder.id, parent_id),
-                lambda: move(folder.id, folder.parent_id),
-            )
+            move = partial(self._organiser.move_folder, folder.id)
+            self._do(f"Move {named(folder.name)}", partial(move, parent_id), partial(move, folder.parent_id))
 
     def may_hold(self, parent: Folder, folder: Folder) -> bool:
         """Tell whether a folder may be put into another: nested once, and not into itself."""
@@ -172,7 +215,7 @@ class ChatOrder(QObject):
     def delete_folder(self, folder: Folder) -> None:
         """Put a folder into the bin; what it holds stays in the list."""
         delete, restore = self._organiser.delete_folder, self._organiser.restore_folder
-        if self._do(f"Delete {named(folder.name)}", lambda: delete(folder.id), lambda: restore(folder.id)):
+        if self._do(f"Delete {named(folder.name)}", partial(delete, folder.id), partial(restore, folder.id)):
             self.offered_undo.emit(f"Deleted the folder {named(folder.name)}; its chats are kept")
 
     # The bin
@@ -187,16 +230,13 @@ class ChatOrder(QObject):
 
     def restore(self, chat: Conversation) -> None:
         """Take a conversation out of the bin."""
-        self._do(
-            f"Restore {named(chat.title)}",
-            lambda: self._store.restore_conversation(chat.id),
-            lambda: self._store.delete_conversation(chat.id),
-        )
+        restore, delete = self._store.restore_conversation, self._store.delete_conversation
+        self._do(f"Restore {named(chat.title)}", partial(restore, chat.id), partial(delete, chat.id))
 
     def restore_folder(self, folder: Folder) -> None:
         """Take a folder out of the bin; what was in it is in it again."""
         restore, delete = self._organiser.restore_folder, self._organiser.delete_folder
-        self._do(f"Restore {named(folder.name)}", lambda: restore(folder.id), lambda: delete(folder.id))
+        self._do(f"Restore {named(folder.name)}", partial(restore, folder.id), partial(delete, folder.id))
 
     def erase(self, chats: Sequence[Conversation], folders: Sequence[Folder] = ()) -> None:
         """Delete for good what is in the bin."""

@@ -17,7 +17,7 @@ from rdchat.chat.transfer.stored_chats import leave_aside, readable_again
 from rdchat.errors import RdchatError, StorageError
 from rdchat.services.app.instance_channel import InstanceRequest
 from rdchat.services.background.background_work import MainThread
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat_controller import ChatController
 from rdchat.work.job import CancelledError, Job
 
 _IDLE_S = 10.0

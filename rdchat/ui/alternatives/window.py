@@ -7,8 +7,9 @@ from PySide6.QtGui import QHideEvent, QPalette
 from PySide6.QtWidgets import QCheckBox, QSplitter, QWidget
 
 from rdchat.chat.conversation import Message
-from rdchat.services.chat.chat_controller import ChatController
-from rdchat.services.text.comparison import Comparison, Differences
+from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.chat_controller import ChatController
+from rdchat.ui.alternatives.differences import Differences, differences
 from rdchat.ui.alternatives.pane import AlternativePane
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row
@@ -41,8 +42,7 @@ class AlternativesWindow(SideWindow):
         self.together = QCheckBox("Scroll together")
         self.together.setChecked(True)
         self.note = ThemedLabel(theme, "", "muted", -1)
-        self._comparison = Comparison(self)
-        self._comparison.compared.connect(self._mark)
+        self._comparison = BackgroundWork("compare", self)
         self._scrolling = False
         self._lay_out()
         for place, pane in enumerate(self.panes):
@@ -76,7 +76,7 @@ class AlternativesWindow(SideWindow):
 
     def _begin_with(self, message: Message) -> None:
         """Show a message at the right, and the alternative before it, or else after it, at the left."""
-        self._all = self._controller.editor.alternatives(message.id)
+        self._all = self._controller.chat.alternatives(message.id)
         places = [place for place, each in enumerate(self._all) if each.id == message.id]
         if len(self._all) > 1 and places:
             right = max(places[0], 1)
@@ -86,8 +86,9 @@ class AlternativesWindow(SideWindow):
     def _refresh(self) -> None:
         """Show what there is now; an alternative may have been deleted, or written on."""
         before = self._all
-        shown = next((each for each in self._ids if self._controller.editor.has(each)), None)
-        self._all = self._controller.editor.alternatives(shown) if shown is not None else []
+        found = {each: self._controller.chat.alternatives(each) for each in self._ids}
+        left = (all_ for each, all_ in found.items() if any(other.id == each for other in all_))
+        self._all = next(left, [])
         if len(self._all) < 2:
             self.close()
             return
@@ -102,7 +103,7 @@ class AlternativesWindow(SideWindow):
 
     def _show(self) -> None:
         self.note.setText("")
-        self._comparison.stop()
+        self._comparison.forget()
         in_use = set(self._controller.chat.path.ids)
         for pane, message_id in zip(self.panes, self._ids, strict=True):
             message = next(each for each in self._all if each.id == message_id)
@@ -118,7 +119,8 @@ class AlternativesWindow(SideWindow):
         self._controller.chat.show_alternative(message_id, 0)
 
     def _compare(self) -> None:
-        self._comparison.compare(*(pane.shown_text for pane in self.panes))
+        one, other = (pane.shown_text for pane in self.panes)
+        self._comparison.replace(lambda _job: differences(one, other), self._mark)
 
     def _mark(self, found: Differences) -> None:
         texts = (found.one, found.other)

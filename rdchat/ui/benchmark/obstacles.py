@@ -2,7 +2,7 @@
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState
 
 

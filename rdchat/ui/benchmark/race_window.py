@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QComboBox, QPlainTextEdit, QPushButton, QSpinBox, 
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.requests import DraftSettings, Mode, fresh_seed
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.benchmark import RaceResult
 from rdchat.services.engine.engine_events import Failure
 from rdchat.ui.benchmark.obstacles import Obstacles

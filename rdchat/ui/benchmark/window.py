@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.benchmark.csv_format import read_csv
 from rdchat.inference.benchmark.result import BenchResult, environment
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_events import Failure
 from rdchat.ui.benchmark.obstacles import Obstacles
 from rdchat.ui.benchmark.plan_form import PlanForm

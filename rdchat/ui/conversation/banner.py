@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
-from rdchat.ui.look.icons import line_icon, line_pixmap
+from rdchat.ui.look.buttons import IconButton
+from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.plain_text import PlainLabel, set_tip
+from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.plain_text import PlainLabel
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 
 UNDO_MS = 10_000
@@ -33,37 +35,24 @@ class Banner(QWidget):
         self._theme, self._icon, self._color = theme, icon, color
         self.setAccessibleName(f"{text} {detail}".strip())
         self._picture = PlainLabel()
-        title = ThemedLabel(theme, text, bold=bool(detail))
-        title.setWordWrap(True)
-        self.words = QVBoxLayout()  # the text; more can be put below it
-        self.words.setSpacing(2)
-        self.words.addWidget(title)
+        self.words = column(ThemedLabel(theme, text, bold=bool(detail), wraps=True), spacing=2)  # more can be put below
         if detail:
-            more = ThemedLabel(theme, detail, "muted", -1)
-            more.setWordWrap(True)
-            more.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-            self.words.addWidget(more)
-        self._close = QToolButton()
-        self._close.setAutoRaise(True)
-        set_tip(self._close, "Close")
-        self._close.setAccessibleName("Close this notice")
-        self._close.clicked.connect(self.dismissed)
-        self._close.clicked.connect(self.closed)
-        self._row = QHBoxLayout(self)
-        self._row.setContentsMargins(MEDIUM, SMALL, SMALL, SMALL)
-        self._row.setSpacing(SMALL)
-        self._row.addWidget(self._picture)
-        self._row.addLayout(self.words, 1)
-        self._row.addWidget(self._close)
-        theme.changed.connect(self._draw_icons)
-        self._draw_icons()
+            self.words.addWidget(ThemedLabel(theme, detail, "muted", -1, wraps=True, selectable=True))
+        close = IconButton("close", "Close", theme)
+        close.setAccessibleName("Close this notice")
+        close.clicked.connect(self.dismissed)
+        close.clicked.connect(self.closed)
+        margins = (MEDIUM, SMALL, SMALL, SMALL)
+        self._line = row(self._picture, (self.words, 1), close, within=self, margins=margins)
+        theme.changed.connect(self._draw_icon)
+        self._draw_icon()
 
     def add_action(self, text: str, act: Callable[[], object]) -> QPushButton:
         """Add a button; pressing it also closes the banner."""
         button = QPushButton(text)
         button.clicked.connect(self.closed)
         button.clicked.connect(lambda _checked: act())
-        self._row.insertWidget(self._row.count() - 1, button)
+        self._line.insertWidget(self._line.count() - 1, button)
         return button
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -73,10 +62,9 @@ class Banner(QWidget):
         painter.setBrush(self._theme.colors.raised)
         painter.drawRoundedRect(self.rect().adjusted(0, 0, -1, -1), 8, 8)
 
-    def _draw_icons(self) -> None:
-        colors = self._theme.colors
-        self._picture.setPixmap(line_pixmap(self._icon, getattr(colors, self._color), 18, self.devicePixelRatioF()))
-        self._close.setIcon(line_icon("close", colors.muted, 14))
+    def _draw_icon(self) -> None:
+        color = getattr(self._theme.colors, self._color)
+        self._picture.setPixmap(line_pixmap(self._icon, color, 18, self.devicePixelRatioF()))
         self.update()
 
 
@@ -100,9 +88,7 @@ class BannerArea(QWidget):
         banner.show()
         self.show()
         if lasts_ms is not None:
-            timer = QTimer(banner, interval=lasts_ms, singleShot=True)
-            timer.timeout.connect(banner.closed)
-            timer.start()
+            QTimer.singleShot(lasts_ms, banner, banner.closed.emit)
 
     def close_banner(self, key: str) -> None:
         banner = self._keyed.pop(key, None)

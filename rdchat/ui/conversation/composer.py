@@ -2,7 +2,7 @@
 
 from math import ceil
 
-from PySide6.QtCore import QEvent, QMimeData, QRectF, Qt, Signal
+from PySide6.QtCore import QMimeData, QRectF, Qt, Signal
 from PySide6.QtGui import (
     QDragEnterEvent,
     QFocusEvent,
@@ -16,7 +16,7 @@ from PySide6.QtGui import (
     QResizeEvent,
     QTextCursor,
 )
-from PySide6.QtWidgets import QAbstractButton, QFrame, QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractButton, QFrame, QPlainTextEdit, QWidget
 
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.conversation.context_ring import ContextRing
@@ -24,6 +24,7 @@ from rdchat.ui.files.attaching import PendingRow
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 
@@ -168,11 +169,6 @@ class RoundButton(QAbstractButton):
         picture = line_pixmap(self._picture, ink, 18, self.devicePixelRatioF())
         painter.drawPixmap((_BUTTON - 18) // 2, (_BUTTON - 18) // 2, picture)
 
-    def event(self, event: QEvent) -> bool:
-        if event.type() in (QEvent.Type.Enter, QEvent.Type.Leave, QEvent.Type.EnabledChange):
-            self.update()
-        return super().event(event)
-
 
 class Composer(QWidget):
     """The field and its button in one rounded frame; a line below says why a message was not sent."""
@@ -191,37 +187,27 @@ class Composer(QWidget):
         self.attach = IconButton("attach", "Attach files", theme)
         self.attach.setFixedHeight(_BUTTON)
         self.files = PendingRow(theme)
-        self.note = ThemedLabel(theme, "", "muted", -1)
-        self.note.setWordWrap(True)
+        self.note = ThemedLabel(theme, "", "muted", -1, wraps=True)
         self.note.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.note.hide()
-        self._frame = _Frame(theme, self.field)
-        inside = QHBoxLayout()
-        inside.setSpacing(SMALL)
-        inside.addWidget(self.attach, 0, Qt.AlignmentFlag.AlignBottom)
-        inside.addWidget(self.field, 1, Qt.AlignmentFlag.AlignVCenter)
-        inside.addWidget(self.meter, 0, Qt.AlignmentFlag.AlignBottom)
-        inside.addWidget(self.button, 0, Qt.AlignmentFlag.AlignBottom)
-        column = QVBoxLayout(self._frame)
-        column.setContentsMargins(SMALL, SMALL, SMALL, SMALL)
-        column.setSpacing(SMALL)
-        column.addLayout(inside)
-        column.addWidget(self.files)
+        self._frame = QWidget()
+        self._frame.setCursor(Qt.CursorShape.IBeamCursor)
+        self._frame.setFocusProxy(self.field)
         self._frame.setMaximumWidth(TEXT_WIDTH + 2 * LARGE)
-        middle = QHBoxLayout()
-        middle.addStretch(1)
-        middle.addWidget(self._frame, 1000)
-        middle.addStretch(1)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(LARGE, TIGHT, LARGE, MEDIUM)
-        layout.setSpacing(TIGHT)
-        layout.addLayout(middle)
-        layout.addWidget(self.note)
+        line = row(self.attach, (self.field, 1), self.meter, self.button)
+        for part in (self.attach, self.meter, self.button):
+            line.setAlignment(part, Qt.AlignmentFlag.AlignBottom)
+        line.setAlignment(self.field, Qt.AlignmentFlag.AlignVCenter)
+        column(line, self.files, within=self._frame, margins=SMALL)
+        margins = (LARGE, TIGHT, LARGE, MEDIUM)
+        column(row(None, (self._frame, 1000), None, spacing=0), self.note, within=self, spacing=TIGHT, margins=margins)
         self.setFocusProxy(self.field)
         self.field.submit_requested.connect(self._submit)
         self.field.textChanged.connect(self._note_edit)
         self.field.files_pasted.connect(self.files_pasted)
         self.field.paste_refused.connect(self.show_note)
+        self.field.focus_changed.connect(self.update)
+        theme.changed.connect(self.update)
         self.button.clicked.connect(self._press)
         self._refresh_button()
 
@@ -256,8 +242,7 @@ class Composer(QWidget):
 
     def show_note(self, words: str) -> None:
         """Say below the field why nothing was sent; an empty string removes that."""
-        self.note.setText(words)
-        self.note.setVisible(bool(words))
+        self.note.say(words)
 
     def give_back(self, text: str, reason: str) -> None:
         """Put back text that was not sent, unless something else was typed since, and say why."""
@@ -295,23 +280,12 @@ class Composer(QWidget):
         set_tip(self.button, "Type something to send" if empty else _TIPS[self._state])
         self.button.setEnabled(not (empty or no_model))
 
-
-class _Frame(QWidget):
-    """The rounded outline; in the accent colour while the field has the focus."""
-
-    def __init__(self, theme: Theme, field: PromptField) -> None:
-        super().__init__()
-        self._theme, self._field = theme, field
-        self.setCursor(Qt.CursorShape.IBeamCursor)
-        self.setFocusProxy(field)
-        field.focus_changed.connect(self.update)
-        theme.changed.connect(self.update)
-
     def paintEvent(self, event: QPaintEvent) -> None:
+        """Paint the rounded outline; in the accent colour while the field has the focus."""
         colors = self._theme.colors
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        focused = self._field.hasFocus()
+        focused = self.field.hasFocus()
         painter.setPen(QPen(colors.accent if focused else colors.border, 1.5 if focused else 1))
         painter.setBrush(colors.surface)
-        painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), 16, 16)
+        painter.drawRoundedRect(QRectF(self._frame.geometry()).adjusted(1, 1, -1, -1), 16, 16)

@@ -1,4 +1,4 @@
-"""A small ring in the composer: how much of the model's context the chat takes with what is typed."""
+"""A small ring in the composer: how much of the model's context the chat takes with the typed text."""
 
 from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QPainter, QPaintEvent, QPen
@@ -19,55 +19,42 @@ class ContextRing(QWidget):
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._theme = theme
-        self._use: ContextUse | None = None
+        self._share = 0.0  # of the context; 1 where the chat does not fit
+        self.words = ""  # beside the ring
         self.setFont(control_font(-1, tabular=True))
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         self.hide()
         theme.changed.connect(self.update)
 
-    @property
-    def words(self) -> str:
-        """What stands beside the ring."""
-        if self._use is None:
-            return ""
-        if not self._use.fits:
-            return "Too long"
-        share = self._share
-        return "<1%" if 0 < share < 0.01 else f"{min(int(share * 100), 99)}%"
-
     def show_use(self, use: ContextUse | None) -> None:
         """Show a count, or nothing where there is none."""
-        self._use = use
         self.setVisible(use is not None and use.tokens != 0)
+        self.words = ""
         if use is not None:
+            self._share = use.tokens / use.limit if use.tokens is not None and use.fits else 1.0
+            percent = "<1%" if 0 < self._share < 0.01 else f"{min(int(self._share * 100), 99)}%"
+            self.words = percent if use.fits else "Too long"
             self.setAccessibleName(context_words(use))
             set_tip(self, context_words(use))
         self.updateGeometry()
         self.update()
-
-    @property
-    def _share(self) -> float:
-        if self._use is None:
-            return 0.0
-        return 1.0 if self._use.tokens is None else self._use.tokens / self._use.limit
 
     def sizeHint(self) -> QSize:
         return QSize(_RING + TIGHT + self.fontMetrics().horizontalAdvance(self.words) + 2, _HEIGHT)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         colors, share = self._theme.colors, self._share
-        fits = self._use is not None and self._use.fits
-        ink = colors.danger if not fits else colors.warning if share >= _NEARLY else colors.accent
+        ink = colors.danger if share >= 1 else colors.warning if share >= _NEARLY else colors.accent
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        ring = QRectF(0, (_HEIGHT - _RING) / 2, _RING, _RING).adjusted(*_inside())
+        edge = _STROKE / 2
+        ring = QRectF(0, (_HEIGHT - _RING) / 2, _RING, _RING).adjusted(edge, edge, -edge, -edge)
         painter.setPen(QPen(colors.border, _STROKE))
         painter.drawEllipse(ring)
         painter.setPen(QPen(ink, _STROKE, Qt.PenStyle.SolidLine, Qt.PenCapStyle.FlatCap))
-        painter.drawArc(ring, 90 * 16, -round(min(share, 1.0) * _WHOLE_CIRCLE))
-        painter.setPen(colors.muted if fits and share < _NEARLY else ink)
-        words = self.rect().adjusted(_RING + TIGHT, 0, 0, 0)
-        painter.drawText(words, Qt.AlignmentFlag.AlignVCenter, self.words)
+        painter.drawArc(ring, 90 * 16, -round(share * _WHOLE_CIRCLE))
+        painter.setPen(colors.muted if share < _NEARLY else ink)
+        painter.drawText(self.rect().adjusted(_RING + TIGHT, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, self.words)
 
 
 def context_words(use: ContextUse) -> str:
@@ -76,7 +63,3 @@ def context_words(use: ContextUse) -> str:
         return f"This chat has far more than the {use.limit:,} tokens that the model takes."
     typed = "This chat, with what you typed, takes" if use.typed else "This chat takes"
     return f"{typed} {use.tokens:,} of the {use.limit:,} tokens of the model's context; the reply needs some too."
-
-
-def _inside() -> tuple[float, float, float, float]:
-    return _STROKE / 2, _STROKE / 2, -_STROKE / 2, -_STROKE / 2

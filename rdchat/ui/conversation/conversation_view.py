@@ -1,11 +1,11 @@
 """The middle of the window: notices, the transcript or what stands in its place, and the composer."""
 
 from PySide6.QtCore import QSignalBlocker, Signal
-from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState, Failure
 from rdchat.services.models.sources import DeviceMemory
 from rdchat.ui.conversation.composer import Composer
@@ -15,6 +15,7 @@ from rdchat.ui.conversation.welcome import ModelFailedView, WelcomeView
 from rdchat.ui.files.attaching import FileAttacher
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import Ground
+from rdchat.ui.look.layouts import column
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 
@@ -42,13 +43,7 @@ class ConversationView(Ground):
         self.stack = QStackedWidget()
         for page in (self.transcript, self.welcome, self.failed):
             self.stack.addWidget(page)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addWidget(self.find_bar)
-        layout.addWidget(self.banners)
-        layout.addWidget(self.stack, 1)
-        layout.addWidget(self.composer)
+        column(self.find_bar, self.banners, (self.stack, 1), self.composer, within=self, spacing=0)
         self.setMinimumWidth(256)  # the speed panel fits beside it in the smallest window
         self._connect_chat()
         self._connect_transcript()
@@ -80,7 +75,7 @@ class ConversationView(Ground):
         transcript.reading_failed.connect(
             lambda error: self.notices.show_storage_failure(Notice(error.message, error.hint))
         )
-        transcript.reader_moved.connect(self._chat.reader.keep)
+        transcript.reader_moved.connect(self._chat.keep_reading_place)
         transcript.edit_submitted.connect(self._save_edit)
         transcript.regenerate_requested.connect(controller.regenerate)
         transcript.continue_requested.connect(controller.continue_reply)
@@ -133,17 +128,16 @@ class ConversationView(Ground):
             self.transcript.set_messages(())
 
     def _on_list_changed(self) -> None:
-        if not self._controller.chats.listing.query.words:
+        if not self._controller.chats.query.words:
             self._find_searched()
 
     def _find_searched(self) -> None:
         """Look in the open chat for what is searched for in all of them."""
-        self.find_bar.follow(self._controller.chats.listing.query.words.strip())
+        self.find_bar.follow(self._controller.chats.query.words.strip())
 
     def _show_messages(self) -> None:
         self._show_page()  # first: the transcript gets its width, for which messages are laid out
-        place = None if self._chat.id is None else self._chat.reader.place(self._chat.id)
-        self.transcript.set_messages(self._chat.path, place)
+        self.transcript.set_messages(self._chat.path, self._chat.reading_place)
         self._show_in_find_bar()
 
     def _show_in_find_bar(self) -> None:

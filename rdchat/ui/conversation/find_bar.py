@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QKeyEvent
-from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLineEdit, QWidget
 
 from rdchat.chat.search_words import WordMatcher
 from rdchat.chat.storage.search_reader import FoundMessages
@@ -13,6 +13,7 @@ from rdchat.ui.look.buttons import IconButton, TextButton
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.icons import line_icon
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript import TranscriptView
@@ -53,33 +54,21 @@ class FindBar(Ground):
         self.versions.hide()
         self.previous = IconButton("previous", "Find previous", theme)
         self.next = IconButton("next", "Find next", theme)
-        self._close = IconButton("close", "Close", theme)
-        row = QHBoxLayout()
-        row.setContentsMargins(MEDIUM, TIGHT + 2, SMALL, TIGHT + 2)
-        row.setSpacing(TIGHT)
-        row.addStretch(1)
-        row.addWidget(self.field, 4)
-        row.addSpacing(TIGHT)
-        row.addWidget(self.count)
-        row.addWidget(self.versions)
-        for button in (self.previous, self.next, self._close):
-            row.addWidget(button)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addLayout(row)
-        layout.addWidget(Separator(theme))
+        close = IconButton("close", "Close", theme)
+        parts = (None, (self.field, 4), TIGHT, self.count, self.versions, self.previous, self.next, close)
+        line = row(*parts, spacing=TIGHT, margins=(MEDIUM, TIGHT + 2, SMALL, TIGHT + 2))
+        column(line, Separator(theme), within=self, spacing=0)
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(lambda: self._look(go_there=True))
         self.field.textEdited.connect(self._typing.start)
-        self.field.textChanged.connect(self._on_text)
+        self.field.textChanged.connect(lambda text: None if text else self._typing.start())  # its button empties it
         self.previous.clicked.connect(lambda: self.step(-1))
         self.next.clicked.connect(lambda: self.step(1))
-        self._close.clicked.connect(self.close_bar)
+        close.clicked.connect(self.close_bar)
         self.versions.clicked.connect(self._ask_for_version)
         finder.messages_found.connect(self._show_found)
-        theme.changed.connect(self._restyle)
-        self._restyle()
+        theme.changed.connect(self._draw_icon)
+        self._draw_icon()
         self._show_count()
         self.hide()
 
@@ -140,8 +129,7 @@ class FindBar(Ground):
             else:
                 self.open()
         elif self._here and not self._transcript.step_hit(by):
-            self._place = (self._place + by) % len(self._here)
-            self._go(last=by < 0)
+            self._go((self._place + by) % len(self._here), last=by < 0)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if watched is self.field and isinstance(event, QKeyEvent) and event.type() is QEvent.Type.KeyPress:
@@ -152,10 +140,6 @@ class FindBar(Ground):
                 self.step(-1 if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else 1)
                 return True
         return super().eventFilter(watched, event)
-
-    def _on_text(self, text: str) -> None:
-        if not text:  # emptied by its button, which is no typing
-            self._typing.start()
 
     def _look(self, *, go_there: bool) -> None:
         self._typing.stop()
@@ -173,39 +157,32 @@ class FindBar(Ground):
         ids, kept = set(found.ids), self._here[self._place] if 0 <= self._place < len(self._here) else None
         self._here = [message_id for message_id in self._path if message_id in ids]
         self._elsewhere = tuple(sorted(ids - set(self._path)))
-        if kept in self._here and not self._goes_there:
-            self._place = self._here.index(kept)
-            self._show_count()
-        elif self._here and self._goes_there:
-            self._place = len(self._here) - 1  # the newest, as the sidebar shows it
-            self._go(last=False)
+        goes_there, self._goes_there = self._goes_there, False
+        if self._here and goes_there:
+            self._go(len(self._here) - 1)  # the newest, as the sidebar shows it
         else:
-            self._place = -1
+            self._place = self._here.index(kept) if kept in self._here else -1
             self._show_count()
-        self._goes_there = False
 
-    def _go(self, *, last: bool) -> None:
+    def _go(self, place: int, *, last: bool = False) -> None:
+        self._place = place
         self._show_count()
-        self._transcript.show_hit(self._here[self._place], last=last)
+        self._transcript.show_hit(self._here[place], last=last)
 
     def _show_count(self) -> None:
-        several = bool(self._here)
+        count, others = len(self._here), len(self._elsewhere)
+        words = f"{self._place + 1:,} of {count:,}" if self._place >= 0 else counted(count, "message")
         if not self.field.text().strip():
             words = ""
-        elif not several:
+        elif not count:
             words = "Not found"
-        elif self._place < 0:
-            words = counted(len(self._here), "message")
-        else:
-            words = f"{self._place + 1:,} of {len(self._here):,}"
         self.count.setText(words)
-        set_tip(self.count, "Messages with every word" if several else "")
+        set_tip(self.count, "Messages with every word" if count else "")
         self.count.setAccessibleName(words)
-        self.previous.setEnabled(several)
-        self.next.setEnabled(several)
-        others = len(self._elsewhere)
-        self.versions.setText(f"+{others:,} elsewhere")
+        for button in (self.previous, self.next):
+            button.setEnabled(count > 0)
         where = f"{counted(others, 'message')} in other versions of this chat, with an edited question or another reply"
+        self.versions.setText(f"+{others:,} elsewhere")
         set_tip(self.versions, where)
         self.versions.setAccessibleName(f"Show {where}")
         self.versions.setVisible(others > 0)
@@ -215,5 +192,5 @@ class FindBar(Ground):
             self._goes_there = True
             self.version_requested.emit(self._elsewhere[-1])
 
-    def _restyle(self) -> None:
+    def _draw_icon(self) -> None:
         self._icon.setIcon(line_icon("search", self._theme.colors.muted, 16))

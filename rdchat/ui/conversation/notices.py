@@ -6,13 +6,14 @@ from types import MappingProxyType
 from PySide6.QtCore import QObject
 
 from rdchat.chat.conversation import Notice
-from rdchat.services.chat.chat_controller import ChatController
-from rdchat.services.context.chat_context import Doing, Outgrown
+from rdchat.services.chat_controller import ChatController
+from rdchat.services.context.chat_context import Doing
+from rdchat.services.context.context_meter import ContextUse
 from rdchat.services.context.summariser import SummaryProgress
 from rdchat.services.engine.engine_events import EngineState, Failure
 from rdchat.services.models.discover.larger_model import LargerModel
 from rdchat.services.models.sources import DeviceMemory
-from rdchat.services.order.undo_history import Step
+from rdchat.services.order.chat_order import Step
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.context_banner import ContextBanner
@@ -36,7 +37,7 @@ class Notices(QObject):
         self.area = BannerArea()
         super().__init__(self.area)
         self._controller, self._composer, self._theme = controller, composer, theme
-        self._outgrown: tuple[Outgrown | None, Doing] | None = None  # as the banner says it
+        self._outgrown: tuple[ContextUse | None, Doing] | None = None  # as the banner says it
         self._put_away = False  # the banner of a chat that is too long was closed by hand
         self._offered: Step | None = None  # to be undone
         controller.notice_raised.connect(self.show_notice)
@@ -94,12 +95,12 @@ class Notices(QObject):
     def _show_borrowed(self) -> None:
         """Say which model writes one reply, and which one comes back then."""
         borrowed = self._controller.borrowed
-        if not borrowed.holds:
+        if (loan := borrowed.loan) is None:
             self.area.close_banner("borrowed")
             return
-        words, detail = f"{borrowed.name} writes this one reply", f"{borrowed.own_name} comes back afterwards."
+        words, detail = f"{loan.borrowed.name} writes this one reply", f"{loan.own_name} comes back afterwards."
         banner = Banner(self._theme, words, detail, icon="model")
-        banner.add_action("Stay with it", borrowed.stay).setAccessibleDescription(borrowed.name)
+        banner.add_action("Stay with it", borrowed.stay).setAccessibleDescription(loan.borrowed.name)
         self.area.show_banner(banner, "borrowed")
 
     def offer_larger_model(self, memory: DeviceMemory, show: Callable[[str], object]) -> None:

@@ -3,21 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import (
-    QCheckBox,
-    QComboBox,
-    QDialog,
-    QDialogButtonBox,
-    QFormLayout,
-    QPlainTextEdit,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QCheckBox, QComboBox, QDialog, QDialogButtonBox, QFormLayout, QVBoxLayout, QWidget
 
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.services.text.one_reply import OtherModel, ReplyWish
+from rdchat.services.chat.one_reply import OtherModel, ReplyWish
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import column, form_layout, text_field
 from rdchat.ui.look.plain_text import button_text, set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 from rdchat.ui.settings.sampling_form import SpinBox
@@ -56,15 +48,16 @@ class RegenerateSheet(QDialog):
         super().__init__(parent)
         self._own, self._system_prompt, self._sampling = own_model, system_prompt, sampling
         self._find_models = models
-        self._models: list[ModelChoice | None] = [None] if own_model else []
         self.setWindowTitle("Regenerate with…")
-        self.model = QComboBox()
+        self.model = QComboBox()  # the data of an item is its ModelChoice; None for the loaded model
         self.model.setAccessibleName("Model")
         self.model.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self.model.addItems([own_model] if own_model else [])
+        if own_model:
+            self.model.addItem(own_model)
         self.offer_found()
-        self.loading = ThemedLabel(theme, "It is loaded first, in the place of the present one.", "muted", -1)
-        self.loading.setWordWrap(True)
+        self.loading = ThemedLabel(
+            theme, "It is loaded first, in the place of the present one.", "muted", -1, wraps=True
+        )
         short = own_model if len(own_model) <= _NAME_SHOWN else f"{own_model[: _NAME_SHOWN - 1].rstrip()}…"
         self.back = QCheckBox(f"Go back to {button_text(short)} afterwards")
         set_tip(self.back, own_model)
@@ -74,32 +67,25 @@ class RegenerateSheet(QDialog):
         self.temperature.setAccessibleName("Temperature")
         self.temperature.setAccessibleDescription("0 always takes the most likely token")
         self.problem = ThemedLabel(theme, "The temperature must be from 0 to 10.", "danger", -1)
-        self.prompt = QPlainTextEdit(system_prompt)
+        self.prompt = text_field(_PROMPT_LINES, "None")
+        self.prompt.setPlainText(system_prompt)
         self.prompt.setAccessibleName("System prompt")
-        self.prompt.setPlaceholderText("None")
-        self.prompt.setTabChangesFocus(True)
         self.prompt.setMinimumWidth(_FIELD_WIDTH)
-        self.prompt.setFixedHeight(self.prompt.fontMetrics().lineSpacing() * _PROMPT_LINES + 12)
         self.buttons = QDialogButtonBox()
         cancel = self.buttons.addButton("Cancel", QDialogButtonBox.ButtonRole.RejectRole)
         cancel.setAutoDefault(False)
         self.regenerate = self.buttons.addButton("Regenerate", QDialogButtonBox.ButtonRole.AcceptRole)
         self.regenerate.setDefault(True)
         self._lay_out(theme)
-        self.model.currentIndexChanged.connect(self._show_loading)
-        self.temperature.valueChanged.connect(self._show_problem)
+        self.model.currentIndexChanged.connect(self._refresh)
+        self.temperature.valueChanged.connect(self._refresh)
         self.buttons.rejected.connect(self.reject)
         self.buttons.accepted.connect(self._wish)
-        self._show_loading()
-        self._show_problem()
+        self._refresh()
 
     def _lay_out(self, theme: Theme) -> None:
-        note = ThemedLabel(theme, "For this one reply. The chat's own options stay as they are.", "muted", -1)
-        form = QFormLayout()
-        form.setHorizontalSpacing(SMALL)
-        form.setVerticalSpacing(SMALL)
+        form = form_layout()
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
-        form.setLabelAlignment(Qt.AlignmentFlag.AlignRight)
         for name, field in (
             ("Model", self.model),
             ("", self.loading),
@@ -109,35 +95,26 @@ class RegenerateSheet(QDialog):
             ("System prompt", self.prompt),
         ):
             form.addRow(name, field)
-        column = QVBoxLayout(self)
-        column.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)  # grows where another model is chosen
-        column.setContentsMargins(LARGE, LARGE, LARGE, LARGE)
-        column.setSpacing(SMALL)
-        column.addWidget(ThemedLabel(theme, "Regenerate this reply", points_more=2, bold=True))
-        column.addWidget(note)
-        column.addSpacing(SMALL)
-        column.addLayout(form)
-        column.addSpacing(MEDIUM)
-        column.addWidget(self.buttons)
+        title = ThemedLabel(theme, "Regenerate this reply", points_more=2, bold=True)
+        note = ThemedLabel(theme, "For this one reply. The chat's own options stay as they are.", "muted", -1)
+        parts = column(title, note, SMALL, form, MEDIUM, self.buttons, within=self, margins=LARGE)
+        parts.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)  # grows where another model is chosen
 
     def offer_found(self) -> None:
         """Add models that a search found since."""
-        known = {choice[1] for choice in self._models if choice is not None}
+        known = {self._choice(place) for place in range(self.model.count())}
         for choice in self._find_models():
-            if choice[1] not in known:
-                self._models.append(choice)
-                self.model.addItem(choice[0])
+            if choice not in known:
+                self.model.addItem(choice[0], choice)
 
-    @property
-    def _other(self) -> ModelChoice | None:
-        place = self.model.currentIndex()
-        return self._models[place] if place >= 0 else None
+    def _choice(self, place: int) -> ModelChoice | None:
+        data = self.model.itemData(place)
+        return tuple(data) if data else None
 
-    def _show_loading(self) -> None:
-        self.loading.setVisible(self._other is not None)
-        self.back.setVisible(self._other is not None and bool(self._own))
-
-    def _show_problem(self) -> None:
+    def _refresh(self) -> None:
+        is_other = self._choice(self.model.currentIndex()) is not None
+        self.loading.setVisible(is_other)
+        self.back.setVisible(is_other and bool(self._own))
         fits = 0 <= self.temperature.value() <= 10
         self.problem.setVisible(not fits)
         self.regenerate.setEnabled(fits)
@@ -146,12 +123,12 @@ class RegenerateSheet(QDialog):
         self.temperature.interpretText()
         if not self.regenerate.isEnabled():
             return
-        temperature, prompt, other = round(self.temperature.value(), 4), self.prompt.toPlainText(), self._other
+        temperature, prompt = round(self.temperature.value(), 4), self.prompt.toPlainText()
+        other = self._choice(self.model.currentIndex())
         stays = not (self._own and self.back.isChecked())
+        same_temperature = temperature == round(self._sampling.temperature, 4)
         wish = ReplyWish(
-            None
-            if temperature == round(self._sampling.temperature, 4)
-            else replace(self._sampling, temperature=temperature),
+            None if same_temperature else replace(self._sampling, temperature=temperature),
             None if prompt == self._system_prompt else prompt,
             None if other is None else OtherModel(other[1], other[0], stays),
         )

@@ -14,7 +14,7 @@ from rdchat.chat.transfer.exporting import file_name
 from rdchat.chat.transfer.reports import ExportReport, ImportReport
 from rdchat.chat.transfer.restore import Restored
 from rdchat.errors import RdchatError, StorageError
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.transfer.transfer_desk import RemoteRequests, TransferDesk
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.import_export.pages import ExportPage, ImportPage, MessagePage, ReportPage, RestorePage, import_title

@@ -4,9 +4,9 @@ from PySide6.QtCore import QPoint, QSignalBlocker, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QComboBox, QLayout, QWidget
 
-from rdchat.services.chat.chat_list import ChatList
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.order.chat_list import ChatList
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row, text_field

@@ -7,7 +7,7 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QSizePolicy, QToolButton, QWidget
 
 from rdchat.chat.storage.search_reader import SearchAnswer, SearchQuery
-from rdchat.services.chat.chat_list import ChatList
+from rdchat.services.order.chat_list import ChatList
 from rdchat.services.order.chat_order import Place
 from rdchat.ui.look.buttons import IconButton, OpenMenu, add_action, push_button
 from rdchat.ui.look.formatting import counted

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Key, Row
-from rdchat.services.chat.chat_list import ChatList
+from rdchat.services.order.chat_list import ChatList
 from rdchat.services.order.chat_order import Place, named
 from rdchat.ui.look.buttons import add_action
 from rdchat.ui.look.formatting import counted
@@ -58,7 +58,7 @@ class RowActions:
     def open(self, conversation_id: int) -> None:
         """Open a chat; during a search also the one that is open, to show its hits."""
         current = self._desk.chat.conversation
-        if current is None or current.id != conversation_id or self._desk.listing.query.words:
+        if current is None or current.id != conversation_id or self._desk.query.words:
             self._desk.chat.open(conversation_id)
 
     def set_title(self, row: Row, title: str) -> None:
@@ -138,7 +138,7 @@ class RowActions:
     @property
     def in_bin(self) -> bool:
         """Whether the rows are those of the bin."""
-        return self._desk.listing.place is Place.BIN and not self._desk.listing.query
+        return self._desk.place is Place.BIN and not self._desk.query
 
     # Menus
 

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QLineEdit, QWidget
 from rdchat.chat.listing import Key
 from rdchat.chat.search_words import WordMatcher
 from rdchat.chat.storage.search_reader import SearchQuery
-from rdchat.services.chat.chat_list import ChatList
+from rdchat.services.order.chat_list import ChatList
 from rdchat.services.order.chat_order import Place
 from rdchat.ui.look.icons import show_icon
 from rdchat.ui.look.labels import Ground, ThemedLabel
@@ -71,18 +71,18 @@ class Sidebar(Ground):
         self._refresh_waits = self.list.editing
         if self._refresh_waits:
             return
-        listing, in_bin = self._desk.listing, self.row_actions.in_bin
-        searching, rows = bool(listing.query), listing.rows
+        chats, in_bin = self._desk, self.row_actions.in_bin
+        searching, rows = bool(chats.query), chats.rows
         matcher = self.list.painter.matcher
-        if matcher.search != (words := " ".join(listing.query.words.split())):
+        if matcher.search != (words := " ".join(chats.query.words.split())):
             matcher = WordMatcher(words)
         self.list.show_rows(rows, matcher, in_bin)
         self.mark_open()
-        answered = listing.answer is not None and listing.answer.query == listing.query
-        self.header.show_place(listing.place, listing.answer if answered else None, searching)
-        self.places.show_counts(listing.place, listing.archived, listing.deleted)
+        answered = chats.answer is not None and chats.answer.query == chats.query
+        self.header.show_place(chats.place, chats.answer if answered else None, searching)
+        self.places.show_counts(chats.place, chats.archived, chats.deleted)
         self.bin_bar.setVisible(in_bin and bool(rows))
-        self.empty.setText("No conversation has these words." if searching else _EMPTY[listing.place])
+        self.empty.setText("No conversation has these words." if searching else _EMPTY[chats.place])
         self.empty.setVisible(not rows and (answered or not searching))
         self.filter_line.refresh()
 

@@ -12,7 +12,7 @@ from rdchat.chat.search_words import WordMatcher
 from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
-from rdchat.services.text.unsent_memory import UnsentMemory
+from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.ui.look.theme import LARGE, SMALL, TEXT_WIDTH, Theme
 from rdchat.ui.transcript.markdown.text_body import TextBody
 from rdchat.ui.transcript.message_area import MessageArea

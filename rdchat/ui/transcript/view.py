@@ -13,7 +13,7 @@ from rdchat.chat.message_path import MessagePath
 from rdchat.chat.search_words import WordMatcher
 from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.inference.api.requests import Role
-from rdchat.services.text.unsent_memory import UnsentMemory
+from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.ui.look.buttons import JumpButton
 from rdchat.ui.look.theme import MEDIUM, Theme
 from rdchat.ui.transcript.markdown.code_highlighter import preload_lexers

@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QApplication, QLineEdit, QPlainTextEdit, QTextEdit
 
 from rdchat.inference.api.requests import Mode, Role
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.order.chat_order import Place
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
@@ -102,7 +102,7 @@ class Commands(QObject):
     @property
     def place(self) -> Place:
         """What the sidebar lists."""
-        return self._desk.listing.place
+        return self._desk.place
 
     def toggle_place(self, place: Place) -> None:
         """List the archive or the bin, or the chats again."""
@@ -156,8 +156,8 @@ class Commands(QObject):
         controller, model = self.controller, self._window.header.model
         reply = controller.chat.path[-1].id if message_id is None else message_id
         own = controller.model_slot.info.name if controller.model_slot.info else ""
-        if controller.borrowed.holds:
-            own = controller.borrowed.own_name
+        if controller.borrowed.loan is not None:
+            own = controller.borrowed.loan.own_name
         model.look()
         asked = controller.chat.options
         sheet = RegenerateSheet(

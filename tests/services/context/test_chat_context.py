@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import ContextCut, MessageStatus
+from rdchat.chat.conversation import ContextCut, MessageStatus, Notice
 from rdchat.chat.message_path import cut_of
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.events import FinishReason
@@ -206,11 +206,11 @@ def test_a_summary_is_asked_for_without_thoughts_or_with_room_for_them(
 def test_the_parts_of_a_long_text_are_counted(window: Window, engine: ScriptedEngine) -> None:
     window.controller.model_slot.load("/models/short")
     window.wait_for(EngineState.IDLE)
-    summariser = Summariser(window.controller._engine)
     told: list[SummaryProgress] = []
-    summariser.progressed.connect(told.append)
-    with window.qtbot.waitSignal(summariser.written, timeout=WAIT_MS):
-        summariser.start(("one", "two"), 8, 0)
+    ended: list[str | Notice] = []
+    summariser = Summariser(window.controller._engine, told.append, ended.append)
+    summariser.start(("one", "two"), 8, 0)
+    window.qtbot.waitUntil(lambda: ended == ["Hello, you!"], timeout=WAIT_MS)
     first = told.index(SummaryProgress(1, 2, 8, 8, 4))
     assert (told[first + 1].part, told[first + 1].written) == (2, 0)
     assert told[-1] == SummaryProgress(2, 2, 8, 8, 4)

@@ -1,11 +1,6 @@
 import threading
-from itertools import count
-from types import SimpleNamespace
-
-import pytest
 
 from rdchat.errors import ModelError, PromptTooLongError
-from rdchat.services.context import context_meter
 from rdchat.services.context.context_meter import ContextMeter, ContextUse
 from rdchat.services.engine.engine_events import EngineState
 from tests.services.fakes import MODEL, ScriptedEngine
@@ -53,19 +48,6 @@ def test_a_count_that_takes_long_is_not_joined_by_others(window: Window, engine:
     assert threading.active_count() == counting
     engine.count_gate.open()
     wait_for(window, 3)
-
-
-def test_what_is_removed_is_soon_counted_no_more_however_long_the_last_count_took(
-    window: Window, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wait_for(window, 0)
-    slow = count(step=600)
-    clock = SimpleNamespace(monotonic=lambda: float(next(slow)))  # every count takes ten minutes
-    monkeypatch.setattr(context_meter, "time", clock)
-    window.controller.chat.set_typed("a b")
-    wait_for(window, 3)
-    window.controller.chat.set_typed("")
-    wait_for(window, 0)
 
 
 def test_what_was_counted_of_another_chat_is_not_shown(window: Window, engine: ScriptedEngine) -> None:

@@ -1,13 +1,15 @@
+from collections import deque
+
 from rdchat.inference.api.events import LoadProgress, PrefillProgress, TokenEvent
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Role
 from rdchat.services.engine.engine_events import EngineEvent, Failure, ReplyProgress
-from rdchat.services.engine.engine_request import EngineRequest, FindDraftOptions, Outbox
+from rdchat.services.engine.engine_request import EngineRequest, Outbox, take_merged
 
 
 def made() -> EngineRequest:
     command = GenerationRequest((ChatMessage(Role.USER, "Hi"),), draft=DraftSettings())
-    return EngineRequest(command, lambda _event: None, background=False)
+    return EngineRequest(command, lambda _event: None)
 
 
 def progress(text: str, tokens: int) -> ReplyProgress:
@@ -19,12 +21,11 @@ def loading(fraction: float) -> LoadProgress:
 
 
 def through(*events: tuple[EngineRequest, EngineEvent]) -> list[tuple[EngineRequest, EngineEvent]]:
-    outbox = Outbox()
-    woken = [outbox.put(request, event) for request, event in events]
-    assert woken == [True, *[False] * (len(events) - 1)]
-    taken = [outbox.take() for _ in range(len(outbox))]
-    assert outbox.take() is None
-    return [each for each in taken if each is not None]
+    outbox: Outbox = deque(events)
+    taken = []
+    while outbox:
+        taken.append(take_merged(outbox))
+    return taken
 
 
 def test_progress_of_one_request_is_merged() -> None:
@@ -58,11 +59,3 @@ def test_merged_progress_has_all_tokens_and_the_time_of_the_first() -> None:
     ((_, merged),) = through((one, early), (one, late))
     assert isinstance(merged, ReplyProgress)
     assert (merged.text, merged.tokens, merged.written_at) == ("ab", tuple(tokens), 1.0)
-
-
-def test_a_draft_that_is_changed_reaches_the_reply_once() -> None:
-    request = EngineRequest(FindDraftOptions(DraftSettings()), lambda _event: None, background=False)
-    request.update_draft(DraftSettings(draft_tokens=2))
-    request.update_draft(DraftSettings(draft_tokens=3))
-    assert request.take_draft() == DraftSettings(draft_tokens=3)
-    assert request.take_draft() is None

@@ -176,14 +176,15 @@ def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: Transfer
     assert chats.chat.conversation is not None
     assert chats.chat.conversation.id == tax.id
     chats.rename_conversation(tax.id, "Renamed")
-    chats.chat.reader.keep(tax.id, ReadingPlace(window.controller.chat.path[0].id, 3))
+    chats.chat.keep_reading_place(tax.id, ReadingPlace(window.controller.chat.path[0].id, 3))
     files.add([str(rivers(tmp_path))])
     Task(desk.prepare_restore, tmp_path / "other" / "conversations.db", None).outcome(window)
     desk.restore()
     assert chats.order.history.words == ""
     chats.undo()
     assert window.titles == ["Tax"]
-    assert chats.chat.reader.place(tax.id) is None
+    chats.chat.open(tax.id)
+    assert chats.chat.reading_place is None
     assert files.files == ()
     chats.chat.start_new()
     assert [file.name for file in files.files] == ["conversations.json"]

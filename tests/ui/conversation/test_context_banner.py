@@ -1,6 +1,5 @@
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.context.summariser import SummaryProgress
@@ -38,7 +37,12 @@ def shown(qtbot: QtBot, window: MainWindow, chat: Chat) -> ContextBanner:
     return banner
 
 
-def press(qtbot: QtBot, button: QPushButton) -> None:
+def offered(banner: ContextBanner) -> list[str]:
+    return [button.text() for button in banner.buttons if button.isVisible()]
+
+
+def press(qtbot: QtBot, banner: ContextBanner, text: str) -> None:
+    button = next(button for button in banner.buttons if button.text() == text)
     button.setFocus()
     qtbot.keyClick(button, Qt.Key.Key_Space)
 
@@ -58,7 +62,7 @@ def test_return_sends_nothing_and_says_what_to_do(qtbot: QtBot, window: MainWind
 def test_the_oldest_turns_are_left_out_marked_and_told_again(
     qtbot: QtBot, window: MainWindow, chat: Chat, banner: ContextBanner
 ) -> None:
-    press(qtbot, banner.leave_out)
+    press(qtbot, banner, "Leave out the oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
     cut = mark(window)
     assert cut is not None
@@ -76,7 +80,7 @@ def test_the_oldest_turns_are_left_out_marked_and_told_again(
 
 
 def test_the_mark_goes_with_its_chat(qtbot: QtBot, window: MainWindow, chat: Chat, banner: ContextBanner) -> None:
-    press(qtbot, banner.leave_out)
+    press(qtbot, banner, "Leave out the oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
     first = chat.controller.chat.conversation
     assert first is not None
@@ -93,7 +97,7 @@ def test_a_message_that_is_too_long_alone_offers_nothing_to_leave_out(
     chat.start()
     qtbot.keyClicks(window.conversation.composer.field, "word " * 30)
     alone = shown(qtbot, window, chat)
-    assert not alone.leave_out.isVisible()
+    assert not offered(alone)
     assert alone.accessibleName().startswith("This message is longer")
 
 
@@ -110,7 +114,7 @@ def larger(qtbot: QtBot, window: MainWindow, chat: Chat) -> ContextBanner:
 
 
 def test_a_summary_is_shown_as_such(qtbot: QtBot, window: MainWindow, chat: Chat, larger: ContextBanner) -> None:
-    press(qtbot, larger.summarise)
+    press(qtbot, larger, "Summarise them")
     qtbot.waitUntil(lambda: mark(window) is not None)
     cut = mark(window)
     assert cut is not None
@@ -124,7 +128,7 @@ def test_a_summary_is_shown_as_such(qtbot: QtBot, window: MainWindow, chat: Chat
 def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat, larger: ContextBanner) -> None:
     chat.engine.gate.shut()
     chat.engine.gate.allow(2)
-    press(qtbot, larger.summarise)
+    press(qtbot, larger, "Summarise them")
     qtbot.waitUntil(lambda: chat.engine.gate.is_waiting)
     busy = shown(qtbot, window, chat)
     assert busy.accessibleName() == "The model is summarising the oldest turns…"
@@ -135,8 +139,8 @@ def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat
     assert window.panel.status.state.text() != "Idle"
     busy.show_progress(SummaryProgress(1, 1, 8, 8, 1))
     assert busy.progress.text() == "1 token written"
-    press(qtbot, busy.stop)
-    assert shown(qtbot, window, chat).leave_out.isVisible()
+    press(qtbot, busy, "Stop")
+    assert "Leave out the oldest" in offered(shown(qtbot, window, chat))
     assert window.panel.status.state.text() == "Idle"
 
 
@@ -145,7 +149,7 @@ def test_a_new_chat_takes_along_what_is_typed(
 ) -> None:
     typed = window.conversation.composer.text
     first = chat.controller.chat.conversation
-    press(qtbot, larger.anew)
+    press(qtbot, larger, "Start anew")
     qtbot.waitUntil(lambda: chat.controller.chat.conversation != first)
     assert window.conversation.composer.text == typed.strip()
     assert str(chat.controller.chat.system_prompt).endswith("They said words.")

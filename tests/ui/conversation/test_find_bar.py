@@ -121,7 +121,7 @@ def test_a_search_of_all_chats_goes_on_in_the_one_that_is_opened(
     chat.store.create_conversation("Another")
     window.actions_.search.trigger()
     qtbot.keyClicks(window.sidebar.search, "bread")
-    qtbot.waitUntil(lambda: chat.controller.chats.listing.found == 1)
+    qtbot.waitUntil(lambda: chat.controller.chats.answer is not None)
     qtbot.keyClick(window.sidebar.search, Qt.Key.Key_Down)  # it is open already
     qtbot.waitUntil(lambda: bar.count.text() == "2 of 2")
     assert bar.field.text() == "bread"
@@ -143,7 +143,7 @@ def test_the_menus_follow_the_open_chat(qtbot: QtBot, window: MainWindow, chat: 
     actions.find.trigger()  # there is no chat to find in
     assert bar.isHidden()
     actions.show_archive.trigger()
-    assert [row.conversation.title for row in desk.listing.rows] == ["Baking"]  # type: ignore[union-attr]
+    assert [row.conversation.title for row in desk.rows] == ["Baking"]  # type: ignore[union-attr]
     window.sidebar.list.setCurrentIndex(window.sidebar.list.rows.index(0))
     assert actions.archive.text() == "Move chat out of archive"
     actions.archive.trigger()

@@ -4,8 +4,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import MadeWith
 from rdchat.inference.api.requests import SamplingParams
+from rdchat.services.chat.one_reply import OtherModel, ReplyWish
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.services.text.one_reply import OtherModel, ReplyWish
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.window.main_window import MainWindow

@@ -17,7 +17,7 @@ from rdchat.chat.storage.database import Database
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageFullError
 from rdchat.inference.api.requests import Role
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView

@@ -1,7 +1,6 @@
 import pytest
-from pytestqt.qtbot import QtBot
 
-from rdchat.services.text.comparison import Comparison, differences
+from rdchat.ui.alternatives.differences import differences
 
 
 @pytest.mark.parametrize(
@@ -31,12 +30,3 @@ def test_long_texts_are_compared_too() -> None:
     found = differences(one, one.replace("word7 ", "other ", 1))
     assert found.in_one
     assert len(found.in_one) < 4000
-
-
-def test_the_latest_texts_count(qtbot: QtBot) -> None:
-    comparison = Comparison()
-    with qtbot.waitSignal(comparison.compared) as told:
-        comparison.compare("a", "b")
-        comparison.compare("a c", "a d")
-    assert told.args[0].one == "a c"
-    comparison.close()

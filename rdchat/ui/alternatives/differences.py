@@ -1,13 +1,9 @@
-"""Compares two texts word by word, on a thread."""
+"""Compares two texts word by word."""
 
 import re
 import struct
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-
-from PySide6.QtCore import QObject, Signal
-
-from rdchat.services.background.background_work import BackgroundWork
 
 type Spans = tuple[tuple[int, int], ...]
 
@@ -49,25 +45,3 @@ def _units(text: str) -> str:
     if text.isascii():
         return text
     return "".join(chr(unit) for (unit,) in struct.iter_unpack("<H", text.encode("utf-16-le", "surrogatepass")))
-
-
-class Comparison(QObject):
-    """Compares the two latest texts, and emits `compared`."""
-
-    compared = Signal(Differences)
-
-    def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._task = BackgroundWork("compare", self)
-
-    def compare(self, one: str, other: str) -> None:
-        """Compare two texts in place of those before."""
-        self._task.replace(lambda _job: differences(one, other), self.compared.emit)
-
-    def stop(self) -> None:
-        """Compare no more until the next texts come."""
-        self._task.forget()
-
-    def close(self) -> None:
-        """Wait for the comparison under way."""
-        self._task.close()

@@ -5,8 +5,8 @@ import pytest
 from rdchat.chat.conversation import MadeWith, MessageStatus
 from rdchat.errors import ModelError
 from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.services.chat.one_reply import Loan, OtherModel, ReplyWish
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.services.text.one_reply import OtherModel, ReplyWish
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window
 
@@ -51,12 +51,15 @@ def test_it_is_written_on_as_it_was_begun(window: Window, engine: ScriptedEngine
 
 def test_another_model_writes_one_reply_and_the_chats_own_comes_back(window: Window, engine: ScriptedEngine) -> None:
     window.ask("Hi")
-    held: list[tuple[bool, str, str]] = []
+    loans: list[Loan | None] = []
     borrowed = window.controller.borrowed
-    borrowed.changed.connect(lambda: held.append((borrowed.holds, borrowed.name, borrowed.own_name)))
+    borrowed.changed.connect(lambda: loans.append(borrowed.loan))
     regenerate(window, OTHER)
     wait_for_loads(window, engine, None, "big", None)
-    assert held == [(True, "Big", "tiny"), (False, "", "tiny")]
+    loan, none = loans
+    assert none is None
+    assert loan is not None
+    assert (loan.borrowed.name, loan.own_name) == ("Big", "tiny")
     assert window.controller.chat.path[-1].model == "big"
     assert (window.controller.model_slot.info.name, window.controller.preferences.settings.model) == ("tiny", None)
     assert window.controller.preferences.settings.recent_models == ()
@@ -119,7 +122,7 @@ def test_a_model_that_is_chosen_meanwhile_stays(window: Window, engine: Scripted
     window.controller.model_slot.load("mine")
     engine.gate.open()
     wait_for_loads(window, engine, None, "big", "mine")
-    assert not window.controller.borrowed.holds
+    assert window.controller.borrowed.loan is None
     assert window.controller.preferences.settings.model == "mine"
 
 
@@ -141,6 +144,7 @@ def test_a_second_loan_brings_the_first_own_model_back(window: Window, engine: S
     regenerate(window, OTHER)
     window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
     regenerate(window, ReplyWish(other=OtherModel("huge", "Huge")))
+    assert window.controller.borrowed.loan is not None
+    assert window.controller.borrowed.loan.own_name == "tiny"
     engine.gate.open()
     wait_for_loads(window, engine, None, "big", "huge", None)
-    assert window.controller.borrowed.own_name == "tiny"

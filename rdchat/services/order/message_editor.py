@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QObject
 
-from rdchat.chat.conversation import Message, Notice
+from rdchat.chat.conversation import Notice
 from rdchat.chat.storage.message_bin import DeletedMessage
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
-from rdchat.services.chat.chat_list import ChatList
 from rdchat.services.chat.reply_recorder import ReplyRecorder
 from rdchat.services.chat.storage_watch import StorageWatch
+from rdchat.services.order.chat_list import ChatList
 
 _BEING_WRITTEN = Notice("A reply is being written there", "Stop it, or wait for its end, then delete the message.")
 
@@ -51,19 +51,6 @@ class MessageEditor(QObject):
             if text == old.parts.answer.strip("\n"):
                 return
             self._chat.add_edited_reply(old, text)
-
-    # Alternatives
-
-    def alternatives(self, message_id: int) -> list[Message]:
-        """Return a message and its alternatives, oldest first, with text that is not stored yet."""
-        found: list[Message] = []
-        with self._storage.reading():
-            found += [self._recorder.shown(each) for each in self._store.alternatives(message_id)]
-        return found
-
-    def has(self, message_id: int) -> bool:
-        """Whether there is a message that is not deleted."""
-        return any(each.id == message_id for each in self.alternatives(message_id))
 
     # Deleting
 

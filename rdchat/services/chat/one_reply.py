@@ -1,4 +1,4 @@
-"""A reply with options of its own, and the model that is borrowed for it."""
+"""Options of one reply, and the model that is borrowed for it."""
 
 from dataclasses import dataclass
 
@@ -28,6 +28,16 @@ class ReplyWish:
     other: OtherModel | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """A model that is borrowed for one reply."""
+
+    reply_id: int
+    borrowed: OtherModel
+    own: tuple[str | None, Dtype]  # the chat's own model, which comes back
+    own_name: str
+
+
 class BorrowedModel(QObject):
     """Loads another model for one reply, and the chat's own again when that has ended, however it did.
 
@@ -46,62 +56,43 @@ class BorrowedModel(QObject):
     def __init__(self, slot: ModelSlot, replies: Replies, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._slot = slot
-        self._own: tuple[str | None, Dtype] | None = None
-        self._borrowed: str | None = None
-        self._reply_id: int | None = None
-        self.name = ""  # of the borrowed model; empty while none is borrowed
-        self.own_name = ""  # of the one that comes back
+        self.loan: Loan | None = None
         slot.load_started.connect(self._on_load)
-        slot.unload_started.connect(self._forget)
+        slot.unload_started.connect(lambda: self._set(None))
         replies.ended.connect(self._on_reply_ended)
 
-    @property
-    def holds(self) -> bool:
-        """Whether the chat's own model is to come back."""
-        return self._own is not None
-
-    def is_for(self, reply_id: int) -> bool:
-        """Whether a model is borrowed for this reply."""
-        return self.holds and reply_id == self._reply_id
-
-    def borrow(self, other: OtherModel, reply_id: int, own_name: str) -> None:
+    def borrow(self, other: OtherModel, reply_id: int) -> None:
         """Load a model for a reply that waits for it."""
-        own = self._own or (self._slot.chosen, self._slot.dtype)
-        own_name = self.own_name if self.holds else own_name  # of a loan before this one, if it has not ended
-        self._forget()
-        if not other.stay:
-            self._own, self._borrowed, self._reply_id = own, other.model, reply_id
-            self.name, self.own_name = other.name, own_name
+        own, own_name = (self._slot.chosen, self._slot.dtype), self._slot.name or ""
+        if self.loan is not None:  # an earlier loan has not ended
+            own, own_name = self.loan.own, self.loan.own_name
+        self._set(None if other.stay else Loan(reply_id, other, own, own_name))
         self._slot.load(other.model)
-        self.changed.emit()
 
     def stay(self) -> None:
         """Keep the borrowed model: the chat's own does not come back by itself."""
-        if self.holds:
-            self._forget()
+        if self.loan is not None:
+            self._set(None)
             self.stayed.emit()
-
-    @Slot(Message)
-    def _on_reply_ended(self, reply: Message) -> None:
-        if self.holds and reply.id == self._reply_id:
-            QTimer.singleShot(0, self, self.give_back)  # behind all others that follow the model or the reply
 
     @Slot()
     def give_back(self) -> None:
         """Load the chat's own model again, if another one is borrowed."""
-        if (own := self._own) is not None:
-            self._forget()
-            self._slot.load(*own)
+        if (loan := self.loan) is not None:
+            self._set(None)
+            self._slot.load(*loan.own)
+
+    @Slot(Message)
+    def _on_reply_ended(self, reply: Message) -> None:
+        if self.loan is not None and reply.id == self.loan.reply_id:
+            QTimer.singleShot(0, self, self.give_back)  # behind all others that follow the model or the reply
 
     @Slot()
     def _on_load(self) -> None:
-        if self.holds and self._slot.chosen != self._borrowed:
-            self._forget()
+        if self.loan is not None and self._slot.chosen != self.loan.borrowed.model:
+            self._set(None)
 
-    @Slot()
-    def _forget(self) -> None:
-        had = self.holds
-        self._own = self._borrowed = self._reply_id = None
-        self.name = ""
-        if had:
+    def _set(self, loan: Loan | None) -> None:
+        if loan != self.loan:
+            self.loan = loan
             self.changed.emit()

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import MadeWith, Message, Notice
 from rdchat.chat.file_texts import FileTexts
 from rdchat.chat.message_path import from_cut
@@ -14,9 +13,9 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Role
-from rdchat.services.chat.chat_list import ChatList
 from rdchat.services.chat.chat_prompt import ChatPrompt, ends_with_question
 from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.chat.one_reply import BorrowedModel, ReplyWish
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.reply_recorder import ReplyRecorder
@@ -25,14 +24,14 @@ from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.chat.time_ledger import TimeLedger
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
-from rdchat.services.context.chat_context import GOES_ON, TOO_LONG, ChatContext
+from rdchat.services.context.chat_context import TOO_LONG, ChatContext
 from rdchat.services.engine.benchmark import Benchmark, Race
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.files.pending_files import PendingFiles
+from rdchat.services.order.chat_list import ChatList
+from rdchat.services.order.message_editor import MessageEditor
 from rdchat.services.order.title_writer import TitleWriter
-from rdchat.services.text.message_editor import MessageEditor
-from rdchat.services.text.one_reply import BorrowedModel, ReplyWish
 
 _LOG = logging.getLogger(__name__)
 _EMPTY_MESSAGE = Notice("The message is empty", "Type something to ask. The old one was kept.")
@@ -92,7 +91,6 @@ class ChatController(QObject):
         self.chats.conversation_removed.connect(self.replies.stop)
         self.storage.recovered.connect(self.traces.save)
         self.context.reply_wanted.connect(self.continue_reply)
-        self.context.chat_wanted.connect(self._go_on_anew)
 
     def start(self) -> None:
         """Open the latest conversation and load the model of the settings."""
@@ -136,7 +134,6 @@ class ChatController(QObject):
         else:
             with self.storage.writing():
                 self._answer()
-        self.chats.refresh()  # the chat may have been stored, if its prompt was not
 
     @Slot()
     def stop(self) -> None:
@@ -173,12 +170,13 @@ class ChatController(QObject):
             if not ends_with_question(path):
                 self.notice_raised.emit(_NO_QUESTION)
                 return
-            sampling, own_name = self.chat.options.sampling, self.model_slot.name
-            once = wish != ReplyWish()
-            made_with = MadeWith(wish.sampling or sampling, wish.system_prompt, once)
-            reply = self.chat.add_another_reply(path, wish.other.name if wish.other else own_name, made_with)
+            made_with = MadeWith(
+                wish.sampling or self.chat.options.sampling, wish.system_prompt, once=wish != ReplyWish()
+            )
+            name = wish.other.name if wish.other else self.model_slot.name
+            reply = self.chat.add_another_reply(path, name, made_with)
             if wish.other:
-                self.borrowed.borrow(wish.other, reply.id, own_name or "")
+                self.borrowed.borrow(wish.other, reply.id)
             self._write(reply)
 
     @Slot(int)
@@ -203,7 +201,7 @@ class ChatController(QObject):
 
     def _write(self, reply: Message, *, continued: bool = False) -> None:
         """Have the reply that ends the path written, or written on, by the chat's own model or one borrowed for it."""
-        if not self.borrowed.is_for(reply.id):
+        if self.borrowed.loan is not None and self.borrowed.loan.reply_id != reply.id:
             self.borrowed.give_back()
         path = self.chat.path[:] if continued else self.chat.path[:-1]
         if continued:
@@ -211,19 +209,6 @@ class ChatController(QObject):
         options = self.chat.options.of(reply)
         prompt = ChatPrompt(from_cut(path.told()), options.system_prompt)
         self.replies.write(prompt, options.sampling, reply, continued=continued, thinking=self.chat.thinking)
-
-    @Slot(str, str, object)
-    def _go_on_anew(self, system_prompt: str, asked: str, files: list[tuple[AttachedFile, str]]) -> None:
-        """Open a chat that begins with a summary of the open one."""
-        chat = self.chat
-        title, before = chat.conversation.title if chat.conversation else "", chat.id
-        chat.begin(f"{title} (continued)", system_prompt, chat.sampling)
-        self.chats.refresh()
-        self.notice_raised.emit(GOES_ON)
-        if asked or files:
-            chat.files.follow(before, chat.id)
-            chat.files.bring_back(files)
-            chat.set_typed(asked)
 
     def _may_write(self, *, without_model: bool = False) -> bool:
         """Whether a reply can be written now; else say why not."""
@@ -240,7 +225,7 @@ class ChatController(QObject):
         Not before the outcome: a model that takes the whole process down must not do so at every start. One that is
         borrowed for a reply is kept once the person stays with it.
         """
-        if self.borrowed.holds or self.model_slot.loading:
+        if self.borrowed.loan is not None or self.model_slot.loading:
             return
         remembered = self.model_slot.remembered_in(self.preferences.settings)
         if remembered != self.preferences.settings:

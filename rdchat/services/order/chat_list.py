@@ -1,15 +1,16 @@
-"""The list of conversations, and what is done to them as a whole: renaming, deleting, searching."""
+"""The list of conversations: which ones the sidebar shows, and renaming, deleting and searching them."""
 
+import time
 from collections.abc import Sequence, Set
 from contextlib import suppress
 
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.conversation import Conversation
+from rdchat.chat.listing import ChatRow, ChatRows, FolderRow, Listing, chats_listing
 from rdchat.chat.storage.search_reader import SearchAnswer, SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.services.chat.conversation_list import ConversationList
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.order.chat_order import ChatOrder, Place, named
@@ -22,7 +23,7 @@ class ChatList(QObject):
     Args:
         store: The conversations.
         chat: The open one.
-        storage: Stands around every command, and tells of those that fail.
+        storage: Guards every command, and reports those that fail.
         parent: The Qt parent.
     """
 
@@ -38,9 +39,15 @@ class ChatList(QObject):
         self.chat = chat
         self.order = ChatOrder(store, storage, self)  # pins, folders, the archive, the bin, and undoing
         self.finder = ChatSearch(store.path, self)
-        self.listing = ConversationList(store, self.order)  # what the sidebar shows
+        self.place = Place.CHATS  # that is listed, unless there is a query
+        self.query = SearchQuery()  # empty where nothing is searched for
+        self.answer: SearchAnswer | None = None  # of an earlier query until `query` is answered
+        self.archived = 0  # conversations in the archive
+        self.deleted = 0  # conversations and folders in the bin
+        self.rows = Listing()  # of the sidebar; conversations are read when they are shown
         self.order.changed.connect(self.refresh)
-        chat.path_changed.connect(self.refresh)  # the newest chat is the first one
+        for changed in (chat.path_changed, chat.stored):
+            changed.connect(self.refresh)  # the newest chat is the first one
         self.finder.answered.connect(self._on_answered)
         self.finder.failed.connect(self._on_search_failed)
 
@@ -55,9 +62,49 @@ class ChatList(QObject):
         self.order.close()
         self.chat.unsent.store()
 
+    # What is listed
+
+    def refresh(self) -> None:
+        """List the conversations anew."""
+        with self._storage.reading():
+            self._read_rows()
+            if (chat := self.chat.conversation) is not None:  # it may have been pinned, moved or titled meanwhile
+                for changed in self._store.find([chat.id]).values():
+                    self.chat.update(changed)
+        if self.query:
+            self.finder.ask(self.query)
+        self.conversations_changed.emit()
+
+    def _read_rows(self) -> None:
+        self.order.refresh()
+        spans, order = self._store.spans, self.order
+        archived, deleted, folders = spans.archived(), spans.deleted(), order.deleted_folders()
+        if self.query:
+            self.rows = Listing(self._found())
+        elif self.place is Place.ARCHIVE:
+            self.rows = Listing(map(ChatRows, archived), spans)
+        elif self.place is Place.BIN:
+            self.rows = Listing([*(FolderRow(folder, 0, 0) for folder in folders), ChatRows(deleted)], spans)
+        else:
+            self.rows = chats_listing(spans, order.folders, time.time())
+        self.archived = sum(span.count for span in archived)
+        self.deleted = len(folders) + deleted.count
+
+    def _found(self) -> list[ChatRow]:
+        """Return what was found, as it is now: it may have been renamed, moved or deleted since."""
+        hits = self.answer.hits if self.answer is not None else ()
+        now = self._store.find([hit.conversation.id for hit in hits])
+        return [
+            ChatRow(chat, 0, hit.snippet, hit.messages, "Archive" if chat.archived else self.order.folder_name(chat))
+            for hit in hits
+            if (chat := now.get(hit.conversation.id)) is not None
+        ]
+
     def conversations(self) -> Sequence[Conversation]:
         """The conversations that the search leaves, newest first; all of them are read. Raises StorageError."""
-        return self.listing.shown
+        if self.query:
+            return [row.conversation for row in self._found()]
+        return [chat for chat in self._store.conversations() if not chat.archived]
 
     def find(self, conversation_id: int) -> Conversation | None:
         """Return a conversation that is listed or in the archive; None where there is none, or it cannot be read."""
@@ -65,6 +112,40 @@ class ChatList(QObject):
         with self._storage.reading():
             found = self._store.find([conversation_id])
         return found.get(conversation_id)
+
+    def title_of(self, conversation_id: int) -> str:
+        """Return the title of a conversation that is listed or open; "A chat" where the store cannot be read."""
+        if self.chat.conversation is not None and self.chat.conversation.id == conversation_id:
+            return self.chat.conversation.title
+        with suppress(StorageError):
+            return self._store.conversation(conversation_id).title
+        return "A chat"
+
+    def show(self, place: Place) -> None:
+        """List the chats, the archive or the bin."""
+        self.place = place
+        self.refresh()
+
+    def search(self, query: SearchQuery | str) -> None:
+        """List only what is found, as soon as it is; an empty query lists everything."""
+        self.query = SearchQuery(query) if isinstance(query, str) else query
+        if not self.query:
+            self.answer = None
+        self.refresh()
+
+    @Slot(SearchAnswer)
+    def _on_answered(self, answer: SearchAnswer) -> None:
+        if answer.query == self.query:
+            self.answer = answer
+            with self._storage.reading():
+                self._read_rows()
+            self.conversations_changed.emit()
+
+    @Slot(str)
+    def _on_search_failed(self, why: str) -> None:
+        self._storage.report(StorageError(f"The chats could not be searched: {why}.", "Search again."))
+
+    # Commands
 
     def rename_conversation(self, conversation_id: int, title: str) -> None:
         """Give a conversation another title; a blank one leaves it as it is."""
@@ -80,7 +161,7 @@ class ChatList(QObject):
     def delete_conversation(self, conversation_id: int) -> None:
         """Put a conversation into the bin; where it was open, its neighbour in the list is opened."""
         with self._storage.writing():
-            neighbour = self.listing.neighbour_of(conversation_id)
+            neighbour = self._neighbour_of(conversation_id)
             deleted = self._store.conversation(conversation_id)
             self._store.delete_conversation(conversation_id)
             self.order.history.add(f"Delete {named(deleted.title)}", lambda: self._bring_back(conversation_id))
@@ -93,7 +174,7 @@ class ChatList(QObject):
     def archive_conversation(self, conversation_id: int) -> None:
         """Put a conversation into the archive; where it was open, its neighbour in the list is opened."""
         with self._storage.reading():
-            neighbour = self.listing.neighbour_of(conversation_id)
+            neighbour = self._neighbour_of(conversation_id)
             self.order.set_archived(self._store.conversation(conversation_id), archived=True)
             if self.chat.is_open(conversation_id):
                 self._open_or_new(neighbour)
@@ -113,37 +194,7 @@ class ChatList(QObject):
         self._store.restore_conversation(conversation_id)
         self.chat.open(conversation_id)
 
-    def show(self, place: Place) -> None:
-        """List the chats, the archive or the bin."""
-        self.listing.place = place
-        self.refresh()
-
-    def search(self, query: SearchQuery | str) -> None:
-        """List only what is found, as soon as it is; an empty query lists everything."""
-        self.listing.query = SearchQuery(query) if isinstance(query, str) else query
-        if not self.listing.query:
-            self.listing.answer = None
-        self.refresh()
-
-    @Slot(SearchAnswer)
-    def _on_answered(self, answer: SearchAnswer) -> None:
-        if answer.query == self.listing.query:
-            self.listing.answer = answer
-            with self._storage.reading():
-                self.listing.refresh()
-            self.conversations_changed.emit()
-
-    @Slot(str)
-    def _on_search_failed(self, why: str) -> None:
-        self._storage.report(StorageError(f"The chats could not be searched: {why}.", "Search again."))
-
-    def title_of(self, conversation_id: int) -> str:
-        """Return the title of a conversation that is listed or open; "A chat" where the store cannot be read."""
-        if self.chat.conversation is not None and self.chat.conversation.id == conversation_id:
-            return self.chat.conversation.title
-        with suppress(StorageError):
-            return self._store.conversation(conversation_id).title
-        return "A chat"
+    # Opening
 
     def open_latest(self) -> None:
         """List the conversations and open the newest one, or a new one where there is none."""
@@ -173,22 +224,22 @@ class ChatList(QObject):
         if is_open & set(conversation_ids):
             self._open_newest()
 
-    def refresh(self) -> None:
-        """List the conversations anew."""
-        with self._storage.reading():
-            self.listing.refresh()
-            if (chat := self.chat.conversation) is not None:  # it may have been pinned, moved or titled meanwhile
-                for changed in self._store.find([chat.id]).values():
-                    self.chat.update(changed)
-        if self.listing.query:
-            self.finder.ask(self.listing.query)
-        self.conversations_changed.emit()
-
     def _open_newest(self) -> None:
         newest: Conversation | None = None
         with self._storage.reading():
-            newest = self.listing.newest
+            newest = self._newest()
         self._open_or_new(newest)
+
+    def _newest(self) -> Conversation | None:
+        if self.query:
+            return next((row.conversation for row in self._found()), None)
+        return self._store.newest_conversation()
+
+    def _neighbour_of(self, conversation_id: int) -> Conversation | None:
+        """Return the conversation below, or else above, the given one."""
+        if self.place is Place.BIN and not self.query:
+            return self._newest()
+        return self.rows.chat_near(conversation_id)
 
     def _open_or_new(self, conversation: Conversation | None) -> None:
         if conversation:
