@@ -148,13 +148,17 @@ class ChatController(QObject):
             self.notice_raised.emit(_EMPTY_MESSAGE)
             return
         old = self.chat.path.find(message_id)
-        if old is not None and old.role is Role.ASSISTANT:
-            self.replies.stop()
-            self.editor.edit_reply(message_id, text)
-        elif self._may_write(without_model=True):
-            self.replies.stop()
-            with self.storage.writing():
-                self.chat.add_prompt_version(message_id, text)
+        is_reply = old is not None and old.role is Role.ASSISTANT
+        if not is_reply and not self._may_write(without_model=True):
+            return
+        self.replies.stop()
+        with self.storage.writing():
+            self.recorder.flush()  # what is edited is what the store has
+            message = self._store.message(message_id)
+            if is_reply and text == message.parts.answer.strip("\n"):
+                return
+            self.chat.add_version(message, text)
+            if not is_reply:
                 self._answer()
 
     @Slot(int)
@@ -175,7 +179,7 @@ class ChatController(QObject):
                 wish.sampling or self.chat.options.sampling, wish.system_prompt, once=wish != ReplyWish()
             )
             name = wish.other.name if wish.other else self.model_slot.name
-            reply = self.chat.add_another_reply(path, name, made_with)
+            reply = self.chat.add_reply(path, name, made_with)
             if wish.other:
                 self.borrowed.borrow(wish.other, reply.id)
             self._write(reply)
@@ -198,7 +202,8 @@ class ChatController(QObject):
 
     def _answer(self) -> None:
         """Add a reply to the prompt that ends the path and have it written."""
-        self._write(self.chat.add_reply(self.model_slot.name))
+        made_with = MadeWith(self.chat.options.sampling)
+        self._write(self.chat.add_reply(self.chat.path, self.model_slot.name, made_with))
 
     def _write(self, reply: Message, *, continued: bool = False) -> None:
         """Have the reply that ends the path written, or written on, by the chat's own model or one borrowed for it."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.chat.settings import ModelDraft, Settings
-from rdchat.inference.api.drafter_facts import DrafterFit, TargetMatch
+from rdchat.inference.api.drafter_facts import DrafterFit
 from rdchat.inference.api.events import DraftOptions, ModelInfo, ModeOption, ReplyEnd
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
@@ -50,7 +50,7 @@ class DraftControl(QObject):
         self._engine, self._model, self._read, self._save = engine, model, read, save
         self._options: dict[Mode, ModeOption] = {}
         self._running: tuple[EngineRequest, DraftSettings] | None = None  # a reply, and the settings that it began with
-        self._exact_times = False
+        self.exact_times = False  # stages wait for their results, so that the time ledger is exact
         self.checking = False  # an answer about options is on its way; a reply under way holds it up
         self._search: FolderSearch | None = None  # for drafters
         self._fits: dict[str, DrafterFit] = {}  # by drafter; of the loaded model
@@ -70,11 +70,6 @@ class DraftControl(QObject):
     def ready(self) -> bool:
         """Whether a model is loaded whose settings can be changed."""
         return self._model.info is not None
-
-    @property
-    def exact_times(self) -> bool:
-        """Whether stages wait for their results, so that the time ledger is exact. Off when the app starts."""
-        return self._exact_times
 
     @property
     def applies(self) -> str:
@@ -112,22 +107,17 @@ class DraftControl(QObject):
     @property
     def drafters(self) -> tuple[ModelCard, ...]:
         """The drafters on this machine that were checked against the loaded model; `problem` says why one fails."""
-        known = [(each, self._fits.get(each.model)) for each in self._found]
-        told = [replace(each, problem=fit.problem) if fit else each for each, fit in known if fit or each.problem]
-        return tuple(told)
-
-    def match(self, drafter: str) -> TargetMatch | None:
-        """Return how well a drafter matches the loaded model; None where that is not known."""
-        fit = self._fits.get(drafter)
-        return fit.match if fit else None
+        found = [(each, self._fits.get(each.model)) for each in self._found]
+        checked = [replace(each, problem=fit.problem, match=fit.match) if fit else each for each, fit in found]
+        return tuple(each for each in checked if each.problem or each.model in self._fits)
 
     @property
     def _found(self) -> tuple[ModelCard, ...]:
         return self._search.found if self._search is not None else ()
 
     @property
-    def _candidates(self) -> list[str]:
-        return [each.model for each in self._found if not each.problem]
+    def _candidates(self) -> tuple[str, ...]:
+        return tuple(each.model for each in self._found if not each.problem)
 
     def option(self, mode: Mode) -> ModeOption | None:
         """Return whether a mode can run; None before the engine has answered."""
@@ -151,8 +141,8 @@ class DraftControl(QObject):
 
     def set_exact_times(self, exact: bool) -> None:
         """Choose exact times in the ledger or fast replies; from the next round on."""
-        if exact != self._exact_times:
-            self._exact_times = exact
+        if exact != self.exact_times:
+            self.exact_times = exact
             self._update_running()
             self.exact_times_changed.emit()
 
@@ -163,7 +153,7 @@ class DraftControl(QObject):
         It only reads small files. During a reply it is asked once that has ended.
         """
         if self.ready and self._running is None:
-            self._engine.submit(FindDraftOptions(self.settings, tuple(self._candidates)), self._on_options)
+            self._engine.submit(FindDraftOptions(self.settings, self._candidates), self._on_options)
 
     @Slot()
     def _check_options(self) -> None:
@@ -175,7 +165,7 @@ class DraftControl(QObject):
     @property
     def requested(self) -> DraftSettings:
         """The settings for a reply that begins now."""
-        return replace(self.settings, profile=self._exact_times, trace=True)
+        return replace(self.settings, profile=self.exact_times, trace=True)
 
     def begin(self, request: EngineRequest, settings: DraftSettings) -> None:
         """Send changes to a reply that began with these settings, until it ends."""

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -108,10 +109,8 @@ class OpenChat(QObject):
 
     def alternatives(self, message_id: int) -> list[Message]:
         """Return a message and its alternatives, oldest first, with text that is not stored yet."""
-        found: list[Message] = []
-        with self._storage.reading():
-            found += [self._replies.recorder.shown(each) for each in self._store.alternatives(message_id)]
-        return found
+        stored = self._storage.read(lambda: self._store.alternatives(message_id), ())
+        return [self._replies.recorder.shown(each) for each in stored]
 
     def prompt(self) -> ChatPrompt:
         """Return what the model would be told with the typed text and its files."""
@@ -258,30 +257,21 @@ class OpenChat(QObject):
         self.unsent.keep(None, None, "")
         self.unsent.keep(self.id, None, typed)
 
-    def add_prompt_version(self, message_id: int, text: str) -> None:
-        """Add an alternative of a prompt, with the same files; the path ends with it."""
-        old = self._store.message(message_id)
-        prompt = self._store.add_message(old.conversation_id, old.parent_id, Role.USER, text, files_of=old.id)
-        self._show_path(self._store.path_to(prompt.id))
-
-    def add_reply(self, model: str | None) -> Message:
-        """Add an empty reply to the prompt that ends the path."""
-        reply = self._add_reply(self.path, model, MadeWith(self.options.sampling))
-        self.message_added.emit(reply)
-        return reply
+    def add_version(self, old: Message, text: str) -> None:
+        """Add an alternative of a prompt, with the same files, or the person's version of a reply; the path ends so."""
+        fields: dict[str, Any] = {"files_of": old.id}
+        if old.role is Role.ASSISTANT:  # the seed is for what a model may write on
+            fields = {"model": old.model, "seed": reply_seed(fresh_seed(), 0, 0), "edited": True}
+        new = self._store.add_message(old.conversation_id, old.parent_id, old.role, text, **fields)
+        self._show_path(self._store.path_to(new.id))
 
     def path_to_prompt(self, message_id: int) -> MessagePath:
         """Return the path to what a reply answers, or to a prompt itself; of a store made by hand, perhaps nothing."""
         path = self._store.path_to(message_id)
         return path if path and path[-1].role is Role.USER else path[:-1]
 
-    def add_another_reply(self, path: MessagePath, model: str | None, made_with: MadeWith) -> Message:
-        """Add an empty alternative of a reply, or the first reply, to a path that ends with a prompt."""
-        reply = self._add_reply(path, model, made_with)
-        self.path_changed.emit()
-        return reply
-
-    def _add_reply(self, path: MessagePath, model: str | None, made_with: MadeWith) -> Message:
+    def add_reply(self, path: MessagePath, model: str | None, made_with: MadeWith) -> Message:
+        """Add an empty reply, perhaps another one, to a path that ends with a prompt."""
         own_seed = self._preferences.settings.seed
         seed = own_seed if own_seed is not None else fresh_seed()
         earlier_replies = self._store.count_replies(path[-1].id)
@@ -295,18 +285,13 @@ class OpenChat(QObject):
             seed=reply_seed(seed, len(path), earlier_replies),
             made_with=made_with,
         )
-        self.path = path[:]
+        grows, self.path = path.ids == self.path.ids, path[:]
         self.path.append(reply)
+        if grows:
+            self.message_added.emit(reply)
+        else:
+            self.path_changed.emit()
         return reply
-
-    def add_edited_reply(self, old: Message, text: str) -> None:
-        """Add the person's version of a reply as an alternative; the path ends with it."""
-        seed = reply_seed(fresh_seed(), 0, 0)  # for what a model may write on
-        parent, model = old.parent_id, old.model
-        edited = self._store.add_message(
-            old.conversation_id, parent, Role.ASSISTANT, text, model=model, seed=seed, edited=True
-        )
-        self._show_path(self._store.path_to(edited.id))
 
     def reopen_reply(self) -> Message:
         """Let the reply that ends the path be written on; options that were for it alone hold on."""

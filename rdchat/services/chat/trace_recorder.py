@@ -78,25 +78,27 @@ class TraceRecorder(QObject):
     @Slot()
     def save(self) -> None:
         """Store what is packed, the oldest first, as far as the disk takes it."""
-        while self._unsaved and self._unsaved[0].packed and self._save(self._unsaved[0]):
-            del self._unsaved[0]
+        try:
+            while self._unsaved and (packed := self._unsaved[0].packed):
+                unsaved = self._unsaved[0]
+                self._store.save_trace(unsaved.message_id, packed, onward=unsaved.trace.begins_at > 0)
+                del self._unsaved[0]
+        except StorageError as error:
+            _LOG.warning("Traces wait to be stored: %s", error)
 
     def close(self) -> None:
         """Store what is left, and end the thread."""
-        self._save_all()
+        self.settle()
         self._packing.close()
 
     def settle(self) -> None:
-        """Store what is left, and forget what cannot be stored: the store is about to be another one."""
-        self._save_all()
-        self._unsaved.clear()
-
-    def _save_all(self) -> None:
+        """Store what is left, and forget what cannot be stored: the store is about to be closed or replaced."""
         for message_id in list(self._live):
             self.end(message_id)
         for unsaved in self._unsaved:
             unsaved.packed = unsaved.packed or _packed(unsaved.trace)
         self.save()
+        self._unsaved.clear()
 
     def _stored(self, message_id: int) -> list[ReplyTrace]:
         try:
@@ -110,15 +112,6 @@ class TraceRecorder(QObject):
     def _on_packed(self, unsaved: _Unsaved, packed: bytes) -> None:
         unsaved.packed = packed
         self.save()
-
-    def _save(self, unsaved: _Unsaved) -> bool:
-        """Store a trace; False where the disk did not take it, so that it has to wait."""
-        try:
-            self._store.save_trace(unsaved.message_id, unsaved.packed, onward=unsaved.trace.begins_at > 0)
-        except StorageError as error:
-            _LOG.warning("The trace of message %d is not stored yet: %s", unsaved.message_id, error)
-            return False
-        return True
 
 
 def _packed(trace: ReplyTrace) -> bytes:

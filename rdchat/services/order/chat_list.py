@@ -1,8 +1,9 @@
 """The list of conversations: which ones the sidebar shows, and renaming, deleting and searching them."""
 
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -65,12 +66,15 @@ class ChatList(QObject):
     # What is listed
 
     def refresh(self) -> None:
-        """List the conversations anew."""
+        """List the conversations anew; where the open one is gone, open the newest."""
         with self._storage.reading():
             self._read_rows()
             if (chat := self.chat.conversation) is not None:  # it may have been pinned, moved or titled meanwhile
-                for changed in self._store.find([chat.id]).values():
+                if (changed := self._store.find([chat.id]).get(chat.id)) is not None:
                     self.chat.update(changed)
+                else:
+                    self.conversation_removed.emit(chat.id)
+                    self._open_newest()
         if self.query:
             self.finder.ask(self.query)
         self.conversations_changed.emit()
@@ -108,10 +112,7 @@ class ChatList(QObject):
 
     def find(self, conversation_id: int) -> Conversation | None:
         """Return a conversation that is listed or in the archive; None where there is none, or it cannot be read."""
-        found: dict[int, Conversation] = {}
-        with self._storage.reading():
-            found = self._store.find([conversation_id])
-        return found.get(conversation_id)
+        return self._storage.read(lambda: self._store.find([conversation_id]).get(conversation_id), None)
 
     def title_of(self, conversation_id: int) -> str:
         """Return the title of a conversation that is listed or open; "A chat" where the store cannot be read."""
@@ -149,26 +150,21 @@ class ChatList(QObject):
 
     def rename_conversation(self, conversation_id: int, title: str) -> None:
         """Give a conversation another title; a blank one leaves it as it is."""
-        with self._storage.writing():
-            before = self._store.conversation(conversation_id).title
-            self.chat.update(self._store.rename_conversation(conversation_id, title))
-            self.order.history.add(
-                f"Rename {named(before)}",
-                lambda: self.chat.update(self._store.rename_conversation(conversation_id, before)),
-            )
-        self.refresh()
+        if (chat := self.find(conversation_id)) is not None:
+            rename = partial(self._store.rename_conversation, conversation_id)
+            self.order.do(f"Rename {named(chat.title)}", partial(rename, title), partial(rename, chat.title))
 
     def delete_conversation(self, conversation_id: int) -> None:
         """Put a conversation into the bin; where it was open, its neighbour in the list is opened."""
         with self._storage.writing():
-            neighbour = self._neighbour_of(conversation_id)
+            is_open, neighbour = self.chat.is_open(conversation_id), self._neighbour_of(conversation_id)
             deleted = self._store.conversation(conversation_id)
             self._store.delete_conversation(conversation_id)
             self.order.history.add(f"Delete {named(deleted.title)}", lambda: self._bring_back(conversation_id))
             self.conversation_removed.emit(conversation_id)
-            self.refresh()
-            if self.chat.is_open(conversation_id):
+            if is_open:
                 self._open_or_new(neighbour)
+            self.refresh()
             self.order.offered_undo.emit(f"Deleted {named(deleted.title)}")
 
     def archive_conversation(self, conversation_id: int) -> None:
@@ -183,12 +179,7 @@ class ChatList(QObject):
         """Take back what was done last to the list of conversations."""
         with self._storage.writing():
             self.order.history.undo()
-        self.refresh()
-        with self._storage.reading():
-            chat = self.chat.conversation
-            if chat is not None and not self._store.find([chat.id]):  # it was a copy, or a branch
-                self.conversation_removed.emit(chat.id)
-                self._open_newest()
+        self.refresh()  # the open chat may have been a copy, or a branch
 
     def _bring_back(self, conversation_id: int) -> None:
         self._store.restore_conversation(conversation_id)
@@ -210,25 +201,19 @@ class ChatList(QObject):
         self.chat.forget_all()
         self.open_latest()
 
-    def drop(self, conversation_ids: Sequence[int], being_written: Set[int]) -> None:
-        """Take conversations that were deleted elsewhere off the list; where one was open, open the newest.
+    def drop(self, conversation_ids: Sequence[int], being_written: set[int]) -> None:
+        """Take conversations that were deleted elsewhere off the list.
 
         Args:
             conversation_ids: Perhaps thousands; `conversation_removed` names only those that are open or being written.
             being_written: Conversations with a reply that has not ended.
         """
-        is_open = {self.chat.conversation.id} if self.chat.conversation is not None else set()
-        for each in set(conversation_ids) & (being_written | is_open):
+        for each in being_written.intersection(conversation_ids):
             self.conversation_removed.emit(each)
         self.refresh()
-        if is_open & set(conversation_ids):
-            self._open_newest()
 
     def _open_newest(self) -> None:
-        newest: Conversation | None = None
-        with self._storage.reading():
-            newest = self._newest()
-        self._open_or_new(newest)
+        self._open_or_new(self._storage.read(self._newest, None))
 
     def _newest(self) -> Conversation | None:
         if self.query:

@@ -1,4 +1,4 @@
-"""Edits replies, deletes messages and branches chats, as the person asks for it."""
+"""Deletes messages, brings them back, and branches chats at them."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ _BEING_WRITTEN = Notice("A reply is being written there", "Stop it, or wait for 
 
 
 class MessageEditor(QObject):
-    """Nothing is overwritten: an edit is an alternative, a deletion is undone, a branch is a copy.
+    """A deletion can be undone, and a branch is a copy.
 
     Args:
         store: The conversations.
@@ -41,19 +41,6 @@ class MessageEditor(QObject):
         self._store, self._chats, self._storage, self._recorder, self._notify = store, chats, storage, recorder, notify
         self._chat = chats.chat
 
-    # Editing
-
-    def edit_reply(self, message_id: int, text: str) -> None:
-        """Add the person's version of a reply as an alternative; one without a change is none."""
-        with self._storage.writing():
-            self._recorder.flush()  # what is edited is what the store has
-            old = self._store.message(message_id)
-            if text == old.parts.answer.strip("\n"):
-                return
-            self._chat.add_edited_reply(old, text)
-
-    # Deleting
-
     def delete_message(self, message_id: int) -> None:
         """Delete a message with all that follow it; `ChatList.undo` takes it back."""
         chat = self._chat.conversation
@@ -75,11 +62,8 @@ class MessageEditor(QObject):
     @property
     def has_deleted(self) -> bool:
         """Whether messages of the open chat can be brought back."""
-        found = False
-        if (chat := self._chat.conversation) is not None:
-            with self._storage.reading():
-                found = self._store.message_bin.last(chat.id) is not None
-        return found
+        chat, last = self._chat.conversation, self._store.message_bin.last
+        return chat is not None and self._storage.read(lambda: last(chat.id), None) is not None
 
     def restore_deleted(self) -> None:
         """Bring back the message of the open chat that was deleted last, with those that followed it."""
@@ -104,8 +88,6 @@ class MessageEditor(QObject):
             self._chat.read_path()
         else:
             self._chat.open(conversation_id)
-
-    # Branching
 
     def branch(self, message_id: int) -> None:
         """Open a new chat that begins with the path to a message, and has the settings and folder of this one."""
