@@ -27,12 +27,11 @@ from rdchat.inference.api.protocol import Engine
 from rdchat.services.app.garbage_collector import GarbageCollector
 from rdchat.services.app.quit_signals import QuitSignals
 from rdchat.services.app.single_instance import SingleInstance
-from rdchat.services.background.folder_search import FolderSearch, InstalledModels
+from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.models.sources import ModelSources
-from rdchat.services.transfer.remote_requests import RemoteRequests
-from rdchat.services.transfer.transfer_desk import TransferDesk
+from rdchat.services.transfer.transfer_desk import RemoteRequests, TransferDesk
 from rdchat.ui.import_export.import_export import ImportExport
 from rdchat.ui.look.icons import app_icon
 from rdchat.ui.look.plain_text import message_box
@@ -75,7 +74,7 @@ class App:
                 library_models, machine_memory, fitting_drafters, drafters_made_for, problem_of_model
             )
             self.window = MainWindow(self.controller, theme, transcript, sources)
-            self._installed = InstalledModels(installed_models)
+            self._installed = FolderSearch(installed_models)
             self.transfer = TransferDesk(self.controller, store, settings.path)
             self.requests = RemoteRequests(self.transfer)
             self._import_export = ImportExport(self.window, self.controller, self.transfer, self.requests, theme)

@@ -6,17 +6,30 @@ module runs it. Python's own helpers come the same way: `multiprocessing`, which
 tracker by `sys.executable -c`.
 """
 
+import importlib
 import os
 import re
 import runpy
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from rdchat import host
 
 _MULTIPROCESSING = re.compile(r"from multiprocessing\.\w+ import \w+; ?\w+\([\w=, -]*\)")
+
+
+CHILDREN = {
+    "tokenizers": "rdchat.inference.prompts.child",  # reads strangers' tokenizers, and renders their chat templates
+    "downloads": "rdchat.hub.downloads.child",  # downloads models from the hub
+    "facts": "rdchat.inference.library.facts_child",  # reads the headers of model folders
+    "training": "rdchat.inference.training.child",  # trains a drafter
+    "transfer": "rdchat.chat.transfer.child",  # imports, exports or backs up chats
+    "files": "rdchat.chat.attachments.child",  # reads the files that a person brings into a chat
+    "formulas": "rdchat.chat.formulas.child",  # draws formulas
+}
+"""Modules of children, by name; `main` of each returns the exit status."""
 
 
 def run_child(arguments: Sequence[str]) -> int | None:
@@ -27,18 +40,14 @@ def run_child(arguments: Sequence[str]) -> int | None:
             exec(code, {"__name__": "__main__"})  # noqa: S102  Python's own words, as it would run them
             return 0
     match list(arguments):
-        case [host.CHILD_OPTION, name, *rest] if name in CHILDREN:
-            return CHILDREN[name](rest)
+        case [host.CHILD_OPTION, "pip", *rest]:
+            return _pip(rest)
+        case [host.CHILD_OPTION, name] if name in CHILDREN:
+            main: Callable[[], int] = importlib.import_module(CHILDREN[name]).main  # only this child needs it
+            return main()
         case [host.CHILD_OPTION, *_]:
             return 2  # by hand: it is no command for people
     return None
-
-
-def _tokenizers(_arguments: list[str]) -> int:
-    """Read strangers' tokenizers and render their chat templates (`inference.prompts.child`)."""
-    from rdchat.inference.prompts.child import main  # noqa: PLC0415  only this child needs it
-
-    return main()
 
 
 def _pip(arguments: list[str]) -> int:
@@ -55,61 +64,3 @@ def _pip(arguments: list[str]) -> int:
         print(error, file=sys.stderr)  # noqa: T201  for `default_model`, which reads it
         return 1
     return 0
-
-
-def _downloads(_arguments: list[str]) -> int:
-    """Download models from the hub (`hub.downloads.child`)."""
-    from rdchat.files.privacy import with_persons_umask  # noqa: PLC0415
-    from rdchat.hub.downloads.child import main  # noqa: PLC0415  only this child needs it
-
-    with with_persons_umask():  # it writes into the hub's cache alone, which other programs use too
-        main()
-    return 0
-
-
-def _facts(_arguments: list[str]) -> int:
-    """Read the headers of model folders (`inference.library.facts_child`)."""
-    from rdchat.inference.library.facts_child import main  # noqa: PLC0415  only this child needs it
-
-    return main()
-
-
-def _training(_arguments: list[str]) -> int:
-    """Train a drafter (`inference.training.child`)."""
-    from rdchat.inference.training.child import main  # noqa: PLC0415  only this child needs it
-
-    return main()
-
-
-def _transfer(_arguments: list[str]) -> int:
-    """Import, export or back up chats (`chat.transfer.child`)."""
-    from rdchat.chat.transfer.child import main  # noqa: PLC0415  only this child needs it
-
-    return main()
-
-
-def _files(_arguments: list[str]) -> int:
-    """Read the files that a person brings into a chat (`chat.attachments.child`)."""
-    from rdchat.chat.attachments.child import main  # noqa: PLC0415  only this child needs it
-
-    return main()
-
-
-def _formulas(_arguments: list[str]) -> int:
-    """Draw formulas (`chat.formulas.child`)."""
-    from rdchat.chat.formulas.child import main  # noqa: PLC0415  only this child needs it
-
-    return main()
-
-
-CHILDREN: Mapping[str, Callable[[list[str]], int]] = {
-    "tokenizers": _tokenizers,
-    "pip": _pip,
-    "downloads": _downloads,
-    "facts": _facts,
-    "training": _training,
-    "transfer": _transfer,
-    "files": _files,
-    "formulas": _formulas,
-}
-"""By name: what takes the arguments and returns the exit status."""

@@ -19,8 +19,8 @@ def installed_models() -> tuple[ModelCard, ...]:
     from rdchat.inference.library.facts_child import facts_reader  # noqa: PLC0415  not before the window
     from rdchat.inference.library.model_library import installed_models as find  # noqa: PLC0415
 
-    with facts_reader() as reader:
-        return find(reader.read)
+    with facts_reader() as read:
+        return find(read)
 
 
 def library_models(chosen: str) -> Iterator[ModelCard]:
@@ -28,8 +28,8 @@ def library_models(chosen: str) -> Iterator[ModelCard]:
     from rdchat.inference.library.facts_child import facts_reader  # noqa: PLC0415  not before the window
     from rdchat.inference.library.model_library import library_models as find  # noqa: PLC0415
 
-    with facts_reader() as reader:
-        yield from find(chosen, reader.read)
+    with facts_reader() as read:
+        yield from find(chosen, read)
 
 
 def problem_of_model(path: str) -> str:

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import random
+import sqlite3
 import statistics
 import sys
 import tempfile
@@ -60,7 +61,8 @@ def fill() -> None:
             organiser.set_pinned(chat.id, pinned=True)
     vocabulary = list(dict.fromkeys("".join(choose.choices(SYLLABLES, k=choose.randrange(1, 4))) for _ in range(WORDS)))
     weights = [1 / (number + 1) for number in range(len(vocabulary))]
-    with store._database.writing() as connection:
+
+    def insert(connection: sqlite3.Connection) -> None:
         for number in range(1, MESSAGES + 1):
             place = number % CHATS + 1
             text = " ".join(choose.choices(vocabulary, weights, k=choose.randrange(5, 120)))
@@ -71,6 +73,8 @@ def fill() -> None:
                 (place, number - CHATS if number > CHATS else None, number, role, time.time(),
                  f"model {number % 7}" if role is Role.ASSISTANT else None, text),
             )  # fmt: skip
+
+    store.database.write(insert)
     store.close()
 
 
@@ -105,8 +109,10 @@ def measure(qt: Meter) -> dict[str, object]:
 def _deleting_ms(store: ConversationStore) -> dict[str, float]:
     """Delete a message with 10,000 below it and take that back; return the processor time of both."""
     chat = store.create_conversation("Long")
-    first = parent = store.add_message(chat.id, None, Role.USER, "0").id
-    with store._database.writing() as connection:
+    first = store.add_message(chat.id, None, Role.USER, "0").id
+
+    def insert(connection: sqlite3.Connection) -> None:
+        parent = first
         for number in range(1, LONG_CHAT):
             cursor = connection.execute(
                 "INSERT INTO messages (conversation_id, parent_id, activated, role, status, created_at, text)"
@@ -114,6 +120,8 @@ def _deleting_ms(store: ConversationStore) -> dict[str, float]:
                 (chat.id, parent, number + 1, (Role.USER, Role.ASSISTANT)[number % 2], time.time(), "word " * 100),
             )
             parent = cursor.lastrowid or 0
+
+    store.database.write(insert)
     deleted = [store.message_bin.delete(first)]
 
     def delete_again() -> None:
@@ -161,7 +169,8 @@ def fill_many_chats() -> None:
     store, now = ConversationStore.open(paths.database_path()), time.time()
     folders = [store.organiser.create_folder(f"Folder {number}").id for number in range(FOLDERS)]
     numbers = range(1, LARGE + 1)
-    with store._database.writing() as connection:
+
+    def insert(connection: sqlite3.Connection) -> None:
         connection.executemany(
             "INSERT INTO conversations (id, title, created_at, updated_at, folder_id, pinned_at, archived_at,"
             " deleted_at) VALUES (?, ?, 0, ?, ?, ?, ?, ?)",
@@ -175,6 +184,8 @@ def fill_many_chats() -> None:
         connection.executemany(
             _INSERT, ((2 * number, number, 2 * number - 1, 2, "assistant", f"reply{number % 99}") for number in numbers)
         )
+
+    store.database.write(insert)
     store.close()
 
 
@@ -182,7 +193,8 @@ def fill_long_chat() -> None:
     """Write a chat of 100,000 messages with an alternative in its middle and one of its last reply."""
     store = ConversationStore.open(paths.database_path())
     chat, roles = store.create_conversation("Long").id, ("assistant", "user")
-    with store._database.writing() as connection:
+
+    def insert(connection: sqlite3.Connection) -> None:
         connection.executemany(
             _INSERT,
             ((number, chat, number - 1 or None, number, roles[number % 2], f"word{number % 1000} " * 20)
@@ -190,6 +202,8 @@ def fill_long_chat() -> None:
         )  # fmt: skip
         for number, parent in enumerate((LARGE // 2 - 1, LARGE - 1), start=LARGE + 1):
             connection.execute(_INSERT, (number, chat, parent, 0, "assistant", "another"))
+
+    store.database.write(insert)
     store.close()
 
 

@@ -8,6 +8,7 @@ itself. `--json` prints one object; times are in milliseconds, the median of sev
 import argparse
 import json
 import os
+import sqlite3
 import statistics
 import sys
 import tempfile
@@ -17,7 +18,6 @@ from collections.abc import Callable
 from bench_panels import DraftedReply
 from bench_transcript import Mark, synthetic_reply, wait
 from PySide6.QtWidgets import QApplication
-from rdchat.chat.storage.files import add_files
 from stand_in_engine import StandInEngine
 
 from rdchat import paths
@@ -26,6 +26,7 @@ from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.attachments.choosing import passages_of, ranked
 from rdchat.chat.conversation import Drafting, MadeWith, MessageStatus, Thinking
 from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.storage.messages import add_files
 from rdchat.chat.storage.rows import json_column
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
@@ -58,7 +59,8 @@ def fill(store: ConversationStore, count: int) -> int:
     chat = store.create_conversation(f"{count} messages")
     answer = "".join(synthetic_reply()[:300])
     counters = Statistics(accepted_lengths=(50, 40, 30, 20, 10))
-    with store._database.writing() as connection:
+
+    def insert(connection: sqlite3.Connection) -> None:
         (before,) = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
         for number in range(1, count + 1):
             asked = number % 2
@@ -77,6 +79,8 @@ def fill(store: ConversationStore, count: int) -> int:
             if number % (MESSAGES // FILES) == 1:
                 file, text = some_file(number, CHARACTERS)
                 add_files(connection, before + number, [(attached(file, text), text)])
+
+    store.database.write(insert)
     return chat.id
 
 

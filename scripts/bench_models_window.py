@@ -143,37 +143,37 @@ def open_window(app: App, figures: dict[str, float], name: str) -> QWidget:
         loop.exec()
         figures[f"{name}_open_ms"] = round((time.perf_counter() - began) * 1000, 1)
         figures[f"{name}_open_cpu_ms"] = round((time.thread_time() - worked) * 1000, 1)
-        wait_until(lambda: len(window.installed.pane.list.rows.shown) == MODELS and not _looking(app))
+        wait_until(lambda: window.installed.list.count() == MODELS and not _looking(app))
         figures[f"{name}_listed_ms"] = round((time.perf_counter() - began) * 1000, 1)
     return window
 
 
 def _looking(app: App) -> bool:
-    return app.window.windows.models.installed.looking
+    return app.window.windows.models_desk.library.looking
 
 
 def walk(app: App, figures: dict[str, float]) -> None:
     """Scroll, search, sort, and look at each model."""
-    pane = app.window.windows.models.installed.pane
-    bar = pane.list.verticalScrollBar()
+    page = app.window.windows.models.installed
+    bar = page.list.verticalScrollBar()
     with stalls(figures, "scrolling"):
         for place in range(0, bar.maximum(), max(bar.maximum() // 60, 1)):
             bar.setValue(place)
             wait(0.01)
     with stalls(figures, "searching"):
         for text in ("1", "12", "12 llama", "org-3 4bit", "zzz", ""):
-            pane.search.setText(text)
+            page.search.setText(text)
             wait(0.05)
     with stalls(figures, "sorting"):
         for place in (1, 2, 0):
-            pane.sort.setCurrentIndex(place)
-            pane.sort.activated.emit(place)
+            page.sort.setCurrentIndex(place)
+            page.sort.activated.emit(place)
             wait(0.05)
     with stalls(figures, "walking"):
-        pane.list.setFocus()
-        pane.list.setCurrentIndex(pane.list.rows.index(0))
+        page.list.setFocus()
+        page.list.setCurrentRow(0)
         for _ in range(MODELS - 1):
-            QTest.keyClick(pane.list, Qt.Key.Key_Down)
+            QTest.keyClick(page.list, Qt.Key.Key_Down)
             wait(0.005)
         wait(0.5)
 

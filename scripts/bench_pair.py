@@ -120,7 +120,7 @@ class Bench:
                 shape = DraftShape.of_size(cell.draft_tokens, self._nodes)
             nodes = shape.nodes
             self._draft.cache.reset()
-            rounds = RoundIterator(job, self._draft.drafter(job.prompt, request, shape))
+            rounds = RoundIterator(job, self._draft.drafter(job.prompt, request, shape_of=lambda _: shape))
             found = record_events(rounds, time.perf_counter_ns(), never)
         else:
             found = record_mlx_lm(self._target, request, never, self._draft.model.network if method == THEIRS else None)

@@ -25,7 +25,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, RoundTree, TokenEvent
 from rdchat.inference.api.reply_statistics import LedgerEntry, RoundStatistics, Statistics
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.ui.look.focus import show_in_front
+from rdchat.ui.look.opening import show_in_front
 
 TOKENS_PER_SECOND = 150
 PER_ROUND, NODES = 3, 16

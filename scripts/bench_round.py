@@ -26,13 +26,14 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.api.events import TokenEvent
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Role, SamplingParams
 from rdchat.inference.benchmark.draft_verify_split import SplitRounds, write_accepted
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.drafting.checkpoints.drafter_search import find_drafter
-from rdchat.inference.drafting.head_drafter import DEFAULT_SHAPE, HeadModel, HeadSettings
+from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
+from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
@@ -41,6 +42,7 @@ from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verifier
 
 CONTEXT, LONG_CONTEXT = 512, 8192
+_SHAPE = DraftSettings().shape
 REPLY = 48  # tokens of a reply, so that the context stays near its length
 SAMPLINGS = {
     "greedy": (SamplingParams(temperature=0, max_tokens=REPLY), 1.05),
@@ -78,10 +80,10 @@ def measure_reply(
 ) -> Iterator[Timing]:
     """Yield the timings of a reply's rounds of full depth but for the first one."""
     job = ReplyJob.fresh(model, prompt, request)
-    iterator = RoundIterator(job, drafter.drafter(prompt, request, HeadSettings()))
+    iterator = RoundIterator(job, drafter.drafter(prompt, request))
     events: Iterator[object] = iter(iterator)
     first, *others = next_round(events)
-    halves = SplitRounds(model, drafter.drafter(prompt, request, HeadSettings()), prompt)
+    halves = SplitRounds(model, drafter.drafter(prompt, request), prompt)
     tokens = [first.token_id, *(event.token_id for event in others)]
     halves.run(tokens[0], request.sampling.max_tokens - 2)
     halves.follow(tokens[1:])
@@ -98,7 +100,7 @@ def measure_reply(
         if not halves.follow(added):
             break  # the reply ended inside the round
         tokens += added
-        if others[-1].round is not None and others[-1].round.drafted == DEFAULT_SHAPE.length - 1:
+        if others[-1].round is not None and others[-1].round.drafted == _SHAPE.length - 1:
             yield Timing(whole, *parts)
     iterator.close()
 
@@ -127,7 +129,7 @@ def measure_commits(model: LoadedModel, context: int, count: int) -> list[float]
     verifier = Verifier(model, cache)
     times = []
     for _ in range(count):
-        beams = rng.integers(0, model.info.vocabulary_size, (DEFAULT_SHAPE.width, DEFAULT_SHAPE.length))
+        beams = rng.integers(0, model.info.vocabulary_size, (_SHAPE.width, _SHAPE.length))
         beams[:, 0] = 1
         tree = PrefixTree.from_beams(beams)
         path = tree.beam_nodes[-1].tolist()
@@ -189,7 +191,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     model = load_model(args.model, args.dtype)
-    folder = args.drafter or find_drafter(model)
+    folder = args.drafter or search_drafters(target_hash(model.info.path)).folder
     if folder is None:
         sys.exit(f"There is no drafter for {model.info.name}.")
     drafter = HeadModel(model, load_drafter(folder, model))

@@ -19,10 +19,11 @@ from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequ
 from rdchat.inference.decoding import reductions
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.drafting.checkpoints.drafter_search import find_drafter
-from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel, HeadSettings
+from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
+from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.node_selection import best_nodes
-from rdchat.inference.machine_report.graph_size import primitives
+from rdchat.inference.machine_report.measures import primitives
+from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.target import LoadedModel
 
@@ -36,7 +37,7 @@ SAMPLINGS = {
 
 def drafter(model: LoadedModel, recurrent: HeadModel, sampling: SamplingParams) -> HeadDrafter:
     request = GenerationRequest((ChatMessage(Role.USER, "-"),), sampling)
-    made = recurrent.drafter([0], request, HeadSettings(lookup_branch=False))
+    made = recurrent.drafter([0], request)
     mx.eval(model.network(mx.array([[0]])), model.hooks.hidden)
     return made
 
@@ -46,7 +47,7 @@ def main() -> None:
     parser.add_argument("--model")
     args = parser.parse_args()
     model = load_model(args.model)
-    folder = find_drafter(model)
+    folder = search_drafters(target_hash(model.info.path)).folder
     if folder is None:
         sys.exit(f"{model.info.name} has no drafter.")
     recurrent = HeadModel(model, load_drafter(folder, model))

@@ -5,13 +5,41 @@ the folder of the file, by default `assets/training/answers`.
 """
 
 import argparse
+import io
+import lzma
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
+from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.models.fingerprint import target_hash
-from rdchat.inference.training.data.shards import ShardFolder, answer_tokens, shipped_path, write_answers
+from rdchat.inference.training.data.shards import (
+    TEMPERATURE_STEPS,
+    ShardFolder,
+    TrainingConversation,
+    answer_tokens,
+    columns,
+    shipped_path,
+)
 
 ANSWERS = Path(__file__).parent.parent / "assets" / "training" / "answers"
 SMALL_VOCABULARY = 2**16
+
+
+def write_answers(path: Path, conversations: Sequence[TrainingConversation]) -> None:
+    """Write conversations of a vocabulary of at most 65,536 tokens; see `atomic_file`.
+
+    Args:
+        path: Of `shipped_path`.
+        conversations: At least one; temperatures in whole hundredths.
+    """
+    packed = io.BytesIO()
+    temperatures = np.array([round(item.temperature * TEMPERATURE_STEPS) for item in conversations], np.uint8)
+    tokens, facts = columns(conversations, np.uint16)
+    np.savez(packed, tokens=tokens, facts=facts, temperatures=temperatures)
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(lzma.compress(packed.getvalue(), preset=9 | lzma.PRESET_EXTREME))
 
 
 def main() -> None:

@@ -38,13 +38,14 @@ from rdchat.inference.auto.planner import Planner
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.drafting.beam_search import HostPool, NodePool
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.drafting.checkpoints.drafter_search import find_drafter
+from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.heads.head import Head
-from rdchat.inference.drafting.node_pool import HostPool, NodePool
+from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.verifier import Verified
@@ -120,6 +121,8 @@ class NoLedger(Ledger):
 
 class RecordedHead(HeadDrafter):
     """The head of a recorded reply, whose drafts are looked up instead of searched."""
+
+    began_ahead = False
 
     def __init__(self, record: Record) -> None:  # no network: nothing of the parent's is set up
         self._record, self._at = record, 0
@@ -391,7 +394,7 @@ def main() -> None:
     parser.add_argument("--against", type=Path, help="figures to compare with")
     args = parser.parse_args()
     model = load_model(args.model)
-    folder = find_drafter(model)
+    folder = search_drafters(target_hash(model.info.path)).folder
     if folder is None:
         sys.exit(f"{model.info.name} has no drafter.")
     head = HeadModel(model, load_drafter(folder, model))

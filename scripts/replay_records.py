@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import numpy as np
@@ -19,9 +19,9 @@ from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.auto.calibration import record_drafts
 from rdchat.inference.auto.plan import LONGEST, WIDTHS
+from rdchat.inference.drafting.beam_search import HostPool, NodePool
 from rdchat.inference.drafting.candidates import CandidateRanker
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.drafting.node_pool import HostPool, NodePool
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.target.target import LoadedModel
 
@@ -93,7 +93,7 @@ class Recorder:
         ranked = [ranker.rank(logits[n][None], len(prompt) + n, CANDIDATES)[0] for n in range(len(reply))]
         mx.eval(ranked)
         network.update(tree_unflatten(exact))
-        return [tokens.tolist() for tokens in ranked]
+        return cast(list[list[int]], [tokens.tolist() for tokens in ranked])
 
 
 def _rounded(name: str, weights: mx.array) -> mx.array:
@@ -114,5 +114,4 @@ def _read(file: Path) -> Record | None:
             ]
             for width in WIDTHS
         }
-        lists = (data[name].tolist() for name in ("prompt", "reply"))
-        return Record(*lists, pools, data["candidates"].tolist())
+        return Record(data["prompt"].tolist(), data["reply"].tolist(), pools, data["candidates"].tolist())

@@ -49,7 +49,7 @@ def kill_while_asked(child: ChildProcess, ask: Callable[[], object]) -> None:
     os.kill(pid, signal.SIGSTOP)
 
     def kill() -> None:
-        while not running._asked and not running.ended:
+        while not running._asked and running.error is None:
             threading.Event().wait(0.01)
         os.kill(pid, signal.SIGKILL)
 

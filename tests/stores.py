@@ -3,10 +3,13 @@
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 
+from rdchat.chat.conversation import NO_THINKING, Message, MessageStatus
 from rdchat.chat.storage import connections
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.schema import MIGRATIONS, migrate, schema_version
@@ -43,3 +46,12 @@ def written_by_hand(store: ConversationStore | Database) -> Iterator[sqlite3.Con
         connection.execute("BEGIN IMMEDIATE")
         yield connection
         connection.execute("COMMIT")
+
+
+def finish_message(
+    store: ConversationStore, message_id: int, text: str, status: MessageStatus, **fields: Any
+) -> Message:
+    """Store how a reply ended; of `fields`, the model stays unless it is named."""
+    ended = replace(store.message(message_id), text=text, status=status, error="", thinking=NO_THINKING,
+                    finish_reason=None, statistics=None, drafting=None, control_offsets=())  # fmt: skip
+    return store.finish_message(replace(ended, **fields))

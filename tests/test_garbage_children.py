@@ -19,7 +19,7 @@ from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.tokens import Tokens
 from rdchat.inference.api.training import TrainingOrder
-from rdchat.inference.library.facts_child import FactsReader
+from rdchat.inference.library.facts_child import facts_reader
 from rdchat.inference.prompts import tokenizer_process
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.services.models.training import training_control
@@ -55,9 +55,8 @@ def formula_is_not_drawn(_tmp_path: Path) -> None:
 
 
 def folder_has_a_problem(tmp_path: Path) -> None:
-    reader = FactsReader(Limits(seconds=3.0))
-    assert "could not be looked at" in reader.read(tmp_path).problem
-    reader.child.close()
+    with facts_reader(Limits(seconds=3.0)) as read:
+        assert "could not be looked at" in read(tmp_path).problem
 
 
 def tokenizer_is_refused(tmp_path: Path) -> None:

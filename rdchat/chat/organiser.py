@@ -2,35 +2,26 @@
 
 import sqlite3
 from collections.abc import Callable, Generator, Sequence
-from itertools import chain
+from dataclasses import replace
 from typing import Any
 
 from rdchat.chat.conversation import Conversation, Folder
-from rdchat.chat.storage.connections import rows_of
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_bin import erase_message, expiry_limit
-from rdchat.chat.storage.message_tree import ACTIVATE, KEPT, MessageRuns
-from rdchat.chat.storage.messages import copy_files
 from rdchat.chat.storage.rows import (
     CONVERSATION_COLUMNS,
     FOLDER_COLUMNS,
-    MESSAGE_FIELDS,
     conversation_from,
     folder_from,
     text_column,
 )
+from rdchat.chat.storage.whole_chat import inserting, read_chat
 from rdchat.chat.titles import NEW_FOLDER, tidy_title
 from rdchat.errors import StorageError
 from rdchat.work.job import Job
 
 _GONE = "This folder no longer exists.", "Choose another one."
 _NESTED = "A folder in a folder cannot hold others.", "Move it out first."
-_COPIED = [each for each in MESSAGE_FIELDS if each not in ("id", "conversation_id", "parent_id", "status")]
-_COPY = f"""
-    INSERT INTO messages (conversation_id, status, {", ".join(_COPIED)})
-    SELECT ?, CASE status WHEN 'streaming' THEN 'interrupted' ELSE status END, {", ".join(_COPIED)}
-    FROM messages WHERE id = ?
-"""
 
 
 class ChatOrganiser:
@@ -111,32 +102,19 @@ class ChatOrganiser:
         """
         return self._database.work_off(self._copying(conversation_id, title, last_id), on_end)
 
-    def _copying(self, conversation_id: int, title: str, last_id: int | None) -> Generator[None, None, int]:
-        database, now = self._database, self._clock()
-        cursor = database.connection.execute(
-            "INSERT INTO conversations (title, created_at, updated_at, system_prompt, sampling, thinking,"
-            " folder_id, unlisted) SELECT ?, ?, ?, system_prompt, sampling, thinking, folder_id, 2"
-            " FROM conversations WHERE id = ? AND deleted_at IS NULL",
-            (text_column(tidy_title(title)), now, now, conversation_id),
-        )
-        if cursor.rowcount < 1 or cursor.lastrowid is None:
-            raise StorageError("This chat no longer exists.", "Choose another one.")
-        copy_id, copies = cursor.lastrowid, dict[int, int]()
-        rows = _copied_rows(database.connection, conversation_id, last_id)
-        for message_id, _ in rows:
-            _copy(database.connection, message_id, copy_id, copies)
-            yield
-        # parents in a second pass: in a tree made by hand they may come after their children
-        for child, parent in rows:
-            if parent in copies:
-                sql = "UPDATE messages SET parent_id = ? WHERE id = ?"
-                database.connection.execute(sql, (copies[parent], copies[child]))
-            yield
-        if last_id in copies:
-            database.connection.execute(ACTIVATE, (copies[last_id],))
-            # the model would be told nothing of a branch that ends with a cut
-            database.connection.execute("UPDATE messages SET context_cut = NULL WHERE id = ?", (copies[last_id],))
-        database.connection.execute("UPDATE conversations SET unlisted = 0 WHERE id = ?", (copy_id,))
+    def _copying(self, conversation_id: int, title: str, last_id: int | None) -> Generator[object, None, int]:
+        connection, now = self._database.connection, self._clock()
+        try:
+            chat = read_chat(connection, conversation_id, last_id)
+        except StorageError as error:
+            raise StorageError("This chat no longer exists.", "Choose another one.") from error
+        about = replace(chat.about, title=tidy_title(title), created_at=now, updated_at=now)
+        about = replace(about, pinned_at=None, archived=False)
+        if last_id is not None:  # the model would be told nothing of a branch that ends with a cut
+            end = replace(chat.messages[-1], context_cut=None, activated=1 << 62)
+            chat = replace(chat, messages=(*chat.messages[:-1], end))
+        copy_id = yield from inserting(connection, replace(chat, about=about))
+        connection.execute("UPDATE conversations SET unlisted = 0 WHERE id = ?", (copy_id,))
         return copy_id
 
     # The bin
@@ -254,27 +232,3 @@ def erasing_messages(database: Database, conversation_id: int) -> Generator[None
     for (message_id,) in database.connection.execute(sql, (conversation_id,)).fetchall():
         erase_message(database.connection, message_id)
         yield
-
-
-def _copied_rows(
-    connection: sqlite3.Connection, conversation_id: int, last_id: int | None
-) -> list[tuple[int, int | None]]:
-    """Return the ids of what is to be copied, each with its parent's."""
-    if last_id is None:
-        sql = f"SELECT id, parent_id FROM messages WHERE conversation_id = ? AND {KEPT} ORDER BY id"
-        return connection.execute(sql, (conversation_id,)).fetchall()
-    path = MessageRuns(rows_of(connection), conversation_id).path_to(last_id)
-    return list(zip(path, chain((None,), path), strict=False))
-
-
-def _copy(connection: sqlite3.Connection, message_id: int, copy_id: int, copies: dict[int, int]) -> None:
-    """Copy a message, its files and its trace, without its parent; note the copy's id."""
-    cursor = connection.execute(_COPY, (copy_id, message_id))
-    if cursor.rowcount < 1 or cursor.lastrowid is None:
-        return
-    copies[message_id] = cursor.lastrowid
-    copy_files(connection, message_id, cursor.lastrowid)
-    connection.execute(
-        "INSERT INTO message_traces (message_id, trace) SELECT ?, trace FROM message_traces WHERE message_id = ?",
-        (cursor.lastrowid, message_id),
-    )

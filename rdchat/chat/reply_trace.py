@@ -135,16 +135,10 @@ def encode(trace: ReplyTrace) -> Iterator[bytes]:
 
 def decode(packed: bytes) -> ReplyTrace | None:
     """Read the streams of one reply; None where they are damaged or of a version that is not known."""
-    trace, room = ReplyTrace(), _MOST_BYTES
+    trace = ReplyTrace()
     try:
-        while packed and room > 0:
-            unpacker = zlib.decompressobj()
-            lines = unpacker.decompress(packed, room)
-            if not unpacker.eof:  # cut off, or a few bytes that would fill the memory
-                return None
-            room -= len(lines)
-            trace.join(_read_stream(lines.decode().splitlines()))
-            packed = unpacker.unused_data
+        for stream in _streams(packed):
+            trace.join(_read_stream(stream))
     except (zlib.error, ValueError, TypeError, LookupError, RecursionError):
         return None
     return trace if _is_sane(trace) else None
@@ -154,13 +148,20 @@ def plain_trace(packed: bytes) -> list[list[Any]] | None:
     """Return the lines of each stream; None where they are damaged or of a version that is not known."""
     if decode(packed) is None:
         return None
-    streams = []
-    while packed:
+    return [[json.loads(line, parse_constant=lambda _: _LEAST) for line in stream] for stream in _streams(packed)]
+
+
+def _streams(packed: bytes) -> Iterator[list[str]]:
+    """Yield the lines of each stream; raise ValueError where it is cut off, or a few bytes would fill the memory."""
+    room = _MOST_BYTES
+    while packed and room > 0:
         unpacker = zlib.decompressobj()
-        lines = unpacker.decompress(packed, _MOST_BYTES)
-        streams.append([json.loads(line, parse_constant=lambda _: _LEAST) for line in lines.splitlines()])
+        lines = unpacker.decompress(packed, room)
+        if not unpacker.eof:
+            raise ValueError("a stream without an end")
+        room -= len(lines)
+        yield lines.decode().splitlines()
         packed = unpacker.unused_data
-    return streams
 
 
 def packed_trace(plain: Any) -> bytes | None:

@@ -1,10 +1,12 @@
 """Stores the settings in one JSON file, which a person can read and edit."""
 
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rdchat import paths
 from rdchat.chat.conversation import Notice
 from rdchat.chat.plain_data import from_plain
 from rdchat.chat.settings import Settings
@@ -88,6 +90,14 @@ class SettingsStore:
             f"The file they are stored in is damaged. It is kept as {kept}, and the default settings hold.",
         )
         return {}
+
+
+def stored_settings() -> Settings:
+    """Return the settings without changing their file, whatever state it is in."""
+    data: Any = None
+    with suppress(OSError, ValueError, RecursionError):
+        data = json.loads(paths.settings_path().read_bytes())
+    return from_plain(Settings(), data)[0] if isinstance(data, dict) else Settings()
 
 
 def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from rdchat.chat.conversation import (
     NO_THINKING,
     ContextCut,
     Conversation,
-    Drafting,
     MadeWith,
     Message,
     MessageStatus,
@@ -25,7 +24,7 @@ from rdchat.chat.storage.chat_spans import ChatSpans
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.file_check import WRITE_CHECK
 from rdchat.chat.storage.message_bin import MessageBin
-from rdchat.chat.storage.message_tree import ACTIVATE, LATEST, NEXT_ACTIVATED, SIBLINGS, MessageRuns, mend_tree
+from rdchat.chat.storage.message_tree import ACTIVATE, LATEST, NEXT_ACTIVATED, SIBLINGS, MessageTree, mend_tree
 from rdchat.chat.storage.messages import MessageReader, add_files, copy_files, insert_message, read_message
 from rdchat.chat.storage.reader_notes import ReadingPlaces, UnsentTexts
 from rdchat.chat.storage.rows import (
@@ -40,12 +39,15 @@ from rdchat.chat.storage.rows import (
 from rdchat.chat.storage.search import rebuild_search, search_condition
 from rdchat.chat.titles import NEW_CHAT, tidy_title
 from rdchat.errors import RdchatError, StorageError
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
 from rdchat.work.job import Job
 
 _HERE = "deleted_at IS NULL AND unlisted = 0"
+NEWEST_FIRST = f"updated_at < 0 OR updated_at >= {END_OF_DATES}, updated_at DESC, id DESC"  # without a date: last
+
+_ENDING = (
+    "text", "status", "model", "finish_reason", "statistics", "error", "drafting", "control_offsets", "thinking",
+)  # fields that change while a reply is written and when it ends  # fmt: skip
 
 
 class ConversationStore:
@@ -67,7 +69,7 @@ class ConversationStore:
         unsent: What they typed and did not send.
     """
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, database: Database, clock: Callable[[], float]) -> None:
         self.database = database
         self._clock = clock
         self.organiser = ChatOrganiser(database, clock)
@@ -75,19 +77,18 @@ class ConversationStore:
         self.spans = ChatSpans(database)
         self.places = ReadingPlaces(database)
         self.unsent = UnsentTexts(database)
-        self._tidied = database.prepare(_tidy_up, rebuild_search)  # an index that does not fit lets nothing be changed
 
     @classmethod
-    def open(cls, path: Path) -> "ConversationStore":
+    def open(cls, path: Path, clock: Callable[[], float] = time.time) -> "ConversationStore":
         """Open or make the database at `path`; `notice` tells where one that could not be used was moved."""
-        store = cls.begin(path)
+        store = cls.begin(path, clock)
         store.wait()
         return store
 
     @classmethod
-    def begin(cls, path: Path) -> "ConversationStore":
+    def begin(cls, path: Path, clock: Callable[[], float] = time.time) -> "ConversationStore":
         """Open the database as `open`, while the caller does something else; `wait` comes before its use."""
-        return cls(Database(path, wait=False))
+        return cls(Database(path, tidy=_tidy_up, mend=rebuild_search, wait=False), clock)
 
     def wait(self) -> None:
         """Wait until the database is open; where it cannot be opened, close it and raise StorageError."""
@@ -100,7 +101,7 @@ class ConversationStore:
     @property
     def notice(self) -> Notice | None:
         """What was wrong with the file when it was opened, or None."""
-        return self.database.notice or self._tidied.result()
+        return self.database.notice
 
     def tell(self, on_notice: Callable[[Notice], object]) -> None:
         """Call `on_notice` with what the person should know of the file while it is in use."""
@@ -119,9 +120,8 @@ class ConversationStore:
         """
         condition, parameters = search_condition(search)
         where = _HERE + (f" AND {condition}" if condition else "")
-        sql = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {where} ORDER BY updated_at DESC, id DESC"
-        found = [conversation_from(row) for row in self.database.rows(sql, *parameters)]
-        return sorted(found, key=lambda each: each.updated_at is None)
+        sql = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {where} ORDER BY {NEWEST_FIRST}"
+        return [conversation_from(row) for row in self.database.rows(sql, *parameters)]
 
     def conversation(self, conversation_id: int) -> Conversation:
         """Return one conversation; StorageError where it is deleted or never was."""
@@ -264,26 +264,9 @@ class ConversationStore:
         sql, values = assignment(text=text, thinking=thinking)
         self.database.execute(f"UPDATE messages SET {sql} WHERE id = ? AND status = 'streaming'", *values, message_id)
 
-    def finish_message(
-        self,
-        message_id: int,
-        text: str,
-        status: MessageStatus,
-        *,
-        finish_reason: FinishReason | None = None,
-        statistics: Statistics | None = None,
-        error: str = "",
-        model: str | None = None,
-        drafting: Drafting | None = None,
-        control_offsets: Sequence[int] = (),
-        thinking: Thinking = NO_THINKING,
-    ) -> Message:
-        """Store how a reply ended; `model` None keeps the name it has."""
-        named = {} if model is None else {"model": model}
-        return self._change(
-            message_id, text=text, status=status, finish_reason=finish_reason, statistics=statistics, error=error,
-            drafting=drafting, control_offsets=control_offsets, thinking=thinking, **named,
-        )  # fmt: skip
+    def finish_message(self, message: Message) -> Message:
+        """Store how a reply ended: all of `_ENDING` of it."""
+        return self._change(message.id, **{name: getattr(message, name) for name in _ENDING})
 
     def reopen_message(self, message_id: int, made_with: MadeWith | None = None) -> Message:
         """Let a reply be continued; `made_with` None keeps what it was asked for with."""
@@ -328,7 +311,7 @@ class ConversationStore:
         """
         siblings = [row[0] for row in self.database.rows(SIBLINGS, self.message(message_id).id)]
         chosen = self.message(siblings[max(0, min(siblings.index(message_id) + step, len(siblings) - 1))])
-        leaf = MessageRuns(self.database.rows, chosen.conversation_id).latest_below(chosen.id)
+        leaf = MessageTree(self.database.rows, chosen.conversation_id).latest_below(chosen.id)[1]
         self.database.execute(ACTIVATE, leaf)
         return self.path_to(leaf)
 

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -178,16 +179,15 @@ class _Answer:
 
     def make(self, system: list[ChatMessage], prompt: str, files: Sequence[ReadFile], args: argparse.Namespace) -> None:
         from rdchat.inference.drafters import Drafters  # noqa: PLC0415  MLX: only once the arguments are right
-        from rdchat.inference.prompts.model_prompts import TokenCounter  # noqa: PLC0415
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
         with ProgressLine(sys.stderr) as progress:
             loaded = options.load_chosen(args, progress)
             self._info = loaded.info
             if files:
-                counter = TokenCounter(loaded.prompts, loaded.info.context_length)
                 limit = loaded.info.context_length
-                prompt = with_files(prompt, files, system=system, count=counter.count, limit=limit, args=args)
+                count = partial(loaded.prompts.count, context_length=limit)
+                prompt = with_files(prompt, files, system=system, count=count, limit=limit, args=args)
             messages = (*system, ChatMessage(Role.USER, prompt))
             session = ChatSession(loaded, Drafters(loaded, args.load_anyway))
             session.drafters.load(self._draft, progress.show)

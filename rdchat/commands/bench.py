@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, redirect_stdout, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,11 @@ from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.bench_results import BenchProgress, BenchRun
+from rdchat.inference.api.bench_results import BenchProgress, BenchRun, BenchRunner
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
-from rdchat.inference.benchmark.charts import Charts
 from rdchat.inference.benchmark.csv_format import read_csv, write_csv
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS, Sweep
@@ -63,24 +63,25 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
-    defaults = DraftSettings()
+    usual = Sweep(())
     group = parser.add_argument_group("what is swept", "every combination of the lists is measured")
-    lists: tuple[tuple[str, Callable[[str], Any], Any, str], ...] = (
-        ("--dtype", Dtype, Dtype.AUTO, "precisions"),
-        ("--temperature", float, 0.0, "0 is greedy"),
-        ("--beam-width", int, defaults.beam_width, "for drafter"),
-        ("--beam-length", int, defaults.beam_length, "for drafter"),
-        ("--draft-tokens", int, defaults.draft_tokens, "for speculative and lookup"),
+    lists: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (  # option, field of `Sweep`, type, help
+        ("--dtype", "dtypes", Dtype, "precisions"),
+        ("--temperature", "temperatures", float, "0 is greedy"),
+        ("--beam-width", "beam_widths", int, "for drafter"),
+        ("--beam-length", "beam_lengths", int, "for drafter"),
+        ("--draft-tokens", "draft_tokens", int, "for speculative and lookup"),
+        (
+            "--drafter",
+            "drafters",
+            str,
+            "for drafter, auto: drafters' names in `rdchat models list`, or folders (default: the model's own)",
+        ),
     )
-    for name, kind, default, words in lists:
-        group.add_argument(name, type=_list_of(kind), default=(default,), metavar="LIST", help=words)
+    for option, name, kind, words in lists:
+        default = getattr(usual, name)
+        group.add_argument(option, dest=name, type=_list_of(kind), default=default, metavar="LIST", help=words)
     group.add_argument("--draft-model", metavar="MODEL", help="for speculative: a smaller model with the same tokens")
-    group.add_argument(
-        "--drafter",
-        type=_list_of(str),
-        metavar="LIST",
-        help="for drafter, auto: drafters' names in `rdchat models list`, or folders (default: the model's own)",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -95,18 +96,22 @@ def run(args: argparse.Namespace) -> int:
             raise InvalidSettingError(f"--from shows a file and measures nothing: leave out --{given[0]}.")
         _show(args, read_csv([Path(name) for name in args.source]))
         return 0
-    bench = _Bench(args)
+    prompts = _prompts(args)
+    measurement = _Measurement(_plan(args, prompts, args.modes or tuple(Mode)))
+    if Mode.SPECULATIVE in (args.modes or ()) and args.draft_model is None:
+        raise InvalidSettingError("Mode speculative needs a draft model.", "Name one with --draft-model.")
+    _check_files(args)
     try:
-        bench.run()
+        _measure(args, prompts, measurement)
     except KeyboardInterrupt:  # before or after the measuring itself
-        bench.cancelled = True
+        measurement.cancelled = True
     except Exception:
-        if bench.runs:
-            with suppress(RdchatError):  # of several errors the first is told
-                _report(args, bench.result)
+        if measurement.runs:
+            with suppress(RdchatError):  # the first of several errors is shown
+                _report(args, measurement.result)
         raise
-    _report(args, bench.result)
-    return INTERRUPTED if bench.cancelled else 0
+    _report(args, measurement.result)
+    return INTERRUPTED if measurement.cancelled else 0
 
 
 def _report(args: argparse.Namespace, result: BenchResult) -> None:
@@ -127,10 +132,11 @@ def _show(args: argparse.Namespace, result: BenchResult) -> None:
     else:
         print(bench_table(result))
     if result.runs and args.picture:
-        from rdchat.ui.plots.pictures import plots_of, save_picture  # noqa: PLC0415  only for pictures
+        from rdchat.ui.plots.pictures import save_picture  # noqa: PLC0415  only for pictures
+        from rdchat.ui.plots.speedups import plots_of  # noqa: PLC0415
 
         for name in args.picture:
-            save_picture(plots_of(Charts.of(result)), Path(name))
+            save_picture(plots_of(result), Path(name))
 
 
 def _check_pictures(names: Sequence[str]) -> None:
@@ -143,70 +149,52 @@ def _check_pictures(names: Sequence[str]) -> None:
             raise RdchatError(f"The picture {name} cannot be written: there is no such folder.", "Name another.")
 
 
-class _Bench:
-    """One benchmark. It checks its arguments and files before any model loads.
+@dataclass(slots=True)
+class _Measurement:
+    """A benchmark under way."""
 
-    Attributes:
-        runs: What was run so far.
-        cancelled: Whether Ctrl-C ended it.
-    """
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        self._args = args
-        self._prompts = _prompts(args)
-        self._plan = self._make_plan(args.modes or tuple(Mode))
-        if Mode.SPECULATIVE in (args.modes or ()) and args.draft_model is None:
-            raise InvalidSettingError("Mode speculative needs a draft model.", "Name one with --draft-model.")
-        _check_files(args)
-        self._environment: dict[str, Any] = environment(None)
-        self._ended = False
-        self.runs: list[BenchRun] = []
-        self.cancelled = False
+    plan: BenchPlan
+    environment: dict[str, Any] = field(default_factory=lambda: environment(None))
+    runs: list[BenchRun] = field(default_factory=list)
+    ended: bool = False
+    cancelled: bool = False  # by Ctrl-C
 
     @property
     def result(self) -> BenchResult:
-        """What was run so far."""
-        return BenchResult(self._plan, tuple(self.runs), self._environment, self._ended and not self.cancelled)
+        """The runs so far."""
+        return BenchResult(self.plan, tuple(self.runs), self.environment, self.ended and not self.cancelled)
 
-    def run(self) -> None:
-        """Load the model and measure."""
-        from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  MLX: only once the arguments are right
-
-        args = self._args
-        # what libraries have to say, as mlx-lm of large models, is no part of the report
-        with redirect_stdout(sys.stderr), ProgressLine(sys.stderr, verbose=True) as progress:
-            engine = LocalEngine()
-            info = engine.load(args.model, args.dtype[0], progress.show, args.load_anyway)
-            options.print_warning(info)
-            self._environment = environment(info)
-            self._plan = self._make_plan(args.modes or _modes_to_be_had(engine, args))
-            with closing(engine.benchmark(self._plan)) as runner, ctrl_c_calls(lambda: self._cancel(runner.cancel)):
-                for event in runner:
-                    if isinstance(event, BenchProgress):
-                        progress.show(_shown(event))
-                    else:
-                        self.runs.append(event)
-        self._ended = True
-
-    def _cancel(self, cancel: Callable[[], None]) -> None:
+    def cancel(self, runner: BenchRunner) -> None:
         self.cancelled = True
-        cancel()
+        runner.cancel()
 
-    def _make_plan(self, modes: Sequence[Mode]) -> BenchPlan:
-        args = self._args
-        sweep = Sweep(
-            tuple(modes),
-            args.beam_width,
-            args.beam_length,
-            args.draft_tokens,
-            args.temperature,
-            args.dtype,
-            args.draft_model,
-            args.drafter or (None,),
-        )
-        return BenchPlan(
-            sweep.cells(), tuple(self._prompts), args.max_tokens, args.trials, args.seed, not args.no_mlx_lm
-        )
+
+def _measure(args: argparse.Namespace, prompts: Sequence[Prompt], measurement: _Measurement) -> None:
+    """Load the model and measure."""
+    from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  MLX: only once the arguments are right
+
+    # what libraries print, as mlx-lm does of large models, is no part of the report
+    with redirect_stdout(sys.stderr), ProgressLine(sys.stderr, verbose=True) as progress:
+        engine = LocalEngine()
+        info = engine.load(args.model, args.dtypes[0], progress.show, args.load_anyway)
+        options.print_warning(info)
+        measurement.environment = environment(info)
+        measurement.plan = _plan(args, prompts, args.modes or _available_modes(engine, args))
+        with (
+            closing(engine.benchmark(measurement.plan)) as runner,
+            ctrl_c_calls(lambda: measurement.cancel(runner)),
+        ):
+            for event in runner:
+                if isinstance(event, BenchProgress):
+                    progress.show(_shown(event))
+                else:
+                    measurement.runs.append(event)
+    measurement.ended = True
+
+
+def _plan(args: argparse.Namespace, prompts: Sequence[Prompt], modes: Sequence[Mode]) -> BenchPlan:
+    cells = options.chosen(Sweep, args, modes=tuple(modes)).cells()
+    return options.chosen(BenchPlan, args, cells=cells, prompts=tuple(prompts), mlx_lm=not args.no_mlx_lm)
 
 
 def _prompts(args: argparse.Namespace) -> Sequence[Prompt]:
@@ -216,13 +204,13 @@ def _prompts(args: argparse.Namespace) -> Sequence[Prompt]:
 
 
 def _check_files(args: argparse.Namespace) -> None:
-    from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter  # noqa: PLC0415  slow to import
+    from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter  # noqa: PLC0415  slow to import
     from rdchat.inference.models.model_files import check_model_folder, resolve_model  # noqa: PLC0415
 
     for name in (args.model, args.draft_model):
         if name is not None:
             check_model_folder(resolve_model(name, lambda _: None))
-    for name in args.drafter or ():
+    for name in filter(None, args.drafters):
         if not resolve_drafter(name).is_dir():
             raise RdchatError(f"There is no drafter folder {name}.", "Check its name.")
     if args.csv is not None:
@@ -236,12 +224,12 @@ def _unwritable(name: str, error: OSError) -> RdchatError:
     return RdchatError(f"The file {name} cannot be written: {error.strerror}.", "Name another.")
 
 
-def _modes_to_be_had(engine: Engine, args: argparse.Namespace) -> tuple[Mode, ...]:
+def _available_modes(engine: Engine, args: argparse.Namespace) -> tuple[Mode, ...]:
     """Return the modes that the loaded model has, and those whose model or drafter the person named."""
-    drafter = args.drafter[0] if args.drafter else None
-    named = {Mode.SPECULATIVE: args.draft_model, Mode.DRAFTER: args.drafter}
-    options = engine.draft_options(DraftSettings(draft_model=args.draft_model, drafter=drafter)).modes
-    modes = [option.mode for option in options if option.available or named.get(option.mode)]
+    drafter = args.drafters[0]
+    named = {Mode.SPECULATIVE: args.draft_model, Mode.DRAFTER: drafter}
+    found = engine.draft_options(DraftSettings(draft_model=args.draft_model, drafter=drafter)).modes
+    modes = [option.mode for option in found if option.available or named.get(option.mode)]
     return tuple(sorted(modes, key=lambda mode: mode is not Mode.OFF))  # plain decoding first
 
 

@@ -79,18 +79,13 @@ def run(args: argparse.Namespace) -> int:
         drafts = [replace(draft, drafter=str(folder)) for draft in drafts]
         check_lengths(model, prompts)
         facts = _facts(args, model, folder)
-        cancelled, results = Event(), list[Result]()
+        cancelled, evaluation = Event(), Evaluation(session, sampling, args.seed)
         with _counts_file(args.results, facts) as kept, keep_awake(), ctrl_c_calls(cancelled.set):
-            decode = partial(Evaluation(session, sampling, args.seed).run, kept=kept)
             if not args.json:
                 print(_HEADER, flush=True)
-            for result, whole in _measure(decode, prompts, drafts, progress, cancelled):
-                results.append(result)
-                rows = report([each for each in results if each[1] == result[1]]) if whole and not args.json else []
-                for row in rows:
-                    if row["group"] in whole:
-                        progress.clear()
-                        print(_line(row), flush=True)
+            results = _measure(
+                partial(evaluation.run, kept=kept), prompts, drafts, progress, cancelled, printed=not args.json
+            )
     if args.json:
         shown = facts | {"drafter": str(folder), "complete": not cancelled.is_set()}
         options.print_json(shown | {"rows": report(results)})
@@ -153,24 +148,29 @@ def _measure(
     drafts: Sequence[DraftSettings],
     progress: ProgressLine,
     cancelled: Event,
-) -> Iterator[tuple[Result, list[str]]]:
-    """Measure cell by cell, a draft and a group of prompts each; end after the reply during which it is cancelled.
+    *,
+    printed: bool,
+) -> list[Result]:
+    """Measure a draft and a group of prompts at a time; end after the reply during which it is cancelled.
 
-    Yields:
-        A result, and the groups that are whole with it: that of its prompt, and `all` after the last one.
+    Each line is `printed` as soon as all its prompts are measured: that of all prompts with the last group.
     """
-    groups = by_group(prompts)
-    cells, done = list(product(drafts, groups)), 0
+    groups, results = by_group(prompts), list[Result]()
+    cells, whole = list(product(drafts, groups)), len(prompts) * len(drafts)
     for number, (draft, group) in enumerate(cells, start=1):
         stage = f"Decoding {number} of {len(cells)}: {draft_name(draft)}{', ' * bool(group)}{group}"
-        progress.show(LoadProgress(stage, done / (len(prompts) * len(drafts))))
-        whole = [group] * bool(group) + ["all"] * (group == list(groups)[-1])
-        for place, result in enumerate(decode(groups[group], [draft]), start=1):
-            done += 1
-            yield result, whole if place == len(groups[group]) and not cancelled.is_set() else []
+        progress.show(LoadProgress(stage, len(results) / whole))
+        for result in decode(groups[group], [draft]):
+            results.append(result)
             if cancelled.is_set():
-                return
-            progress.show(LoadProgress(stage, done / (len(prompts) * len(drafts))))
+                return results
+            progress.show(LoadProgress(stage, len(results) / whole))
+        last = group == list(groups)[-1]
+        for row in report([each for each in results if each[1] == draft]) if printed else ():
+            if row["group"] in {group, "all" if last else group}:
+                progress.clear()
+                print(_line(row), flush=True)
+    return results
 
 
 _HEADER = f"{'setup':20}{'group':16}{'prompts':>8}{'tokens/call':>12}{'loops':>7}  accepted by position"

@@ -18,7 +18,7 @@ from rdchat.files.file_errors import file_error
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import require
 
-_PRIVATE = ("python_path", "blas_library", "advice")  # and everything that is a path
+_PRIVATE = ("blas_library",)  # and everything that is a path
 _LEAST_MINUTES = 0.1
 
 
@@ -81,12 +81,9 @@ class _Report:
 
     def measure(self, progress: ProgressLine) -> None:
         progress.show(LoadProgress("Looking at the machine", None))
-        facts = doctor.gather()
-        self.found["machine"] = {
-            name: value
-            for name, value in doctor.as_json(facts, []).items()
-            if not (name.endswith("_path") or name in _PRIVATE)
-        }
+        machine = doctor.gather().report
+        kept = [name for name in machine if not (name.endswith("_path") or name in _PRIVATE)]
+        self.found["machine"] = {name: machine[name] for name in kept}
         self._measure_window(progress)
         for number, model in enumerate(self._models):
             if self.cancelled:
@@ -120,8 +117,8 @@ class _Report:
             return
         measured = ModelReport(session, seconds, lambda: self.cancelled, self._drafters)
         try:
-            for step in measured:
-                progress.show(LoadProgress(f"Model {number}: {step.words}", None))
+            for words in measured:
+                progress.show(LoadProgress(f"Model {number}: {words}", None))
         finally:
             self.found["models"].append(measured.found)
             self.found["left_out"] += [f"model {number}: {what}" for what in measured.left_out]

@@ -18,6 +18,7 @@ td:first-child, th:first-child { text-align: left } th { font-weight: 600; borde
 .note { color: #6e6e73 }
 @media (prefers-color-scheme: dark) { body { color: #f5f5f7; background: #1c1c1e } .note { color: #98989d } }
 """
+_MODES = "mode", "tokens/s", "to plain", "to mlx-lm", "tokens a call", "waits a round", "same text"
 _WIDTH = 640  # of a picture, in pixels
 _COLORS = "#0a84ff", "#ff9f0a", "#30d158", "#bf5af2"
 _PALETTE = Palette(surface="", text="currentColor", muted="currentColor", border="#88888844")  # light or dark
@@ -37,9 +38,9 @@ def report_page(report: Mapping[str, Any]) -> str:
         )
     for number, model in enumerate(report["models"], start=1):
         parts += _model(number, model)
-    left_out = report["left_out"]
-    parts.append("<h2>Left out</h2>" + (_list(left_out) if left_out else "<p>Nothing.</p>"))
-    body = "\n".join(parts)
+    left_out = "".join(f"<li>{escape(item)}</li>" for item in report["left_out"])
+    parts.append(f"<h2>Left out</h2>{f'<ul>{left_out}</ul>' if left_out else '<p>Nothing.</p>'}")
+    body = "\n".join(filter(None, parts))
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>rdchat report</title>\n'
         f"<style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n"
@@ -55,54 +56,45 @@ def _model(number: int, model: Mapping[str, Any]) -> list[str]:
         f"{escape(facts['dtype'])}</h2>",
         _table(("", ""), [*facts.items(), *((name, capability[name]) for name in ("verifies", "reason"))]),
     ]
-    if errors := capability["errors"]:
-        rows = [(name, f"{error:.1e}") for name, error in errors.items()]
-        parts += ["<h3>Errors of the capability check, in deviations of the logits</h3>", _table(("", "median"), rows)]
-    if bench := model.get("bench"):
-        parts += ["<h3>Modes, beside plain decoding</h3>", _modes(bench)]
-    parts += _drafters(model.get("drafters", ()))
+    errors = [(name, f"{error:.1e}") for name, error in capability["errors"].items()]
+    parts.append(_part("Errors of the capability check, in deviations of the logits", ("", "median"), errors))
+    parts.append(_part("Modes, beside plain decoding", _MODES, _modes(model.get("bench"))))
+    for drafter in model.get("drafters", ()):
+        parts += _drafter(drafter)
     if costs_at := model.get("rows"):
         curves = {f"{depth} tokens": costs["in_plain_steps"] for depth, costs in costs_at.items()}
         parts += ["<h3>What a call costs by its rows, in plain steps at that depth</h3>", _curves(curves)]
-        parts.append(
-            _table(("depth", "plain step, ms"), [(depth, costs["plain_step_ms"]) for depth, costs in costs_at.items()])
-        )
-    if plain := model.get("plain"):
-        head = ("prompt", "tokens/s", "mlx-lm", "ratio", "peak MB", "mlx-lm")
-        parts += ["<h3>Plain decoding, beside mlx-lm</h3>", _table(head, [_plain(found) for found in plain.values()])]
-    if counted := model.get("divergences"):
-        titles = ("drafted by", "temperature", "tokens", "per 1,000", "largest gap")
-        rows_of = [
-            (row["mode"], row["temperature"], row["tokens"], row["per_thousand"], max(row["gaps"], default=0.0))
-            for row in counted
-        ]
-        parts += ["<h3>Other tokens than plain decoding would take</h3>", _table(titles, rows_of)]
-    if graph := model.get("graph"):
-        parts += ["<h3>Primitives that MLX queues</h3>"]
-        parts.append(_table(("", "primitives"), [(name, found["primitives"]) for name, found in graph.items()]))
-    return parts
-
-
-def _drafters(drafters: Iterable[Mapping[str, Any]]) -> list[str]:
-    parts = []
-    for drafter in drafters:
-        sure = "made for the model" if drafter["sure"] else "of sizes that fit the model"
-        parts.append(f"<h3>Drafter {drafter['drafter']}: {escape(drafter['kind'])}, {sure}</h3>")
-        if size := drafter["graph"]:
-            parts.append(f"<p>A draft queues {size['primitives']} primitives.</p>")
-        if bench := drafter.get("bench"):
-            parts.append(_modes(bench))
-    return parts
-
-
-def _modes(bench: Mapping[str, Any]) -> str:
-    head = ("mode", "tokens/s", "to plain", "to mlx-lm", "tokens a call", "waits a round", "same text")
-    names = "decode_tps", "ratio_to_plain", "ratio_to_mlx_lm", "tokens_per_target_call", "host_syncs_per_round"
-    rows = [
-        (mode["mode"], *((mode[name] or {}).get("median") for name in names), mode["identical_text"])
-        for mode in bench["modes"]
+        steps = [(depth, costs["plain_step_ms"]) for depth, costs in costs_at.items()]
+        parts.append(_table(("depth", "plain step, ms"), steps))
+    plain = [_plain(found) for found in model.get("plain", {}).values()]
+    titles = ("prompt", "tokens/s", "mlx-lm", "ratio", "peak MB", "mlx-lm")
+    parts.append(_part("Plain decoding, beside mlx-lm", titles, plain))
+    counted = [
+        (row["mode"], row["temperature"], row["tokens"], row["per_thousand"], max(row["gaps"], default=0.0))
+        for row in model.get("divergences", ())
     ]
-    return _table(head, rows)
+    head = ("drafted by", "temperature", "tokens", "per 1,000", "largest gap")
+    parts.append(_part("Other tokens than plain decoding would take", head, counted))
+    queued = [(name, found["primitives"]) for name, found in model.get("graph", {}).items()]
+    return [*parts, _part("Primitives that MLX queues", ("", "primitives"), queued)]
+
+
+def _drafter(drafter: Mapping[str, Any]) -> list[str]:
+    sure = "made for the model" if drafter["sure"] else "of sizes that fit the model"
+    parts = [f"<h3>Drafter {drafter['drafter']}: {escape(drafter['kind'])}, {sure}</h3>"]
+    if size := drafter["graph"]:
+        parts.append(f"<p>A draft queues {size['primitives']} primitives.</p>")
+    if bench := drafter.get("bench"):
+        parts.append(_table(_MODES, _modes(bench)))
+    return parts
+
+
+def _modes(bench: Mapping[str, Any] | None) -> list[tuple[object, ...]]:
+    names = "decode_tps", "ratio_to_plain", "ratio_to_mlx_lm", "tokens_per_target_call", "host_syncs_per_round"
+    return [
+        (mode["mode"], *((mode[name] or {}).get("median") for name in names), mode["identical_text"])
+        for mode in (bench["modes"] if bench else ())
+    ]
 
 
 def _plain(found: Mapping[str, Any]) -> tuple[object, ...]:
@@ -122,6 +114,11 @@ def _curves(curves: Mapping[str, Mapping[Any, float]]) -> str:
     return svg(drawn([plot], _WIDTH, _PALETTE))
 
 
+def _part(title: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a table with its title; nothing without rows."""
+    return f"<h3>{title}</h3>\n{_table(head, rows)}" if rows else ""
+
+
 def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     top = f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>" if any(head) else ""
     cells = "".join(f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>" for row in rows)
@@ -136,10 +133,6 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}" if abs(value) < 1000 else f"{value:,.0f}"
     return escape(f"{value:,}" if isinstance(value, int) else str(value).replace("_", " "))
-
-
-def _list(items: Iterable[str]) -> str:
-    return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
 
 
 def _is_plain(value: object) -> bool:

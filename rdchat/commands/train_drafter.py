@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rdchat.inference.api.training import TrainingProgress
     from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
 
-_DEFAULT_TOKENS, _MOST_TOKENS = 1_000_000, 10_000_000  # without either limit; the most that --hours alone makes
+_DEFAULT_TOKENS = 1_000_000  # of `TrainingSettings.of_kind`, which is imported late
 _LINES_EVERY = 30.0  # seconds between two lines where the output is no terminal
 
 
@@ -63,8 +63,10 @@ def run(args: argparse.Namespace) -> int:
             ProgressLine(sys.stderr, verbose=True, repeat_s=_LINES_EVERY, stays=True) as line,
             closing(DrafterTraining(model, plan).run()) as events,
         ):
-            for event in _with_accuracy(events):
-                line.show_text(_text(event), event.phase)
+            accuracy: dict[str, Sequence[float]] = {}  # by phase: the last one that was measured
+            for event in events:
+                accuracy[event.phase] = event.accuracy or accuracy.get(event.phase, ())
+                line.show_text(_text(event, accuracy[event.phase]), event.phase)
     except KeyboardInterrupt:
         print("Interrupted; the same command with --resume goes on.", file=sys.stderr)
         raise
@@ -75,25 +77,19 @@ def run(args: argparse.Namespace) -> int:
 def _settings(args: argparse.Namespace) -> "TrainingSettings":
     """Read the arguments and the files they name."""
     from rdchat.inference.api.prompt_files import read_prompts  # noqa: PLC0415
-    from rdchat.inference.training.heads.recipes import DRAFT_VOCABULARY, default_recipe  # noqa: PLC0415
     from rdchat.inference.training.run.training_plan import TrainingSettings  # noqa: PLC0415  MLX
 
-    kind = TrainedKind(args.kind)
-    tokens = (_DEFAULT_TOKENS if args.hours is None else _MOST_TOKENS) if args.tokens is None else args.tokens
-    recipe = default_recipe(kind, args.seed, tokens, further=args.start_from is not None)
-    if args.epochs is not None:
-        recipe = replace(recipe, epochs=args.epochs)
-    settings = TrainingSettings(
-        out=paths.expanded(args.out, "--out").absolute(),
-        tokens=tokens,
+    settings = TrainingSettings.of_kind(
+        TrainedKind(args.kind),
+        paths.expanded(args.out, "--out").absolute(),
+        tokens=args.tokens,
         hours=args.hours,
         seed=args.seed,
-        vocabulary=DRAFT_VOCABULARY[kind],
-        recipe=recipe,
-        kind=kind,
-        anyway=args.load_anyway,
         start=paths.expanded(args.start_from, "--start-from").absolute() if args.start_from else None,
+        anyway=args.load_anyway,
     )
+    if args.epochs is not None:
+        settings = replace(settings, recipe=replace(settings.recipe, epochs=args.epochs))
     given = [prompt.text for prompt in read_prompts(paths.expanded(args.prompts, "--prompts"))] if args.prompts else []
     return replace(settings, prompts=tuple(given), asked=tuple(_asked_in_chats()) if args.from_my_chats else ())
 
@@ -124,24 +120,14 @@ def _of_kind(kind: TrainedKind) -> str:
     return {"recurrent": "a recurrent", "eagle3": "an EAGLE-3", "dspark": "a DSpark"}[kind]
 
 
-def _with_accuracy(events: "Iterable[TrainingProgress]") -> "Iterator[TrainingProgress]":
-    """Yield events with the accuracy of the last event that has one in the same phase."""
-    last: TrainingProgress | None = None
-    for event in events:
-        if last is not None and last.phase == event.phase and not event.accuracy:
-            event = replace(event, accuracy=last.accuracy)  # noqa: PLW2901
-        last = event
-        yield event
-
-
-def _text(event: "TrainingProgress") -> str:
+def _text(event: "TrainingProgress", accuracy: Sequence[float]) -> str:
     parts = [f"{event.phase} {event.fraction or 0:4.0%}"]
     if event.tokens_per_second is not None:
         parts.append(f"{event.tokens_per_second:.0f} tokens/s")
     if event.loss is not None:
         parts.append(f"loss {event.loss:.3f}")
-    if event.accuracy:
-        parts.append("right " + " ".join(f"{share:.0%}" for share in event.accuracy))
+    if accuracy:
+        parts.append("right " + " ".join(f"{share:.0%}" for share in accuracy))
     if event.left_s is not None:
         minutes, seconds = divmod(int(event.left_s), 60)
         hours, minutes = divmod(minutes, 60)

@@ -1,6 +1,8 @@
 """Files that appear whole or not at all, and lists of lines that lose at most their last one."""
 
 import json
+import logging
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +13,7 @@ from rdchat.errors import StorageError, StorageFullError
 from rdchat.files.file_errors import file_error
 from rdchat.host import flush_to_disk
 
+_LOG = logging.getLogger(__name__)
 _SAFE = "What was saved before is safe."
 _HINT = f"Check the folder and its disk. {_SAFE}"
 _FULL_BYTES = 1 << 20  # MLX does not say why it could not write: a disk with less is full
@@ -62,6 +65,19 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
     """Write a JSON file whole; see `atomic_file`."""
     with atomic_file(path) as temporary:
         temporary.write_text(json.dumps(data), encoding="utf-8")
+
+
+def write_cache_file(file: Path, text: str) -> None:
+    """Write a file, replacing an older one at once; where that fails, only time is lost, and the log says so."""
+    temporary = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8", errors="replace")
+        temporary.replace(file)
+    except OSError as error:
+        _LOG.warning("%s could not be kept: %s", file.name, error)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> None:

@@ -7,7 +7,6 @@ it left is cleared away by the next one, which may do so safely because the kern
 import errno
 import fcntl
 import json
-import os
 import secrets
 import shutil
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from rdchat.errors import ModelError, StorageError, StorageFullError
 from rdchat.files.foreign_files import read_json
+from rdchat.host import flush_to_disk
 
 _MANIFEST = "made_from.json"
 _LOCK_POLL_S = 0.2
@@ -109,19 +109,11 @@ def _build(folder: Path, made_from: str, build: Callable[[Path], None]) -> None:
         manifest = {"made_from": made_from, "files": files}
         (partial / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         for path in (*partial.iterdir(), partial):
-            _sync(path)
+            flush_to_disk(path)
         if folder.exists():  # damaged, or made from something else: a rename does not replace a full folder
             folder.rename(discarded)
         partial.rename(folder)
-        _sync(folder.parent)
+        flush_to_disk(folder.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         shutil.rmtree(discarded, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

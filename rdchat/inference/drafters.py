@@ -2,28 +2,26 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Drafter
-from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.reply import RowsFor
+from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.drafting.checkpoints.drafter_search import (
+from rdchat.inference.drafting.checkpoints.installed_drafters import (
     DrafterSearch,
     drafter_name,
     resolve_drafter,
     search_drafters,
 )
 from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
-from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
+from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.capability import DraftKind
@@ -33,24 +31,6 @@ NO_DRAFT_MODEL = "No draft model is chosen: it is a smaller model that knows the
 
 Progress = Callable[[LoadProgress], None]
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyDrafter:
-    """What drafts a reply.
-
-    Attributes:
-        drafter: That.
-        source: What it is called: a path, or a name.
-        kind: Of the head that drafts; None where none does.
-        rows_for: Returns the rows to verify a draft with, of so many nodes and with so many tokens in the cache, where
-            the draft itself does not say.
-    """
-
-    drafter: Drafter
-    source: str
-    rows_for: RowsFor
-    kind: HeadKind | None = None
 
 
 def cannot_verify(model: LoadedModel) -> str:
@@ -136,32 +116,33 @@ class Drafters:
                 return None
             return str(error)
 
-    def drafter(self, prompt: list[int], request: GenerationRequest, ledger: Ledger) -> ReadyDrafter | None:
-        """Return the drafter of one reply, for which `load` found nothing in the way; None in mode `off`."""
-        settings = request.draft
+    def prepare(self, job: ReplyJob) -> tuple[ReplyJob, Drafter] | None:
+        """Return a reply's job with its drafter in it, and that; `load` has found nothing in the way.
+
+        In mode `off` there is none.
+        """
+        prompt, request, ledger, settings = job.prompt, job.request, job.ledger, job.request.draft
         if settings.mode is Mode.OFF:
             return None
         self.auto.look_up_costs()
-        rows_for = partial(self.auto.planner.rows_for, settings.mode)
+        job = replace(job, mode=settings.mode, rows_for=partial(self.auto.planner.rows_for, settings.mode))
         match settings.mode:
             case Mode.AUTO:
-                drafter: Drafter = AutoDrafter(self.auto, prompt, request, ledger)
-                available = self.auto.available.head
-                kind = available.kind if available else None
-                return ReadyDrafter(drafter, self._auto_sources(settings), rows_for, kind)
+                head = self.auto.available.head
+                job = replace(job, drafter=self._auto_sources(settings), kind=head.head.kind if head else None)
+                return job, AutoDrafter(self.auto, prompt, request, ledger)
             case Mode.LOOKUP:
-                drafter = LookupDrafter(prompt, settings.draft_tokens, ledger)
-                return ReadyDrafter(drafter, "prompt lookup", rows_for)
+                return replace(job, drafter="prompt lookup"), LookupDrafter(prompt, settings.draft_tokens, ledger)
             case Mode.SPECULATIVE:
                 assert settings.draft_model is not None
                 draft = self._draft_models[settings.draft_model]
                 shape_of = partial(self.auto.draft_shape, draft, request.sampling, depth=len(prompt))
-                drafter = draft.drafter(prompt, request, ledger=ledger, shape_of=shape_of)
-                return ReadyDrafter(drafter, str(draft.model.info.path), rows_for)
+                job = replace(job, drafter=str(draft.model.info.path))
+                return job, draft.drafter(prompt, request, ledger, shape_of)
             case Mode.DRAFTER:
                 folder, head = next(reversed(self._heads.items()))
-                drafter = head.drafter(prompt, request, HeadSettings.of(settings), ledger)
-                return ReadyDrafter(drafter, drafter_name(settings.drafter, folder), rows_for, head.kind)
+                job = replace(job, drafter=drafter_name(settings.drafter, folder), kind=head.head.kind)
+                return job, head.drafter(prompt, request, ledger)
 
     def forget(self) -> None:
         """Empty what drafters keep between replies: KV caches of their own."""

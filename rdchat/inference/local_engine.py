@@ -5,6 +5,7 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 # isort: split
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import mlx.core as mx
 
@@ -18,9 +19,8 @@ from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.library.tried_models import remember_tried
+from rdchat.inference.library.facts_file import remember_tried
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.prompts.model_prompts import TokenCounter
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.device import unwire_memory
@@ -43,7 +43,7 @@ class LocalEngine:
     def __init__(self) -> None:
         self._session: ChatSession | None = None
         self._chosen: _Chosen | None = None
-        self._counter: TokenCounter | None = None  # read by other threads
+        self._count: Callable[[Sequence[ChatMessage]], int] | None = None  # read by other threads
 
     def load(
         self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
@@ -66,10 +66,10 @@ class LocalEngine:
         return self._loaded().draft_options(settings, drafters)
 
     def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
-        counter = self._counter
-        if counter is None:
+        count = self._count
+        if count is None:
             raise _no_model()
-        return counter.count(messages)
+        return count(messages)
 
     def idle(self) -> bool:
         return self._session is not None and self._session.idle()
@@ -110,7 +110,7 @@ class LocalEngine:
         session.warm_up()
         _remember(loaded)
         self._session = session
-        self._counter = TokenCounter(loaded.prompts, loaded.info.context_length)
+        self._count = partial(loaded.prompts.count, context_length=loaded.info.context_length)
         return loaded.info
 
     def _loaded(self) -> ChatSession:
@@ -124,7 +124,7 @@ class LocalEngine:
         mx.clear_streams()  # and the thread's compiled functions, as MLX asks of every thread but the main one
 
     def _unload(self) -> None:
-        self._session = self._counter = None
+        self._session = self._count = None
         unwire_memory()
         mx.clear_cache()
         give_freed_memory_back()

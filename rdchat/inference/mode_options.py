@@ -11,7 +11,7 @@ from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafters import NO_DRAFT_MODEL, Drafters, cannot_verify, no_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter
-from rdchat.inference.drafting.checkpoints.drafter_search import drafter_name, resolve_drafter
+from rdchat.inference.drafting.checkpoints.installed_drafters import drafter_name, resolve_drafter
 from rdchat.inference.drafting.draft_model import check_draft_model
 from rdchat.inference.models.model_files import display_name
 from rdchat.inference.target.capability import DraftKind

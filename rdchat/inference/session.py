@@ -16,7 +16,6 @@ from rdchat.inference.api.requests import DraftSettings, GenerationRequest
 from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.auto_iterator import AutoIterator
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
-from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
@@ -91,12 +90,15 @@ class ChatSession:
             plain_ms=costs.plain_ms,
             plain_error=lambda: costs.plain_error,
         )
-        ready = None if reason else self.drafters.drafter(prompt, request, ledger)
+        ready = None if reason else self.drafters.prepare(job)
         if ready is None:
             self._running = AutoregressiveIterator(replace(job, mode_reason=reason))
         else:
-            job = replace(job, mode=request.draft.mode, drafter=ready.source, kind=ready.kind, rows_for=ready.rows_for)
-            self._running = _drafting(job, ready.drafter)
+            job, drafter = ready
+            if isinstance(drafter, AutoDrafter):
+                self._running = AutoIterator(job, drafter)
+            else:
+                self._running = RoundIterator(job, drafter)
         return self._running
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
@@ -157,7 +159,3 @@ class ChatSession:
 def _go_on(stopped: Callable[[], bool]) -> None:
     if stopped():
         raise StoppedError
-
-
-def _drafting(job: ReplyJob, drafter: Drafter) -> TokenIterator:
-    return AutoIterator(job, drafter) if isinstance(drafter, AutoDrafter) else RoundIterator(job, drafter)

@@ -1,14 +1,11 @@
-"""What a first reply would have to compile or find out, done before it, in slices between which a prompt may come."""
+"""Compiles what a first reply needs before there is one, in slices between which a prompt may come."""
 
 import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
 from collections.abc import Generator
 from contextlib import closing
-from dataclasses import replace
-from time import perf_counter
 
-import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
@@ -17,20 +14,18 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
 _MODES = (Mode.OFF, Mode.LOOKUP, Mode.DRAFTER)  # those of the automatic mode; a draft model is loaded when asked for
 _PROMPT_TOKENS, _REPEATED = 24, 3  # what prompt lookup is to find
 _TOKENS = 16
 _SEEDS = 3  # tried, as a reply may end with its first token
-_LONGEST_SLICE_S = 0.1  # twice the tokens take no more than 200 ms
 
 
 def warm(model: LoadedModel, drafters: Drafters) -> Generator[None]:
-    """Write a few sampled and traced tokens in each mode there is, and find the pace of prompts.
+    """Write a few sampled and traced tokens in each mode there is.
 
-    Nothing is learnt from it but that pace: caches are its own, and the automatic mode is not told.
+    Nothing is learnt from it: caches are its own, and the automatic mode is not told.
 
     Args:
         model: The target.
@@ -43,7 +38,6 @@ def warm(model: LoadedModel, drafters: Drafters) -> Generator[None]:
         draft = DraftSettings(mode, trace=True)
         if drafters.try_load(draft) is None:
             yield from _write(model, drafters, draft)
-    yield from _find_pace(model)
 
 
 def _write(model: LoadedModel, drafters: Drafters, draft: DraftSettings) -> Generator[None]:
@@ -60,24 +54,5 @@ def _write(model: LoadedModel, drafters: Drafters, draft: DraftSettings) -> Gene
 
 def _reply(model: LoadedModel, drafters: Drafters, prompt: list[int], request: GenerationRequest) -> ReplyIterator:
     job = ReplyJob.fresh(model, prompt, request)
-    ready = drafters.drafter(prompt, request, job.ledger)
-    if ready is None:
-        return AutoregressiveIterator(job)
-    return RoundIterator(replace(job, mode=request.draft.mode, drafter=ready.source), ready.drafter)
-
-
-def _find_pace(model: LoadedModel) -> Generator[None]:
-    """Read random tokens in chunks that grow as long as they are quick."""
-    cache, draw = KVCache(model.network), np.random.default_rng(0)
-    while (tokens := model.pace.chunk) <= model.info.context_length:
-        chunk = draw.integers(0, model.info.vocabulary_size, tokens).tolist()
-        began = perf_counter()
-        model.network(mx.array([chunk]), cache=cache.layers)
-        cache.evaluate()
-        seconds = perf_counter() - began
-        model.pace.note(tokens, seconds)
-        cache.reset()
-        mx.clear_cache()
-        yield
-        if seconds > _LONGEST_SLICE_S or model.pace.chunk <= tokens:
-            return
+    ready = drafters.prepare(job)
+    return AutoregressiveIterator(job) if ready is None else RoundIterator(*ready)

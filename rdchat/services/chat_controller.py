@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.conversation import MadeWith, Message, Notice
+from rdchat.chat.file_texts import FileTexts
 from rdchat.chat.message_path import from_cut
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
@@ -25,10 +25,9 @@ from rdchat.services.chat.time_ledger import TimeLedger
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
 from rdchat.services.context.chat_context import TOO_LONG, ChatContext
-from rdchat.services.engine.benchmark import Benchmark
+from rdchat.services.engine.benchmark import Benchmark, Race
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.engine.race import Race
 from rdchat.services.files.pending_files import PendingFiles
 from rdchat.services.order.chat_list import ChatList
 from rdchat.services.order.message_editor import MessageEditor

@@ -50,7 +50,7 @@ class Limits:
     """What one request may take. macOS does not hold a process to limits of memory, so the parent looks.
 
     Attributes:
-        seconds: From the moment the child gets the request; None is without limit.
+        seconds: From the request, or from the last progress, to the next progress or the answer; None is without limit.
         memory_bytes: Resident memory beyond what the child has then; None is without limit.
         cancel_s: Time to stop in good order when cancelled; then the child is killed. None never kills it.
     """

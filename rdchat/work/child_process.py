@@ -1,18 +1,24 @@
-"""A watched child process, `rdchat --child NAME`: starts it with the first request, and again after it ended."""
+"""A watched child process, `rdchat --child NAME`: starts it with the first request, and again after it ended.
 
+Each request has a thread of its own, which sends it, waits for the answer, and holds the child to the request's limits.
+"""
+
+import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from rdchat.work.child_limits import ChildError, Limits
-from rdchat.work.child_run import ChildRun, ChildSettings, Request
+from rdchat.work.child_limits import ChildEndedError, ChildError, Limits
+from rdchat.work.child_run import ChildRun, Request
 from rdchat.work.frames import Message
 from rdchat.work.job import Job
+from rdchat.work.serial_thread import outcome_of
 
 
 class ChildProcess:
-    """A child, `rdchat --child NAME`. Any thread may call it; a thread of its own reads, writes and watches.
+    """A child, `rdchat --child NAME`. Any thread may call it.
 
     The child starts with the first request, and anew with the next one after it ended.
 
@@ -33,17 +39,19 @@ class ChildProcess:
         idle_s: float | None = None,
         umask: int = -1,
     ) -> None:
-        self._settings = ChildSettings(name, at_once, dict(environment or {}), idle_s, umask)
+        self._name, self._environment, self._idle_s, self._umask = name, environment or {}, idle_s, umask
+        self._turns = threading.Semaphore(at_once)
         self._guard = threading.Lock()
         self._running: ChildRun | None = None
         self._end: weakref.finalize[..., Any] | None = None
+        self._closes = 0
         self.starts = 0
 
     @property
     def pid(self) -> int | None:
         """The child's; None where there is none."""
         running = self._running
-        return running.process.pid if running is not None and not running.ended else None
+        return running.process.pid if running is not None and running.error is None else None
 
     def start(self) -> None:
         """Start the child and return at once, unless it runs.
@@ -70,41 +78,58 @@ class ChildProcess:
             do: Which of the child's calls.
             arguments: Of the call, JSON.
             limits: Of this request.
-            read: Makes the job's result of the answer, on the watching thread. Its LookupError, TypeError or ValueError
-                says that the answer makes no sense, which ends the child.
-            on_progress: Called on the watching thread with what the child tells; may raise as `read`.
-            on_end: Called on the watching thread with the answer or the error.
+            read: Makes the job's result of the answer. Its LookupError, TypeError or ValueError says that the answer
+                makes no sense, which ends the child.
+            on_progress: Called on a thread of the child with its progress reports; may raise as `read`.
+            on_end: Called on a thread of the child, or of the request, with the answer or the error.
 
         Returns:
             The job. It ends with a ChildError where the child ended or a limit was passed, with a FrameError where the
             arguments are too long to be sent.
         """
         job: Job[Any] = Job(on_progress, on_end)
-        self._submit_again(Request(job, do, arguments, limits, read))
+        request = Request(job, do, arguments, limits, read)
+        target = partial(self._answer, request, self._closes)
+        try:
+            self.start()
+        except ChildError as error:
+            job.end(error)
+            return job
+        threading.Thread(target=target, name=f"{self._name} request", daemon=True).start()
         return job
 
     def close(self, grace_s: float = 0.0) -> None:
         """Close the child's input, wait for it to end, then kill it. Idempotent; the next request starts another."""
         with self._guard:
             running, self._running = self._running, None
+            self._closes += 1
             if self._end is not None:
                 self._end.detach()
                 self._end = None
         if running is not None:
             running.close(grace_s)
 
-    def _submit_again(self, request: "Request") -> None:
-        """Give a request to the child; start a new child if the last one ended."""
-        try:
-            with self._guard:
-                self._started().add(request)
-        except ChildError as error:
-            request.job.end(error)
+    def _answer(self, request: Request, closes: int) -> None:
+        """Have the child answer; ask another one where the child ended before it got the request."""
 
-    def _started(self) -> "ChildRun":
-        if self._running is None or self._running.ended:
-            again = weakref.WeakMethod(self._submit_again)
-            self._running = ChildRun(self._settings, again)
+        def ask(_job: Job[Any]) -> Any:
+            while not self._current(closes).ask(request):
+                pass
+            return request.outcome
+
+        with self._turns:
+            outcome = outcome_of(request.job, ask, self._name)
+        request.job.end(outcome)
+
+    def _current(self, closes: int) -> ChildRun:
+        with self._guard:
+            if closes != self._closes:
+                raise ChildEndedError("was ended")
+            return self._started()
+
+    def _started(self) -> ChildRun:
+        if self._running is None or self._running.error is not None:
+            self._running = ChildRun(self._name, os.environ | self._environment, self._umask, self._idle_s)
             self._end = weakref.finalize(self, ChildRun.close, self._running, 0.0)
             self.starts += 1
         return self._running

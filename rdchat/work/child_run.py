@@ -1,26 +1,25 @@
-"""One run of a child process: the thread that writes requests, reads answers, and holds the child to its limits."""
+"""One run of a child process: its requests, their limits, and the threads that read its answers and its log."""
 
+import itertools
 import logging
 import os
-import selectors
+import select
 import signal
-import socket
 import subprocess
 import threading
 import time
-import weakref
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, BinaryIO, cast
 
 import psutil
 
 from rdchat import host
 from rdchat.errors import RdchatError
 from rdchat.work.child_limits import ChildEndedError, ChildError, ChildInterruptedError, ChildLimitError, Limits
-from rdchat.work.frames import FrameBuffer, FrameError, Message, packed
+from rdchat.work.frames import FrameError, Message, packed, read_message
 from rdchat.work.job import CancelledError, Job, StopWork
 
 _LOG = logging.getLogger(__name__)
@@ -29,278 +28,206 @@ _START_S = 60.0  # importing transformers takes one second, on a cold and busy m
 _KILLED = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP}  # sent by another program or the system
 _EXIT_S = 1.0  # for the process to end after it closed its output
 _PIECE = 2**16
-_LOG_LINE = 1000  # characters
+_LOG_LINE = 1000  # bytes
+_NO_ANSWER = object()
 
 
-@dataclass(frozen=True, slots=True)
-class ChildSettings:
-    """How a child is started and used; the fields are the arguments of `ChildProcess`."""
-
-    name: str
-    at_once: int
-    environment: Mapping[str, str]
-    idle_s: float | None
-    umask: int
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Request:
-    """A request to the child. The fields below `read` are set when the child gets it."""
+    """A request to the child. `deadline` and `most_memory` are set when the child gets it."""
 
     job: Job[Any]
     do: str
     arguments: Message
     limits: Limits
     read: Callable[[Any], Any]
-    number: int = 0
+    woken: threading.Event = field(default_factory=threading.Event)  # set with the outcome and when cancelled
+    outcome: Any = _NO_ANSWER
     deadline: float | None = None
     most_memory: int | None = None
-    kill_at: float | None = None
 
 
 class ChildRun:
-    """One run of a child, with the thread that watches it."""
+    """One run of a child.
 
-    def __init__(self, settings: ChildSettings, submit_again: "weakref.WeakMethod[Any]") -> None:
-        self._settings, self._submit_again = settings, submit_again
-        self._idle_since = time.monotonic()
-        self._guard = threading.Lock()
-        self._waiting: deque[Request] = deque()
-        self._asked: dict[int, Request] = {}
-        self._cancelled: list[Request] = []
-        self._number = 0
-        self._left = memoryview(b"")
-        self._got, self._log = FrameBuffer(), bytearray()
-        self._at_fault: Request | None = None
-        self._ready = False
-        self._start_by = time.monotonic() + _START_S
-        self._closing_at: float | None = None
-        self.ended = False
+    Attributes:
+        error: Why it ended; None while it runs.
+    """
+
+    def __init__(self, name: str, environment: Mapping[str, str], umask: int, idle_s: float | None) -> None:
+        self._name, self._idle_s = name, idle_s
+        pipe = subprocess.PIPE
         try:
             self.process = subprocess.Popen(  # noqa: S603  our own program
-                host.child_command(settings.name),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=os.environ | settings.environment,
-                umask=settings.umask,
-                bufsize=0,
+                host.child_command(name), stdin=pipe, stdout=pipe, stderr=pipe, env=environment, umask=umask
             )
         except OSError as error:
             raise ChildEndedError(f"could not be started ({error.strerror})") from error
-        self._wake, self._woken = socket.socketpair()
-        self._woken.setblocking(False)
-        self._thread = threading.Thread(target=self._watch, name=f"{settings.name} child", daemon=True)
-        self._thread.start()
+        self._input, self._output = cast("BinaryIO", self.process.stdin), cast("BinaryIO", self.process.stdout)
+        os.set_blocking(self._input.fileno(), False)
+        self.error: ChildError | None = None
+        self._is_ready, self._ready_or_ended = False, threading.Event()
+        self._guard, self._writing = threading.Lock(), threading.RLock()
+        self._asked: dict[int, Request] = {}
+        self._numbers = itertools.count(1)
+        self._idle_timer: threading.Timer | None = None
+        self._reader = threading.Thread(target=self._read, name=f"{name} child", daemon=True)
+        self._reader.start()
+        threading.Thread(target=self._pass_on_log, name=f"{name} log", daemon=True).start()
 
-    def add(self, asked: Request) -> None:
+    def ask(self, request: Request) -> bool:
+        """Send a request and wait for its outcome; return False where the child ended before it got the request.
+
+        Raises:
+            RdchatError: If the request cannot be sent, or the child did not become ready.
+        """
+        if not self._ready_or_ended.wait(_START_S):
+            self.kill(ChildLimitError(f"longer than {_START_S:.0f} seconds to start"))
         with self._guard:
-            if self.ended:
-                raise ChildEndedError("ended unexpectedly")
-            self._waiting.append(asked)
-        asked.job.when_cancelled(lambda: self._cancel(asked))
-        self._stir()
+            if self.error is not None:
+                if self._is_ready:
+                    return False
+                raise self.error
+            self._set_idle_timer(None)
+            number = next(self._numbers)
+            self._asked[number] = request
+        try:
+            self._send_and_wait(number, request)
+        finally:
+            with self._guard:
+                del self._asked[number]
+                if not self._asked:
+                    self._set_idle_timer(self._idle_s)
+        return True
+
+    def _send_and_wait(self, number: int, request: Request) -> None:
+        limits = request.limits
+        message = {"id": number, "do": request.do, "arguments": request.arguments, "seconds": limits.seconds}
+        frame = packed(message)
+        request.job.when_cancelled(request.woken.set)
+        if limits.seconds is not None:
+            request.deadline = time.monotonic() + limits.seconds
+        if limits.memory_bytes is not None:
+            request.most_memory = _memory_bytes(self.process.pid) + limits.memory_bytes
+        self._send(frame, request)
+        is_cancelled = False
+        while request.outcome is _NO_ANSWER:
+            if request.job.cancelled and not is_cancelled:
+                is_cancelled = True
+                if limits.cancel_s is not None:
+                    request.deadline = time.monotonic() + limits.cancel_s
+                self._send(packed({"cancel": number}), request)
+            request.woken.wait(_TICK_S if request.deadline or request.most_memory else None)
+            request.woken.clear()
+            self._check_limits(request)
+
+    def _send(self, frame: bytes, request: Request) -> None:
+        """Write a frame, checking the limits meanwhile: a child that is stuck reads nothing."""
+        left, poll = memoryview(frame), select.poll()
+        with self._writing, suppress(BrokenPipeError, ValueError):  # the end of the child is read from its output
+            poll.register(self._input.fileno(), select.POLLOUT)
+            while left and self.error is None:
+                if poll.poll(_TICK_S * 1000):
+                    left = left[os.write(self._input.fileno(), left[:_PIECE]) :]
+                elif request.job.cancelled and request.limits.cancel_s is not None:
+                    self.kill(ChildEndedError("was ended"))
+                self._check_limits(request)
+
+    def _check_limits(self, request: Request) -> None:
+        """Kill the child if a request that has no outcome yet is beyond its limits."""
+        limits, pid = request.limits, self.process.pid
+        if request.outcome is not _NO_ANSWER:
+            return
+        if request.deadline is not None and time.monotonic() > request.deadline:
+            late = ChildLimitError(f"longer than {limits.seconds or 0.0:.0f} seconds")
+            self.kill(ChildInterruptedError("was stopped") if _is_stopped(pid) else late)
+        elif request.most_memory is not None and _memory_bytes(pid) > request.most_memory:
+            self.kill(ChildLimitError(f"more than {(limits.memory_bytes or 0) / 1e9:.1f} GB of memory"))
+
+    def kill(self, error: ChildError) -> None:
+        """Kill the child and end its requests with this error; only the first call counts."""
+        with self._guard:
+            if self.error is not None:
+                return
+            self.error = error
+            self._set_idle_timer(None)
+            asked = list(self._asked.values())
+        self.process.kill()
+        self.process.wait()
+        self._join_reader()  # its callbacks for progress come before the end
+        with self._writing:
+            self._input.close()
+        for request in asked:
+            if request.outcome is _NO_ANSWER:
+                request.outcome = CancelledError() if request.job.cancelled else error
+            request.woken.set()
+        self._ready_or_ended.set()
 
     def close(self, grace_s: float) -> None:
-        self._closing_at = time.monotonic() + grace_s
-        self._stir()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        """Close the child's input, and kill it after `grace_s`."""
+        if self._writing.acquire(timeout=_TICK_S):
+            self._input.close()
+            self._writing.release()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(grace_s)
+        self.kill(ChildEndedError("was ended"))
+        self._join_reader()
 
-    def _cancel(self, asked: Request) -> None:
-        with self._guard:
-            self._cancelled.append(asked)
-        self._stir()
+    def _join_reader(self) -> None:
+        if self._reader is not threading.current_thread():
+            self._reader.join()
 
-    def _stir(self) -> None:
-        with suppress(OSError):
-            self._wake.send(b"1")
+    def _set_idle_timer(self, seconds: float | None) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        if seconds is not None and self.error is None:
+            self._idle_timer = threading.Timer(seconds, self.kill, [ChildEndedError("had nothing to do")])
+            self._idle_timer.daemon = True
+            self._idle_timer.start()
 
-    # On the watching thread
+    # On the threads that read
 
-    def _watch(self) -> None:
+    def _read(self) -> None:
+        """Take what the child sends until it ends."""
         error: ChildError = ChildEndedError("ended unexpectedly")
         try:
-            self._follow()
+            while self.error is None and (message := read_message(self._output)) is not None:
+                self._take(message)
             with suppress(subprocess.TimeoutExpired):
                 error = _ended(self.process.wait(_EXIT_S))
-        except ChildError as limit:
-            error = limit
         except FrameError:
             error = ChildEndedError("gave an answer that makes no sense")
         except Exception:
-            _LOG.exception("Following the child %s failed", self._settings.name)
-        self._finish(error)
-
-    def _follow(self) -> None:
-        """Read, write and watch until the child closes its output; raise ChildError where a limit was passed."""
-        process = self.process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        os.set_blocking(process.stdin.fileno(), False)
-        with selectors.DefaultSelector() as selector:
-            for source in (process.stdout, process.stderr, self._woken):
-                selector.register(source, selectors.EVENT_READ)
-            while True:
-                self._prepare(selector)
-                for key, _ in selector.select(self._tick()):
-                    if key.fileobj is process.stdin:
-                        self._write(process.stdin.fileno())
-                    elif key.fileobj is self._woken:
-                        self._woken.recv(_PIECE)
-                    elif key.fileobj is process.stderr:
-                        self._take_log(selector)
-                    elif not self._read(process.stdout.fileno()):
-                        return
-                self._check_limits()
-
-    def _tick(self) -> float | None:
-        """Return the seconds until the next check of a limit; None where there is no limit."""
-        held = any(asked.deadline or asked.most_memory or asked.kill_at for asked in self._asked.values())
-        if held or not self._ready or self._closing_at is not None:
-            return _TICK_S
-        if self._settings.idle_s is None or self._asked:
-            return None
-        return max(self._idle_since + self._settings.idle_s - time.monotonic(), 0.0)
-
-    def _prepare(self, selector: selectors.BaseSelector) -> None:
-        """Queue cancellations and waiting requests for the pipe, up to `at_once` requests."""
-        stdin = self.process.stdin
-        assert stdin is not None
-        if self._closing_at is not None and not stdin.closed:
-            with suppress(KeyError):
-                selector.unregister(stdin)
-            stdin.close()
-        if stdin.closed:
-            return
-        with self._guard:
-            cancelled, self._cancelled = self._cancelled, []
-        for asked in cancelled:
-            self._pass_on_cancel(asked)
-        while self._ready and len(self._asked) < self._settings.at_once and (following := self._next()) is not None:
-            self._pass_on(following)
-        wanted = selector.get_map().get(stdin) is not None
-        if self._left and not wanted:
-            selector.register(stdin, selectors.EVENT_WRITE)
-        elif wanted and not self._left:
-            selector.unregister(stdin)
-
-    def _next(self) -> Request | None:
-        with self._guard:
-            return self._waiting.popleft() if self._waiting else None
-
-    def _pass_on(self, asked: Request) -> None:
-        if asked.job.cancelled:
-            asked.job.end(CancelledError())
-            return
-        self._number += 1
-        asked.number, limits = self._number, asked.limits
-        message = {"id": asked.number, "do": asked.do, "arguments": asked.arguments, "seconds": limits.seconds}
-        try:
-            self._left = memoryview(bytes(self._left) + packed(message))
-        except FrameError as error:
-            asked.job.end(error)
-            return
-        if limits.seconds is not None:
-            asked.deadline = time.monotonic() + limits.seconds
-        if limits.memory_bytes is not None:
-            asked.most_memory = _memory_bytes(self.process.pid) + limits.memory_bytes
-        self._asked[asked.number] = asked
-
-    def _pass_on_cancel(self, asked: Request) -> None:
-        if self._asked.get(asked.number) is not asked:
-            return  # it waits, and ends when its turn comes, or has ended
-        self._left = memoryview(bytes(self._left) + packed({"cancel": asked.number}))
-        if asked.limits.cancel_s is not None:
-            asked.kill_at = time.monotonic() + asked.limits.cancel_s
-
-    def _write(self, descriptor: int) -> None:
-        with suppress(BlockingIOError, BrokenPipeError):  # the end of the child is read from its output
-            self._left = self._left[os.write(descriptor, self._left[:_PIECE]) :]
-
-    def _read(self, descriptor: int) -> bool:
-        """Read from the child; return False at the end of its output."""
-        piece = os.read(descriptor, 2**20)
-        self._got.add(piece)
-        while (message := self._got.take()) is not None:
-            self._take(message)
-        return bool(piece)
+            _LOG.exception("Following the child %s failed", self._name)
+        self.kill(error)
+        self._output.close()
 
     def _take(self, message: Message) -> None:
         if "ready" in message:
-            self._ready, self._idle_since = True, time.monotonic()
+            self._is_ready = True
+            self._ready_or_ended.set()
             return
-        asked = self._asked.get(message.get("id", 0))
-        if asked is None:
+        request = self._asked.get(message.get("id", 0))
+        if request is None or request.outcome is not _NO_ANSWER:
             raise FrameError("A process answered a request that it did not get.")
-        if "progress" in message:
-            try:
-                asked.job.tell(message["progress"])
-            except StopWork:
-                pass
-            except (LookupError, TypeError, ValueError) as error:
-                raise FrameError("A process sent progress of an unexpected shape.") from error
-            return
-        outcome = _outcome(message, asked.read)
-        del self._asked[asked.number]
-        self._idle_since = time.monotonic()
-        asked.job.end(outcome)
+        try:
+            if "progress" in message:
+                if request.limits.seconds is not None and not request.job.cancelled:
+                    request.deadline = time.monotonic() + request.limits.seconds
+                with suppress(StopWork):
+                    request.job.tell(message["progress"])
+                return
+            request.outcome = _outcome(message, request.read)
+        except (LookupError, TypeError, ValueError) as error:
+            raise FrameError("A process sent an answer of an unexpected shape.") from error
+        request.job.end(request.outcome)  # here, to stay in order with the progress of other requests
+        request.woken.set()
 
-    def _check_limits(self) -> None:
-        """Raise ChildError if the child passed a limit; `_at_fault` is the request that caused it."""
-        now, pid = time.monotonic(), self.process.pid
-        if self._closing_at is not None and now >= self._closing_at:
-            raise ChildEndedError("was ended")
-        if not self._ready and now > self._start_by:
-            raise ChildLimitError(f"longer than {_START_S:.0f} seconds to start")
-        idle = self._ready and not self._asked and not self._waiting
-        if idle and self._settings.idle_s is not None and now >= self._idle_since + self._settings.idle_s:
-            raise ChildEndedError("had nothing to do")
-        for asked in self._asked.values():
-            self._at_fault, limits = asked, asked.limits
-            if asked.kill_at is not None and now >= asked.kill_at:
-                raise ChildEndedError("was ended")
-            if asked.deadline is not None and now > asked.deadline:
-                if _is_stopped(pid):
-                    raise ChildInterruptedError("was stopped")
-                raise ChildLimitError(f"longer than {limits.seconds:.0f} seconds")
-            if asked.most_memory is not None and _memory_bytes(pid) > asked.most_memory:
-                most = (limits.memory_bytes or 0) / 1e9
-                raise ChildLimitError(f"more than {most:.1f} GB of memory")
-        self._at_fault = None
-
-    def _take_log(self, selector: selectors.BaseSelector) -> None:
-        stderr = self.process.stderr
-        assert stderr is not None
-        piece = os.read(stderr.fileno(), _PIECE)
-        if not piece:
-            selector.unregister(stderr)
-        *lines, rest = bytes(self._log + piece).split(b"\n")
-        self._log = bytearray(rest[:_LOG_LINE])
-        for line in lines:
-            _LOG.warning("%s: %s", self._settings.name, line.decode(errors="replace").rstrip()[:_LOG_LINE])
-
-    def _finish(self, error: ChildError) -> None:
-        """Kill the child and end its requests; requests that it never got go to a new child."""
-        process = self.process
-        with self._guard:
-            self.ended = True
-            waiting = list(self._waiting)
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr, self._woken, self._wake):
-            if stream is not None:
-                stream.close()
-        for asked in self._asked.values():
-            own = error if self._at_fault in (None, asked) else ChildEndedError("was ended")
-            asked.job.end(CancelledError() if asked.job.cancelled else own)
-        again = self._submit_again() if self._ready and self._closing_at is None else None
-        for asked in waiting:
-            if again is not None:
-                again(asked)
-            else:
-                asked.job.end(error)
+    def _pass_on_log(self) -> None:
+        with cast("BinaryIO", self.process.stderr) as log:
+            for line in iter(partial(log.readline, _LOG_LINE), b""):
+                _LOG.warning("%s: %s", self._name, line.decode(errors="replace").rstrip())
 
 
 def _ended(status: int) -> ChildEndedError:
@@ -312,18 +239,16 @@ def _ended(status: int) -> ChildEndedError:
 
 def _outcome(message: Message, read: Callable[[Any], Any]) -> Any:
     """Return the result or error in a child's answer; raise FrameError if it has neither."""
-    try:
-        if "result" in message:
+    if "result" in message:
+        try:
             return read(message["result"])
-        if "error" in message:
-            error = message["error"]
-            return RdchatError(str(error["message"]), str(error["hint"]))
-        if message.get("cancelled") is True:
-            return CancelledError()
-    except RdchatError as error:
-        return error
-    except (LookupError, TypeError, ValueError) as error:
-        raise FrameError("A process sent an answer of an unexpected shape.") from error
+        except RdchatError as refusal:
+            return refusal
+    if "error" in message:
+        error = message["error"]
+        return RdchatError(str(error["message"]), str(error["hint"]))
+    if message.get("cancelled") is True:
+        return CancelledError()
     raise FrameError("A process gave no answer.")
 
 

@@ -43,39 +43,11 @@ def unpacked(content: bytes) -> Message:
     return message
 
 
-class FrameBuffer:
-    """Puts messages together from the bytes of a pipe, in whatever pieces they come."""
-
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-
-    def add(self, piece: bytes) -> None:
-        self._bytes += piece
-
-    def take(self) -> Message | None:
-        """Return the next message; None until it is whole.
-
-        Raises:
-            FrameError: If its length is beyond `MOST_BYTES`, or it is not a JSON object.
-        """
-        if len(self._bytes) < _LENGTH_BYTES:
-            return None
-        length = int.from_bytes(self._bytes[:_LENGTH_BYTES], "big")
-        if length > MOST_BYTES:
-            raise FrameError("A process sent a message that is too long.")
-        end = _LENGTH_BYTES + length
-        if len(self._bytes) < end:
-            return None
-        content = bytes(self._bytes[_LENGTH_BYTES:end])
-        del self._bytes[:end]
-        return unpacked(content)
-
-
 def read_message(source: BinaryIO) -> Message | None:
     """Wait for the next message of a blocking stream; None where the other side has gone.
 
     Raises:
-        FrameError: As `FrameBuffer.take`.
+        FrameError: If its length is beyond `MOST_BYTES`, or it is not a JSON object.
     """
     length = source.read(_LENGTH_BYTES)
     if len(length) < _LENGTH_BYTES:

@@ -86,9 +86,10 @@ class ParentLink:
             if (cancelled := self._jobs.get(message["cancel"])) is not None:
                 cancelled.cancel()
             return
-        number = message["id"]
+        number, seconds = message["id"], message.get("seconds")
 
         def tell(progress: Any) -> None:
+            _set_alarm(seconds)
             self._send({"id": number, "progress": progress})
 
         def end(outcome: Any) -> None:
@@ -97,7 +98,7 @@ class ParentLink:
 
         job: Job[Any] = Job(tell, end)
         self._jobs[number] = job
-        self._requests.put(Request(job, message["do"], message["arguments"], message.get("seconds")))
+        self._requests.put(Request(job, message["do"], message["arguments"], seconds))
 
     def _send(self, message: Message) -> None:
         left = memoryview(packed(message))
@@ -176,13 +177,18 @@ async def _answer_task(request: Request, call: Callable[..., Awaitable[Any]]) ->
 
 
 def _answer_one(request: Request, call: Callable[..., Any]) -> None:
-    if request.seconds is not None:
-        signal.setitimer(signal.ITIMER_REAL, request.seconds + _ALARM_S)
+    _set_alarm(request.seconds)
     try:
         outcome = outcome_of(request.job, lambda job: call(job, **request.arguments), request.do)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     request.job.end(outcome)
+
+
+def _set_alarm(seconds: float | None) -> None:
+    """End this process a little after the parent's own limit."""
+    if seconds is not None:
+        signal.setitimer(signal.ITIMER_REAL, seconds + _ALARM_S)
 
 
 def _answer(outcome: Any) -> Message:

@@ -13,6 +13,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageFullError
 from rdchat.inference.api.requests import Role
 from tests.disks import SmallDisk, small_disk
+from tests.stores import finish_message
 
 
 @pytest.fixture
@@ -34,13 +35,13 @@ def test_a_reply_outlives_a_full_disk(disk: SmallDisk, database: Path) -> None:
         with pytest.raises(StorageFullError):
             store.add_message(chat.id, reply.id, Role.USER, "word " * 10_000)
         with pytest.raises(StorageFullError):
-            store.finish_message(reply.id, "word " * 10_000, MessageStatus.COMPLETE)
+            finish_message(store, reply.id, "word " * 10_000, MessageStatus.COMPLETE)
         assert store.messages(chat.id) == [store.message(reply.id)]
         assert store.message(reply.id).text == "saved"
         assert store.message(reply.id).status is MessageStatus.STREAMING
         disk.free()
         store.save_text(reply.id, "saved again")
-        store.finish_message(reply.id, "word " * 5_000, MessageStatus.COMPLETE)
+        finish_message(store, reply.id, "word " * 5_000, MessageStatus.COMPLETE)
     with closing(ConversationStore.open(database)) as store:
         assert store.notice is None
         assert [message.text for message in store.messages(chat.id)] == ["word " * 5_000]

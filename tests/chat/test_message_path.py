@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
-from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
+from rdchat.chat.file_texts import FileTexts
 from rdchat.chat.message_path import MessagePath, cut_of, from_cut, uncut
 from rdchat.chat.storage import message_tree
-from rdchat.chat.storage.message_tree import MessageRuns
+from rdchat.chat.storage.message_tree import MessageTree
 from rdchat.chat.storage.messages import MessageReader
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
@@ -19,7 +19,7 @@ from rdchat.inference.api.requests import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from tests.chat.conftest import OpenStore
 from tests.chat.statistics_samples import STATISTICS
-from tests.stores import written_by_hand
+from tests.stores import finish_message, written_by_hand
 
 COUNT = 130
 
@@ -47,9 +47,9 @@ def long_chat(store: ConversationStore) -> list[Message]:
         text = "" if number == 70 else f"m{number}"
         parent = store.add_message(chat.id, parent, role, text, files=files).id
         if number == 100:
-            store.finish_message(parent, text, MessageStatus.COMPLETE, statistics=STATISTICS)
+            finish_message(store, parent, text, MessageStatus.COMPLETE, statistics=STATISTICS)
     other = store.add_message(chat.id, 19, Role.ASSISTANT, "another")
-    store.finish_message(other.id, "another", MessageStatus.COMPLETE, statistics=STATISTICS)
+    finish_message(store, other.id, "another", MessageStatus.COMPLETE, statistics=STATISTICS)
     store.select_sibling(20, 0)
     return [store.message(number) for number in range(1, COUNT + 1)]
 
@@ -200,7 +200,7 @@ def test_a_long_chat_is_read_by_its_runs(open_store: OpenStore) -> None:
         if number % 20 == 19:
             store.add_message(other, None, Role.USER, "between")
     store.add_message(chat, store.messages(chat).ids[9], Role.USER, "an alternative")
-    tree = MessageRuns(store.database.rows, chat)
+    tree = MessageTree(store.database.rows, chat)
     assert (len(tree._parents), len(tree.path_to(parent or 0))) == (4, 60)
     plan = store.database.rows(f"EXPLAIN QUERY PLAN {message_tree._RUNS}", chat)
     assert "messages_runs" in plan[0][3]

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_bin import KEPT_DAYS
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
@@ -35,7 +34,7 @@ def clock() -> Clock:
 @pytest.fixture
 def timed(database: Path, clock: Clock) -> Iterator[ConversationStore]:
     """A store whose clock the test moves."""
-    store = ConversationStore(Database(database), clock)
+    store = ConversationStore.open(database, clock)
     yield store
     store.close()
 
@@ -166,7 +165,7 @@ def test_what_was_deleted_in_the_future_expires_from_now_on(timed: ConversationS
 
 
 def test_a_chat_deleted_for_good_is_gone_at_once_and_erased_step_by_step(database: Path, clock: Clock) -> None:
-    store = ConversationStore(Database(database), clock)
+    store = ConversationStore.open(database, clock)
     chat = store.create_conversation("long")
     parent = None
     for number in range(20):
@@ -177,7 +176,7 @@ def test_a_chat_deleted_for_good_is_gone_at_once_and_erased_step_by_step(databas
     erasing = store.organiser._erasing()
     store.database.write(lambda _connection: [next(erasing) for _ in range(3)])
     store.close()  # the app is closed, or killed, half way
-    store = ConversationStore(Database(database), clock)
+    store = ConversationStore.open(database, clock)
     assert 0 < store.database.rows("SELECT count(*) FROM messages")[0][0] < 20
     assert (store.organiser.bin(), store.conversations()) == ([], [])
     store.organiser.erase().result()

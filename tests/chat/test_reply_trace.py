@@ -13,7 +13,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import Mode, Role
 from tests.chat.traces import drafted_events, drafted_trace, events_of_round, round_tree
-from tests.stores import written_by_hand
+from tests.stores import finish_message, written_by_hand
 
 
 def packed(trace: ReplyTrace) -> bytes:
@@ -179,7 +179,7 @@ def test_how_a_reply_was_drafted_is_kept_with_it(store: ConversationStore) -> No
     message_id = add_reply(store)
     assert store.message(message_id).drafting is None
     drafting = Drafting(Mode.LOOKUP, "There is no drafter.", "prompt lookup")
-    store.finish_message(message_id, "Hello", MessageStatus.COMPLETE, drafting=drafting)
+    finish_message(store, message_id, "Hello", MessageStatus.COMPLETE, drafting=drafting)
     assert store.message(message_id).drafting == drafting
 
 

@@ -10,7 +10,7 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams
 from tests.chat.conftest import OpenStore
 from tests.chat.statistics_samples import STATISTICS
-from tests.stores import written_by_hand
+from tests.stores import finish_message, written_by_hand
 
 
 def reply(store: ConversationStore, seed: int | None = None) -> int:
@@ -31,7 +31,8 @@ def test_everything_said_is_there_after_a_restart(open_store: OpenStore) -> None
     answer = store.add_message(
         chat.id, prompt.id, Role.ASSISTANT, "", status=MessageStatus.STREAMING, model="smollm2", seed=7
     )
-    answer = store.finish_message(
+    answer = finish_message(
+        store,
         answer.id,
         "Rayleigh.",
         MessageStatus.COMPLETE,
@@ -63,7 +64,7 @@ def test_every_64_bit_seed_survives(store: ConversationStore, seed: int | None) 
 )
 def test_any_text_survives(store: ConversationStore, text: str) -> None:
     message = store.message(reply(store))
-    assert store.finish_message(message.id, text, MessageStatus.COMPLETE).text == text
+    assert finish_message(store, message.id, text, MessageStatus.COMPLETE).text == text
     assert store.message(message.id).text == text
 
 
@@ -126,7 +127,7 @@ def test_a_reply_can_end_in_a_chat_that_was_deleted_meanwhile(store: Conversatio
     message = store.message(reply(store))
     store.delete_conversation(message.conversation_id)
     store.save_text(message.id, "Ray")
-    store.finish_message(message.id, "Rayleigh", MessageStatus.COMPLETE)
+    finish_message(store, message.id, "Rayleigh", MessageStatus.COMPLETE)
     store.restore_conversation(message.conversation_id)
     assert store.messages(message.conversation_id)[-1].text == "Rayleigh"
 
@@ -158,13 +159,13 @@ def test_streamed_text_is_kept_and_a_late_save_does_not_undo_the_end(store: Conv
     store.save_text(message_id, "Ray")
     assert store.message(message_id).text == "Ray"
     assert store.message(message_id).status is MessageStatus.STREAMING
-    store.finish_message(message_id, "Rayleigh.", MessageStatus.COMPLETE)
+    finish_message(store, message_id, "Rayleigh.", MessageStatus.COMPLETE)
     store.save_text(message_id, "Rayl")
     assert store.message(message_id).text == "Rayleigh."
 
 
 def test_a_failed_reply_says_of_what(store: ConversationStore) -> None:
-    message = store.finish_message(reply(store), "Ray", MessageStatus.FAILED, error="Not enough memory.")
+    message = finish_message(store, reply(store), "Ray", MessageStatus.FAILED, error="Not enough memory.")
     assert (message.status, message.error, message.finish_reason) == (
         MessageStatus.FAILED,
         "Not enough memory.",
@@ -174,7 +175,7 @@ def test_a_failed_reply_says_of_what(store: ConversationStore) -> None:
 
 def test_a_reopened_reply_is_being_written_again(store: ConversationStore) -> None:
     message_id = reply(store)
-    store.finish_message(message_id, "Ray", MessageStatus.FAILED, error="Not enough memory.")
+    finish_message(store, message_id, "Ray", MessageStatus.FAILED, error="Not enough memory.")
     message = store.reopen_message(message_id)
     assert (message.status, message.text, message.error) == (MessageStatus.STREAMING, "Ray", "")
     store.save_text(message_id, "Rayleigh")
@@ -208,7 +209,7 @@ def test_a_message_for_a_conversation_that_never_was_is_refused(store: Conversat
     with pytest.raises(StorageError, match="This chat no longer exists"):
         store.add_message(99, None, Role.USER, "hello")
     with pytest.raises(StorageError, match="This message no longer exists"):
-        store.finish_message(99, "hello", MessageStatus.COMPLETE)
+        finish_message(store, 99, "hello", MessageStatus.COMPLETE)
 
 
 def test_statistics_of_another_version_are_read_as_far_as_they_are_known(store: ConversationStore) -> None:

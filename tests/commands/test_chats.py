@@ -18,8 +18,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.cli import main
 from rdchat.inference.api.requests import Role
 from rdchat.services.app.single_instance import SingleInstance
-from rdchat.services.transfer.remote_requests import RemoteRequests
-from rdchat.services.transfer.transfer_desk import TransferDesk
+from rdchat.services.transfer.transfer_desk import RemoteRequests, TransferDesk
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
 from tests.commands.running import check_refused, printed_json
 from tests.processes import python_process

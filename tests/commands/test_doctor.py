@@ -7,32 +7,43 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rdchat import __version__, host, paths
 from rdchat.commands import doctor
-from rdchat.inference.target.diagnostics import EngineFacts
 from tests.commands.running import printed_json
 
-ENGINE = EngineFacts("Some CPU", "CPU", "OpenBLAS", "libopenblas.so.0", 250.0, "0.32.4", "0.32.2")
-WELL = doctor.Facts(
-    system="Linux x86_64",
-    outdated_macos="",
-    python=(3, 13, 0),
-    engine=ENGINE,
-    engine_problem="",
-    qt="6.12.0",
-    qt_problem="",
-    compiler="g++",
-    model_path=Path("smollm2-135m-instruct"),
-    drafter_path=None,
-    drafters_left_out=(),
-    memory_total_bytes=16 * 2**30,
-    memory_available_bytes=8 * 2**30,
-    display=True,
-    data_writable=True,
-)
+REPORT: dict[str, Any] = {
+    "version": __version__,
+    "system": "Linux x86_64",
+    "device": "Some CPU",
+    "backend": "CPU",
+    "blas": "OpenBLAS",
+    "blas_library": "libopenblas.so.0",
+    "matmul_gflops": 250.0,
+    "python": "3.13.0",
+    "python_path": "/usr/bin/python",
+    "qt": "6.12.0",
+    "mlx": "0.32.4",
+    "mlx_lm": "0.32.2",
+    "model_path": "smollm2-135m-instruct",
+    "drafter_path": None,
+    "memory_total_bytes": 16 * 2**30,
+    "memory_available_bytes": 8 * 2**30,
+    "display": True,
+    "data_path": "data",
+    "cache_path": "cache",
+    "log_path": "log",
+}
+WELL = doctor.Facts(REPORT, compiler="g++")
+NO_ENGINE = dict.fromkeys(("device", "backend", "blas", "blas_library", "matmul_gflops", "mlx", "mlx_lm"))
+
+
+def _but(**other: Any) -> doctor.Facts:
+    """Return the facts of a machine on which all is well, but for these."""
+    return replace(WELL, report=REPORT | other)
 
 
 def run_doctor(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -83,50 +94,51 @@ def test_text_says_what_is_missing(tmp_path: Path):
 
 def test_nothing_to_mend():
     assert doctor.advise(WELL) == []
-    assert doctor.as_text(WELL, []).endswith("All is well.")
+    assert doctor.as_text(REPORT, []).endswith("All is well.")
 
 
 @pytest.mark.parametrize(
     ("facts", "problem", "remedy"),
     [
-        (replace(WELL, python=(3, 11, 7)), "aborts on Python 3.11", "make setup"),
-        (replace(WELL, engine=None, engine_problem="libmlx.so: not found"), "libmlx.so: not found", "make setup"),
-        (replace(WELL, qt="", qt_problem="libEGL.so.1: not found"), "libEGL.so.1: not found", "make setup"),
+        (replace(WELL, old_python=True), "aborts on Python 3.11", "make setup"),
+        (replace(_but(**NO_ENGINE), engine_problem="libmlx.so: not found"), "libmlx.so: not found", "make setup"),
+        (replace(_but(qt=None), qt_problem="libEGL.so.1: not found"), "libEGL.so.1: not found", "make setup"),
         (replace(WELL, outdated_macos="14.2"), "needs macOS 14.4 or later, as Qt does; this Mac has 14.2", "Update"),
-        (replace(WELL, model_path=None), "default model is not installed", "rdchat models install-default"),
-        (replace(WELL, display=False), "no display", "xvfb-run -a make run"),
+        (_but(model_path=None), "default model is not installed", "rdchat models install-default"),
+        (_but(display=False), "no display", "xvfb-run -a make run"),
     ],
 )
 def test_each_lack_has_a_remedy(facts: doctor.Facts, problem: str, remedy: str):
     (advice,) = doctor.advise(facts)
     assert problem in advice.problem
     assert remedy in advice.remedy
-    assert advice.problem in doctor.as_text(facts, [advice])
-    json.dumps(doctor.as_json(facts, [advice]))
+    assert advice.problem in doctor.as_text(facts.report, [advice])
 
 
 @pytest.mark.parametrize("macos", [False, True])
 def test_little_free_memory_is_told_where_that_is_all_there_is(monkeypatch: pytest.MonkeyPatch, macos: bool):
     """What is free on macOS leaves out what the system would give back."""
     monkeypatch.setattr(host, "MACOS", macos)
-    advice = doctor.advise(replace(WELL, memory_available_bytes=2**29))
+    advice = doctor.advise(_but(memory_available_bytes=2**29))
     wanted = [] if macos else [doctor.Advice("Only 0.5 GiB of memory is free.", "Close other apps, or add memory.")]
     assert advice == wanted
 
 
 @pytest.mark.skipif(host.MACOS, reason="Accelerate is always there")
 def test_the_slow_blas_is_told_on_a_cpu_only():
-    slow = replace(ENGINE, blas="reference", blas_library="", matmul_gflops=8.4)
-    (advice,) = doctor.advise(replace(WELL, engine=slow))
+    slow = {"blas": "reference", "blas_library": None, "matmul_gflops": 8.4}
+    (advice,) = doctor.advise(_but(**slow))
     assert advice.remedy == "sudo apt-get install -y libopenblas0-pthread"
-    assert doctor.advise(replace(WELL, engine=replace(slow, backend="CUDA"), compiler="")) == []
+    assert doctor.advise(replace(_but(**slow, backend="CUDA"), compiler="")) == []
 
 
 def test_gathering_finds_what_runs_this_test():
     facts = doctor.gather()
-    assert facts.python == sys.version_info[:3]
-    assert facts.engine is not None
-    assert facts.qt
+    assert facts.report["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert not facts.old_python
+    assert facts.report["mlx"]
+    assert facts.report["qt"]
+    json.dumps(facts.report)
     assert facts.data_writable
 
 

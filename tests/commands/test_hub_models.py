@@ -14,7 +14,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.cli import main
-from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter
+from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter
 from tests.commands.running import check_refused, printed_json
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, small_files
 from tests.hub.hub_server import HubServer

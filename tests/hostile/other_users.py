@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from rdchat.files.file_lock import FileLock
-from rdchat.services.app.instance_socket import place_to_listen
+from rdchat.services.app.instance_channel import place_to_listen
 from tests.hostile.command_runner import environment_of, fresh
 from tests.hostile.results import Result
 from tests.hostile.samples import BUILD, samples
@@ -138,7 +138,7 @@ def _planted_socket() -> _Faults:
         planted.chmod(0o777)
         os.chown(planted, OTHER_USER, OTHER_USER)
         code = (
-            "import sys; from pathlib import Path; from rdchat.services.app.instance_socket import place_to_listen\n"
+            "import sys; from pathlib import Path; from rdchat.services.app.instance_channel import place_to_listen\n"
             "print(place_to_listen(Path(sys.argv[1])))"
         )
         environment = environment_of(shared / "audit") | {"XDG_RUNTIME_DIR": str(planted)}

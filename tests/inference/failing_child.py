@@ -31,8 +31,7 @@ from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batch_check import check_batched_decoding
-from rdchat.inference.training.data.hidden_states import answer_states
+from rdchat.inference.training.data.batched_decoding import answer_states, check_batched_decoding
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.samples import LogitCurve, Teacher
 from tests.inference.auto.automatic_replies import RandomPlanner
@@ -52,7 +51,7 @@ def _session(mode: str, failure: Failure, who: str) -> ChatSession:
     session = ChatSession(tiny_llama())
     model, folder, small = session.model, Path("drafter"), tiny_llama(seed=3)
     of_head = failure if who == "drafter" else lambda logits: logits
-    head = bound(model) if mode == "eagle3" else random_drafter(model)._head
+    head = bound(model) if mode == "eagle3" else random_drafter(model).head
     session.drafters._heads[folder] = HeadModel(model, HarmedHead(head, of_head))
     session.drafters.drafter_folder = lambda _named: folder  # type: ignore[method-assign]
     session.drafters._draft_models["small"] = DraftModel(model, small, len(ALPHABET))
@@ -172,7 +171,9 @@ _READERS: Mapping[str, Callable[[mx.array], Any]] = {
     "tree": lambda array: PackedTree.chain(array.reshape(-1)).fetch(),
     "pool": lambda array: DevicePool(array, array, array.reshape(-1), 1, 1).fetch(),
     "gap": lambda array: gap_of(mx.zeros((1, 31)) + array.reshape(-1), 3, _ASKED, 4, 5),
-    "teacher": lambda array: Teacher.blank(1, 31).fill(np.zeros((1, 4)), mx.zeros((31, 4)) + array, lambda rows: rows),
+    "teacher": lambda array: Teacher.blank(1, 31).fill(
+        0, np.zeros((1, 4)), mx.zeros((31, 4)) + array, lambda rows: rows
+    ),
     "repetition": lambda array: RepetitionTracker(array.reshape(-1).astype(mx.int32), []),
 }
 

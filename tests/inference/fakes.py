@@ -13,6 +13,7 @@ from mlx_lm.models import llama
 
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import (
+    BeamShape,
     ChatMessage,
     DraftSettings,
     GenerationRequest,
@@ -25,6 +26,7 @@ from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TemplateRefusedError, TokenizerProcess
 from rdchat.inference.target.capability import Capability, DraftKind, check_capability
 from rdchat.inference.target.embeddings import TargetEmbeddings
@@ -41,7 +43,7 @@ ALPHABET = "\0" + "abcdefghijklmnopqrstuvwxyz .\n:"
 END = 0
 
 
-class CharacterPrompts:
+class CharacterPrompts(ModelPrompts):
     """Makes token ids in this process, of what the tokenizer's own template gives."""
 
     def __init__(self, tokenizer: "CharacterTokenizer") -> None:
@@ -54,7 +56,7 @@ class CharacterPrompts:
         messages: Sequence[ChatMessage],
         unfinished: ChatMessage | None,
         limit: int,
-        waiting: Callable[[], None],
+        waiting: Callable[[], None] = lambda: None,
         thinking: ThinkingChoice | None = None,
     ) -> list[int]:
         turns = [{"role": message.role.value, "content": message.content} for message in messages]
@@ -63,9 +65,6 @@ class CharacterPrompts:
         except ValueError as error:
             raise TemplateRefusedError(str(error)) from error
         return self._tokenizer.encode(text + (unfinished.content if unfinished else ""))
-
-    def count(self, messages: Sequence[ChatMessage], limit: int, waiting: Callable[[], None]) -> int:
-        return len(self.encode(messages, None, limit, waiting))
 
     def encode_text(self, text: str) -> list[int]:
         return self._tokenizer.encode(text)
@@ -180,6 +179,12 @@ def ask(prompt: str = "hello there", *, seed: int = 1, **sampling: object) -> Ge
     options = {"max_tokens": 24, **sampling}
     params = SamplingParams(**options)  # type: ignore[arg-type]
     return GenerationRequest((ChatMessage(Role.USER, prompt),), params, seed, draft=DraftSettings(Mode.OFF))
+
+
+def with_beams(request: GenerationRequest, shape: BeamShape, lookup_branch: bool = True) -> GenerationRequest:
+    """Return a request that a drafter head is to draft for in a shape."""
+    beams = {"beam_width": shape.width, "beam_length": shape.length, "lookup_branch": lookup_branch}
+    return replace(request, draft=replace(request.draft, **beams))
 
 
 class ScriptedDrafter(Drafter):

@@ -10,7 +10,7 @@ import numpy as np
 
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.drafting.heads.block_config import Markov
+from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, HeadState, Root, StoredHead
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.block.block_drafters import stored_block
@@ -43,7 +43,7 @@ HARMS: Mapping[str, Harm] = {
 }
 NEVER_FINITE = ("nan", "infinite", "minus infinite")
 HEADS: Mapping[str, Callable[[LoadedModel], Head]] = {
-    "recurrent": lambda model: random_drafter(model)._head,
+    "recurrent": lambda model: random_drafter(model).head,
     "dflash": lambda model: stored_block(model).bind(model, 0),
     "dspark": lambda model: stored_block(model, markov=Markov.GATED, reduced=True).bind(model, 0),
     "eagle3": bound,

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 
 from rdchat.inference.api.bench_results import Difference
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import BeamShape, GenerationRequest, Mode
+from rdchat.inference.api.requests import GenerationRequest, Mode
 from rdchat.inference.benchmark.differences import divergences
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.drafting.head_drafter import HeadSettings
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.auto.automatic_replies import automatic
@@ -54,14 +53,16 @@ def _by_lookup(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
 
 
 def _by_beams(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
-    settings, prompt = HeadSettings(BeamShape(4, 5)), model.encode_chat(request.messages, False)
-    return _in_rounds(model, request, random_drafter(model).drafter(prompt, request, settings))
+    prompt = model.encode_chat(request.messages, False)
+    return _in_rounds(model, request, random_drafter(model).drafter(prompt, request))
 
 
 def _by_draft_model(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
     """The model drafts for itself, so that most is accepted."""
     prompt, shape = model.encode_chat(request.messages, False), DraftShape(4, (2, 1, 0, 2))
-    return _in_rounds(model, request, DraftModel(model, model, len(ALPHABET)).drafter(prompt, request, shape))
+    return _in_rounds(
+        model, request, DraftModel(model, model, len(ALPHABET)).drafter(prompt, request, shape_of=lambda _: shape)
+    )
 
 
 def _automatically(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:

@@ -108,7 +108,7 @@ def test_a_training_that_was_interrupted_in_the_data(
 ) -> None:
     monkeypatch.setattr(Pace, "EVERY", 0.0)
     plan = plan_of(model, Phase.DATA, tmp_path)
-    batch = ConversationBatch.restore(plan.folder / "wave.safetensors", 0, model, plan.template)
+    batch = ConversationBatch.restore(plan.folder / "wave.safetensors", 0, model, plan.record.template)
     assert batch is not None, "the batch that was put aside is taken up"
     events = list(first_events(model, plan, Phase.DATA))
     assert [event.phase for event in events] == [Phase.DATA]

@@ -25,7 +25,7 @@ from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.rounding import most, row_errors, typical
 from rdchat.inference.target.verifier import Verifier
-from rdchat.services.engine.race import RaceResult, Replay
+from rdchat.services.engine.benchmark import RaceResult, Replay
 from tests.grids import grid, share
 from tests.inference.fakes import lenient, shared_family, shared_llama
 from tests.inference.families import TREES, network_of

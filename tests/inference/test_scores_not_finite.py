@@ -13,14 +13,13 @@ from rdchat.inference.auto.state import AvailableDrafters
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.beam_search import DevicePool
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.drafting.head_drafter import HeadSettings
 from rdchat.inference.drafting.node_selection import best_nodes
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
 from tests.grids import grid
 from tests.inference.auto.automatic_replies import RandomPlanner, iterator_of, state_of
-from tests.inference.fakes import ALPHABET, ask, chains_only, shared_llama
+from tests.inference.fakes import ALPHABET, ask, chains_only, shared_llama, with_beams
 from tests.inference.harmed_drafters import HARMS, HEADS, INF, NAN, NEVER_FINITE, harmed_draft_model, harmed_head
 from tests.inference.plain_replies import drafted, plain
 
@@ -49,7 +48,7 @@ def test_a_heads_scores_change_no_token(kind: str, harm: str, shape: str, temper
     model, request = shared_llama(), request_at(temperature)
     beams, branch = SHAPES[shape]
     prompt = model.encode_chat(request.messages, False)
-    drafter = harmed_head(model, kind, harm).drafter(prompt, request, HeadSettings(beams, branch))
+    drafter = harmed_head(model, kind, harm).drafter(prompt, with_beams(request, beams, branch))
     events, cache = drafted(model, request, drafter)
     end = check(model, request, events[-1])
     assert end.statistics.host_syncs == end.statistics.rounds, "the flag comes with the round's one wait"
@@ -69,7 +68,7 @@ def test_a_heads_scores_change_no_token(kind: str, harm: str, shape: str, temper
 def test_filters_and_penalty_take_any_scores(harm: str, sampling: dict[str, float]) -> None:
     model, request = shared_llama(), ask("abcabcabc", max_tokens=20, temperature=0.9, **sampling)
     prompt = model.encode_chat(request.messages, False)
-    drafter = harmed_head(model, "recurrent", harm).drafter(prompt, request, HeadSettings(BeamShape(3, 4), False))
+    drafter = harmed_head(model, "recurrent", harm).drafter(prompt, with_beams(request, BeamShape(3, 4), False))
     end = drafted(model, request, drafter)[0][-1]
     assert isinstance(end, ReplyEnd)
     assert end.token_ids == plain(model, request).token_ids
@@ -79,7 +78,7 @@ def test_filters_and_penalty_take_any_scores(harm: str, sampling: dict[str, floa
 def test_chains_of_any_scores_change_no_token(harm: str) -> None:
     model, request = chains_only(shared_llama()), request_at(0.9)
     prompt = model.encode_chat(request.messages, False)
-    drafter = harmed_head(model, "recurrent", harm).drafter(prompt, request, HeadSettings(BeamShape(3, 4), True))
+    drafter = harmed_head(model, "recurrent", harm).drafter(prompt, with_beams(request, BeamShape(3, 4), True))
     check(model, request, drafted(model, request, drafter)[0][-1])
 
 
@@ -90,7 +89,9 @@ def test_a_draft_models_scores_change_no_token(harm: str, temperature: float, sh
     model, request = shared_llama(), request_at(temperature)
     draft = harmed_draft_model(model, harm)
     prompt = model.encode_chat(request.messages, False)
-    end = check(model, request, drafted(model, request, draft.drafter(prompt, request, shape))[0][-1])
+    end = check(
+        model, request, drafted(model, request, draft.drafter(prompt, request, shape_of=lambda _: shape))[0][-1]
+    )
     assert end.statistics.host_syncs == end.statistics.rounds
     if harm in NEVER_FINITE:
         assert (end.statistics.dropped_drafts, end.statistics.drafted) == (3, 0)

@@ -1,9 +1,8 @@
-"""What a first reply would have to compile is run before it; nothing is learnt from that but the pace of prompts."""
+"""What a first reply would have to compile is run before it; nothing is learnt from that."""
 
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import mlx.core as mx
@@ -17,7 +16,6 @@ from rdchat.inference.decoding.tracing import TreeLogProbs
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.packed_tree import PackedTree
-from rdchat.inference.target.prefill_pace import PrefillPace
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified, Verifier
 from rdchat.inference.warming import warm
@@ -60,8 +58,8 @@ def test_it_verifies_and_traces_drafts_of_every_kind(monkeypatch: pytest.MonkeyP
     assert sum(count > 1 for count in rows) >= 2
 
 
-def test_nothing_is_learnt_but_the_pace_of_prompts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    model = replace(tiny_llama(context_length=2048), pace=PrefillPace(32, most=128))
+def test_nothing_is_learnt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = tiny_llama(context_length=2048)
     session = ChatSession(model, OwnDrafter(model, tmp_path))
     session.warm_up()
     with monkeypatch.context() as patch:
@@ -70,7 +68,6 @@ def test_nothing_is_learnt_but_the_pace_of_prompts(monkeypatch: pytest.MonkeyPat
             pass
     assert session.cache.tokens == []
     assert not session.drafters.auto.costs.plain_ms(100)
-    assert model.pace.chunk > 32
     for mode in (Mode.OFF, Mode.AUTO):
         request = ask("abcabcabc", temperature=0.7, max_tokens=30)
         *_, end = session.generate(

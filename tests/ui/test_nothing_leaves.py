@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.look.focus import show_in_front
+from rdchat.ui.look.opening import show_in_front
 from rdchat.ui.window.about import about_box
 from rdchat.ui.window.main_window import MainWindow
 from tests.connections import Refused, all_refused
@@ -65,7 +65,7 @@ def test_a_whole_chat_and_every_window_ask_nobody(
         qtbot.waitExposed(models)
         qtbot.wait(300)  # searches on the disk end, and whatever would ask somebody begins
     models.show_page(models.discover)
-    assert models.discover.list.rows.rowCount() > 2
+    assert models.discover.list.count() > 2
     assert refused.all() == []
     windows.close()
 

@@ -142,29 +142,28 @@ def best_within(passages: Sequence[Passage], order: Sequence[int], characters: i
 def joined(passages: Sequence[Passage], chosen: Iterable[int]) -> Part:
     """Take some passages in the file's order, those that follow one another joined, each with its number and page."""
     places = sorted(set(chosen))
-    runs: list[list[int]] = []
-    for place in places:
-        if runs and runs[-1][-1] == place - 1:
-            runs[-1].append(place)
-        else:
-            runs.append([place])
-    text = "\n\n".join(_run_text(passages, run) for run in runs)
+    text = "\n\n".join(_run_text(passages, run) for run in _runs(places))
     return Part(text, named_numbers("passage", [each + 1 for each in places], len(passages)))
 
 
 def named_numbers(noun: str, numbers: Sequence[int], count: int) -> str:
     """Return `page 3 of 90`, `pages 1 to 4 and 7 of 90`; of many the number: `40 passages of 300`."""
+    names = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in _runs(numbers)]
+    if len(names) > _MOST_NAMED:
+        return f"{len(numbers)} {noun}s of {count}"
+    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"{noun if len(numbers) == 1 else f'{noun}s'} {listed} of {count}"
+
+
+def _runs(numbers: Sequence[int]) -> list[list[int]]:
+    """Return sorted numbers in lists of those that follow one another."""
     runs: list[list[int]] = []
     for each in numbers:
         if runs and each == runs[-1][-1] + 1:
             runs[-1].append(each)
         else:
             runs.append([each])
-    names = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
-    if len(names) > _MOST_NAMED:
-        return f"{len(numbers)} {noun}s of {count}"
-    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    return f"{noun if len(numbers) == 1 else f'{noun}s'} {listed} of {count}"
+    return runs
 
 
 def _run_text(passages: Sequence[Passage], run: Sequence[int]) -> str:

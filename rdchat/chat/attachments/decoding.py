@@ -22,7 +22,7 @@ _MOST_CONTROLS = 0.01  # of the characters
 LATIN_1 = "It is not UTF-8, so it was read as Latin-1: accents may be wrong."
 
 
-def decoded(data: bytes, name: str, *, is_html: bool = False) -> tuple[str, str]:
+def decoded(data: bytes, name: str, is_html: bool = False) -> tuple[str, str]:
     """Return the text, with plain line ends, and a note for the person.
 
     Raises:

@@ -2,7 +2,6 @@
 
 import io
 import zipfile
-from typing import NoReturn
 from xml.parsers import expat
 
 from rdchat.chat.attachments.attached_file import FileRefusedError
@@ -11,7 +10,8 @@ from rdchat.chat.attachments.html_text import html_to_text
 _MOST_BYTES = 256 << 20  # unpacked, pictures too
 _MOST_XML_BYTES = 32 << 20  # of one part; its tree takes some twenty times as much
 _PICTURES = "word/media/"
-_CHUNK = 1 << 16
+_CHUNK = 1 << 12  # small, as what follows a declaration is read with it
+_DTD, _ELEMENT = "declaration", "element"  # no declaration may stand behind the first element
 _DAMAGED = "{name} is damaged, or no DOCX.", "Open it in Word or Pages and save it again."
 _LARGE = "{name} unpacks to more than rdchat reads.", "Save the part that you need as a file of its own."
 
@@ -54,51 +54,35 @@ def _without_dtds(data: bytes, name: str) -> bytes:
             raise _refused(_LARGE, name)
         kinds = {each: _beginning_of(archive, each) for each in members}
         for each, kind in kinds.items():
-            if kind is _ElementError and each.file_size > _MOST_XML_BYTES and not each.filename.startswith(_PICTURES):
+            if kind == _ELEMENT and each.file_size > _MOST_XML_BYTES and not each.filename.startswith(_PICTURES):
                 raise _refused(_LARGE, name)
-        if _WithDtdError not in kinds.values():
+        if _DTD not in kinds.values():
             return data
         copy = io.BytesIO()
         with zipfile.ZipFile(copy, "w") as kept:
             for each, kind in kinds.items():
-                if kind is _ElementError:  # nothing else is read
+                if kind == _ELEMENT:  # nothing else is read
                     kept.writestr(each.filename, archive.read(each))
         return copy.getvalue()
 
 
-class _WithDtdError(Exception):
-    """A document type declaration."""
-
-
-class _ElementError(Exception):
-    """The first element, behind which no such declaration may stand."""
-
-
-def _beginning_of(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> type[Exception] | None:
-    """Return which of the two a part has first, by the parser that mammoth uses; None where it is no XML."""
+def _beginning_of(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str | None:
+    """Return what a part has first, `_DTD` or `_ELEMENT`, by the parser that mammoth uses; None where it is no XML."""
+    found: list[str] = []
     parser = expat.ParserCreate()
-    parser.StartDoctypeDeclHandler = _found_dtd
-    parser.StartElementHandler = _found_element
+    parser.StartDoctypeDeclHandler = lambda *_declaration: found.append(_DTD)
+    parser.StartElementHandler = lambda *_element: found.append(_ELEMENT)
     try:
         with archive.open(member) as file:
-            while chunk := file.read(_CHUNK):
+            while not found and (chunk := file.read(_CHUNK)):
                 parser.Parse(chunk)
-        parser.Parse(b"", True)
-    except (_WithDtdError, _ElementError) as found:
-        return type(found)
+        if not found:
+            parser.Parse(b"", True)
     except MemoryError:
         raise
-    except Exception:  # no XML, or cannot be unpacked: a picture may be damaged, and of the text mammoth says so
-        return None
-    return None
-
-
-def _found_dtd(*_declaration: object) -> NoReturn:
-    raise _WithDtdError
-
-
-def _found_element(*_element: object) -> NoReturn:
-    raise _ElementError
+    except Exception:  # noqa: S110  no XML, or cannot be unpacked: a picture may be damaged, and mammoth tells of the text
+        pass
+    return found[0] if found else None
 
 
 def _refused(words: tuple[str, str], name: str) -> FileRefusedError:

@@ -93,8 +93,7 @@ def connect(path: Path) -> sqlite3.Connection:
     """Open a file without writing: until `make_writable`, closing leaves the file and its log as they are."""
     connection = sqlite3.connect(path, timeout=_BUSY_S, autocommit=True)
     connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
-    _decode_leniently(connection)
-    refuse_surprises(connection)
+    _make_safe(connection)
     return connection
 
 
@@ -114,8 +113,7 @@ def make_writable(connection: sqlite3.Connection) -> None:
 def open_reader(path: Path) -> sqlite3.Connection:
     """Open a store that is open in this process, and so was checked, for reading; takes under a millisecond."""
     connection = sqlite3.connect(_read_only(path), uri=True, timeout=_BUSY_S, autocommit=True, check_same_thread=False)
-    _decode_leniently(connection)
-    refuse_surprises(connection)
+    _make_safe(connection)
     trust(connection)
     return connection
 
@@ -140,8 +138,7 @@ def reading(path: Path, *, older: bool = False) -> Iterator[sqlite3.Connection]:
             _readable_address(path) as address,
             closing(sqlite3.connect(address, uri=True, timeout=_APP_BUSY_S, autocommit=True)) as connection,
         ):
-            _decode_leniently(connection)
-            refuse_surprises(connection)
+            _make_safe(connection)
             _check_schema(connection, path, older=older)
             yield connection
     except sqlite3.Error as error:
@@ -183,9 +180,10 @@ def _has_no_room(folder: Path) -> bool:
     return folder.exists() and shutil.disk_usage(folder).free < _ROOM_BYTES
 
 
-def _decode_leniently(connection: sqlite3.Connection) -> None:
+def _make_safe(connection: sqlite3.Connection) -> None:
     # a flipped bit in a text must not make a whole chat unreadable
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    refuse_surprises(connection)
 
 
 def _read_only(path: Path) -> str:

@@ -37,6 +37,8 @@ class Database:
         path: Made if need be, and brought to the newest version. A file that is damaged, of a newer version, or another
             program's is moved aside with what belongs to it.
         migrations: Those that this version knows.
+        tidy: Called with the writer's connection before anything is read; returns what to tell the person.
+        mend: Called before `tidy` is tried again, where it fails for more than want of room.
         wait: Whether to wait until it is open; otherwise `wait` does, and so does what reads.
 
     Attributes:
@@ -52,49 +54,37 @@ class Database:
 
     connection: sqlite3.Connection
 
-    def __init__(self, path: Path, migrations: Sequence[str] = MIGRATIONS, *, wait: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        migrations: Sequence[str] = MIGRATIONS,
+        *,
+        tidy: Callable[[sqlite3.Connection], Notice | None] = lambda _connection: None,
+        mend: Callable[[sqlite3.Connection], object] = lambda _connection: None,
+        wait: bool = True,
+    ) -> None:
         self.path = path
         self.notice: Notice | None = None
         self.on_notice: Callable[[Notice], object] = lambda _notice: None
-        self._notices: list[Notice] = []
         self._reader: sqlite3.Connection | None = None
+        self._notices: list[Notice] = []  # the writer has brought the file back, and the reader has the old one
         self._owner = threading.get_ident()
         self._closed = self._is_open = False
         self._bulk: set[Job[Any]] = set()
         self._make_folder()
         self._lock = FileLock(self._beside(".lock"))
         self._thread = SerialThread("store writer")
-        self._opening = self._thread.do(lambda _job: self._open(migrations))
-        self._ready: Job[Any] = self._opening  # before anything is read
+        self._opening = self._thread.do(lambda _job: self._open(migrations, tidy, mend))
         if wait:
             self.wait()
 
     def wait(self) -> None:
         """Wait until it is open; where it cannot be opened, close it and raise what `__init__` names."""
         try:
-            self._ready.result()
+            self._opening.result()
         except BaseException:
             self.close()
             raise
-
-    def prepare[T](
-        self, command: Callable[[sqlite3.Connection], T], mend: Callable[[sqlite3.Connection], object]
-    ) -> Job[T]:
-        """Run a command before anything is read, again behind `mend` where it fails for more than want of room."""
-
-        def run(_job: Job[T]) -> T:
-            try:
-                return self._transact(command)
-            except (StorageFullError, StorageLockedError):
-                raise
-            except StorageError:
-                if not self._is_open:
-                    raise
-                self._transact(mend)
-                return self._transact(command)
-
-        self._ready = job = self._thread.do(run)
-        return job
 
     def close(self) -> None:
         """Write everything into the one file and let other processes have it. Idempotent.
@@ -120,7 +110,7 @@ class Database:
         """Run one statement that reads, on the thread that opened the database, and return its rows."""
         if self._closed:  # what the window still draws while rdchat quits
             raise StorageError("The chats are closed.", "Start rdchat again.")
-        self._ready.result()
+        self._opening.result()
         self._tell_notices()
         with errors_in_words(self.path):
             if self._reader is None:
@@ -214,7 +204,7 @@ class Database:
 
     def _transact[T](self, command: Callable[[sqlite3.Connection], T]) -> T:
         if not self._is_open:
-            self._opening.result()  # raises why
+            self._opening.result()  # raises the reason
         with errors_in_words(self.path):
             self._keep_file()
             connection = self.connection
@@ -238,10 +228,23 @@ class Database:
             if self._thread.has_more or time.monotonic() > until:
                 return False, None
 
-    def _open(self, migrations: Sequence[str]) -> None:
+    def _open(
+        self,
+        migrations: Sequence[str],
+        tidy: Callable[[sqlite3.Connection], Notice | None],
+        mend: Callable[[sqlite3.Connection], object],
+    ) -> None:
         with errors_in_words(self.path):
             connection, self.notice = open_to_write(self.path, migrations)
             self._use(connection)
+        try:
+            notice = self._transact(tidy)
+        except (StorageFullError, StorageLockedError):
+            raise
+        except StorageError:
+            self._transact(mend)
+            notice = self._transact(tidy)
+        self.notice = self.notice or notice
 
     def _connect_anew(self) -> None:
         connection = connect(self.path)
@@ -277,7 +280,7 @@ class Database:
     # On the opening thread
 
     def _tell_notices(self) -> None:
-        """Tell what the writer found, and read from the file that it has brought back."""
+        """Report what the writer found, and read from the file that it has brought back."""
         while self._notices and threading.get_ident() == self._owner:
             self._close_reader()
             self.on_notice(self._notices.pop(0))

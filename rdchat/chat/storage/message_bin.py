@@ -7,7 +7,7 @@ from typing import Any
 
 from rdchat.chat.storage.connections import rows_of
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.message_tree import ACTIVATE, KEPT, LATEST, SIBLINGS, MessageRuns
+from rdchat.chat.storage.message_tree import ACTIVATE, KEPT, LATEST, SIBLINGS, MessageTree
 from rdchat.errors import StorageError
 from rdchat.work.job import Job
 
@@ -19,7 +19,7 @@ _HIDE = f"""
     SELECT id, :root, :now FROM messages WHERE id = :first AND {KEPT}
     UNION ALL SELECT id, :root, :now FROM messages
         WHERE conversation_id = :chat AND parent_id >= :first AND parent_id < :end AND id = parent_id + 1 AND {KEPT}
-"""  # a span of `MessageRuns.below`
+"""  # a span of `MessageTree.below`
 _ROOTS = """
     SELECT d.root_id FROM deleted_messages d JOIN messages m ON m.id = d.root_id
     WHERE d.message_id = d.root_id AND m.conversation_id = ? ORDER BY d.deleted_at DESC, d.root_id DESC
@@ -58,11 +58,13 @@ class MessageBin:
                 raise StorageError(*_GONE)
             conversation_id, parent_id = row
             (shown_id,) = connection.execute(LATEST, (conversation_id,)).fetchone()
-            runs, count = MessageRuns(rows_of(connection), conversation_id), 0
+            tree, count = MessageTree(rows_of(connection), conversation_id), 0
             about = {"root": message_id, "now": self._clock(), "chat": conversation_id}
-            for first, end in runs.below(message_id):
+            for first, end in tree.below(message_id):
                 count += connection.execute(_HIDE, about | {"first": first, "end": end}).rowcount
-            if (next_id := _left_beside(connection, runs, message_id) or parent_id) is not None:
+            left = [row[0] for row in connection.execute(SIBLINGS, (message_id,))]
+            next_id = max(map(tree.latest_below, left))[1] if left else parent_id
+            if next_id is not None:
                 connection.execute(ACTIVATE, (next_id,))
             return DeletedMessage(message_id, shown_id, count)
 
@@ -70,12 +72,7 @@ class MessageBin:
 
     def restore(self, deleted: DeletedMessage) -> None:
         """Take a deletion back, and show what was shown before it."""
-
-        def restore(connection: sqlite3.Connection) -> None:
-            _restore(connection, deleted.message_id)
-            connection.execute(ACTIVATE, (deleted.shown_id,))
-
-        self._database.write(restore)
+        self._database.write(lambda connection: _restore(connection, deleted.message_id, lambda: deleted.shown_id))
 
     def restore_last(self, conversation_id: int) -> int | None:
         """Bring the message of a chat back that was deleted last, and return it; None where there is none."""
@@ -83,9 +80,8 @@ class MessageBin:
             return None
 
         def restore(connection: sqlite3.Connection) -> None:
-            _restore(connection, message_id)
-            runs = MessageRuns(rows_of(connection), conversation_id)
-            connection.execute(ACTIVATE, (runs.latest_below(message_id),))
+            tree = MessageTree(rows_of(connection), conversation_id)
+            _restore(connection, message_id, lambda: tree.latest_below(message_id)[1])
 
         self._database.write(restore)
         return message_id
@@ -139,14 +135,7 @@ def expiry_limit(connection: sqlite3.Connection, now: float, *tables: str) -> fl
     return limit
 
 
-def _restore(connection: sqlite3.Connection, message_id: int) -> None:
+def _restore(connection: sqlite3.Connection, message_id: int, shown: Callable[[], int]) -> None:
     if not connection.execute("DELETE FROM deleted_messages WHERE root_id = ?", (message_id,)).rowcount:
         raise StorageError("This message is deleted for good.", "It was kept for 30 days.")
-
-
-def _left_beside(connection: sqlite3.Connection, runs: MessageRuns, message_id: int) -> int | None:
-    """Return the end of what was last shown of the alternatives that are left."""
-    left = [row[0] for row in connection.execute(SIBLINGS, (message_id,))]
-    ends = [runs.latest_below(each) for each in left]
-    order = f"SELECT id FROM messages WHERE id IN ({', '.join('?' * len(ends))}) ORDER BY activated DESC LIMIT 1"
-    return connection.execute(order, ends).fetchone()[0] if ends else None
+    connection.execute(ACTIVATE, (shown(),))

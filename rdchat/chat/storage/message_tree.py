@@ -7,7 +7,7 @@ from itertools import batched, chain
 
 from rdchat.chat.conversation import Notice
 from rdchat.chat.storage.connections import Rows
-from rdchat.chat.storage.rows import MESSAGE_COLUMNS, TOLD_COLUMNS
+from rdchat.chat.storage.rows import MESSAGE_COLUMNS
 
 _SPANS_AT_ONCE = 200  # in a statement: every SQLite takes 999 parameters
 _BEYOND = 2**62  # larger than every id
@@ -50,15 +50,14 @@ _STRAYS = """
 _UNUSUAL = "SELECT EXISTS (SELECT 1 FROM messages WHERE parent_id IS NOT id - 1 AND parent_id >= id)"
 
 
-def messages_of(count: int, *, told: bool) -> str:
-    """Return the query for so many messages of a conversation, in no order; `told` leaves out what no model is told."""
-    columns = f"{TOLD_COLUMNS}, 0, 1" if told else f"{MESSAGE_COLUMNS}, {_PLACE}"
+def messages_of(count: int) -> str:
+    """Return the query for so many messages of a conversation, in no order."""
     marks = ", ".join("?" * count)
     # the plus keeps SQLite from the conversation's index: it would look through a whole chat for a few messages
-    return f"SELECT {columns} FROM messages m WHERE +conversation_id = ? AND id IN ({marks})"
+    return f"SELECT {MESSAGE_COLUMNS}, {_PLACE} FROM messages m WHERE +conversation_id = ? AND id IN ({marks})"
 
 
-class MessageRuns:
+class MessageTree:
     """The messages of one conversation as runs: each message of a run has the id after its parent's.
 
     A message is mostly written right after the one that it follows, so a chat of 100,000 messages may have a few runs,
@@ -107,13 +106,13 @@ class MessageRuns:
             waiting += (child for _, child in children[bisect_left(children, (first,)) : bisect_left(children, (end,))])
         return sorted(spans.items())
 
-    def latest_below(self, message_id: int) -> int:
-        """Return the message that was shown last of one and all below it that are not deleted."""
+    def latest_below(self, message_id: int) -> tuple[int, int]:
+        """Return the message that was shown last of one and all below it that are not deleted, behind its counter."""
         latest = (-1, message_id)
         for spans in batched(_joined(self.below(message_id)), _SPANS_AT_ONCE):
             within = " OR ".join(["id >= ? AND id < ?"] * len(spans))
             latest = max([latest, *self._rows(_LATEST_OF.format(within=within), self._conversation_id, *chain(*spans))])
-        return latest[1]
+        return latest
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

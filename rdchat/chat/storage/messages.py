@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import batched
 from typing import Any
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, shown_name
@@ -11,7 +12,7 @@ from rdchat.chat.conversation import Message
 from rdchat.chat.message_path import MessagePath
 from rdchat.chat.storage.connections import Rows, errors_in_words, open_reader, rows_of
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.message_tree import CUTS, MEASURED, MESSAGE, MessageRuns, messages_of
+from rdchat.chat.storage.message_tree import CUTS, MEASURED, MESSAGE, MessageTree, messages_of
 from rdchat.chat.storage.rows import MESSAGE_FIELDS, message_from, text_column
 from rdchat.errors import StorageError
 
@@ -20,11 +21,10 @@ _COLUMNS = (
     "f.message_id, substr(f.name, 1, 1000), f.kind, f.digest, f.characters, substr(f.taken, 1, 1000),"
     " substr(f.note, 1, 1000)"
 )
-_WITH_TEXTS = f"""
-    SELECT {_COLUMNS}, coalesce(t.text, '') FROM message_files f LEFT JOIN file_texts t ON t.digest = f.digest
-    WHERE f.conversation_id = ? ORDER BY f.message_id, f.place
+_TEXTS = """
+    SELECT DISTINCT f.digest, coalesce(t.text, '') FROM message_files f LEFT JOIN file_texts t ON t.digest = f.digest
+    WHERE f.conversation_id = ?
 """
-FILE_TEXT = "SELECT text FROM file_texts WHERE digest = ?"
 _KINDS = {each.value: each for each in FileKind}
 _AT_ONCE = 500  # ids in a statement: every SQLite takes 999
 _NEW_FIELDS = MESSAGE_FIELDS[1:]  # SQLite gives a new message its id
@@ -44,7 +44,7 @@ class MessageReader:
 
     def path_to(self, message_id: int) -> MessagePath:
         """Return the path from the root to a message, with its end read."""
-        ids = MessageRuns(self._database.rows, self._conversation_id).path_to(message_id)
+        ids = MessageTree(self._database.rows, self._conversation_id).path_to(message_id)
         cuts = [row[0] for row in self._database.rows(CUTS, self._conversation_id)]
         path = MessagePath(ids, self, cuts=cuts)
         path.read_tail()
@@ -55,21 +55,19 @@ class MessageReader:
 
     def read(self, ids: Sequence[int]) -> list[Message]:
         """Read messages on the thread that opened the database; raises StorageError."""
-        return self._read(self._database.rows, ids, told=False)
+        return self._read(self._database.rows, ids)
 
     def read_told(self, ids: Sequence[int]) -> list[Message]:
-        """Read messages on any thread, as far as the model is told of them; raises StorageError."""
+        """Read messages on any thread; raises StorageError."""
         path = self._database.path
         with errors_in_words(path), closing(open_reader(path)) as connection:
-            return self._read(rows_of(connection), ids, told=True)
+            return self._read(rows_of(connection), ids)
 
-    def _read(self, rows: Rows, ids: Sequence[int], *, told: bool) -> list[Message]:
+    def _read(self, rows: Rows, ids: Sequence[int]) -> list[Message]:
         found: list[Message] = []
-        for start in range(0, len(ids), _AT_ONCE):
-            some = ids[start : start + _AT_ONCE]
-            read = rows(messages_of(len(some), told=told), self._conversation_id, *some)
-            found += _with_files([message_from(row) for row in read], rows)
-        return found
+        for some in batched(ids, _AT_ONCE):
+            found += map(message_from, rows(messages_of(len(some)), self._conversation_id, *some))
+        return with_files(found, rows)
 
 
 def read_message(rows: Rows, message_id: int) -> Message:
@@ -77,7 +75,7 @@ def read_message(rows: Rows, message_id: int) -> Message:
     read = rows(MESSAGE, message_id)
     if not read:
         raise StorageError("This message no longer exists.", "Open the chat again.")
-    return _with_files([message_from(read[0])], rows)[0]
+    return with_files([message_from(read[0])], rows)[0]
 
 
 def insert_message(connection: sqlite3.Connection, row: Sequence[Any]) -> int:
@@ -87,21 +85,20 @@ def insert_message(connection: sqlite3.Connection, row: Sequence[Any]) -> int:
     return cursor.lastrowid
 
 
-def _with_files(messages: Sequence[Message], rows: Rows) -> list[Message]:
-    marks = ", ".join("?" * len(messages))
-    sql = f"SELECT {_COLUMNS} FROM message_files f WHERE f.message_id IN ({marks}) ORDER BY f.message_id, f.place"
+def with_files(messages: Sequence[Message], rows: Rows) -> list[Message]:
+    """Return the messages with their files, without the files' texts."""
     files: dict[int, list[AttachedFile]] = {}
-    for row in rows(sql, *(each.id for each in messages)):
-        files.setdefault(row[0], []).append(_file_from(row))
+    for some in batched(messages, _AT_ONCE):
+        marks = ", ".join("?" * len(some))
+        sql = f"SELECT {_COLUMNS} FROM message_files f WHERE f.message_id IN ({marks}) ORDER BY f.message_id, f.place"
+        for row in rows(sql, *(each.id for each in some)):
+            files.setdefault(row[0], []).append(_file_from(row))
     return [replace(each, files=tuple(files[each.id])) if each.id in files else each for each in messages]
 
 
-def files_with_texts(rows: Rows, conversation_id: int) -> dict[int, list[tuple[AttachedFile, str]]]:
-    """Return the files of all messages of a chat, each with its text, by the message's id."""
-    found: dict[int, list[tuple[AttachedFile, str]]] = {}
-    for *columns, text in rows(_WITH_TEXTS, conversation_id):
-        found.setdefault(columns[0], []).append((_file_from(columns), text))
-    return found
+def file_texts(rows: Rows, conversation_id: int) -> dict[str, str]:
+    """Return the texts of all files of a chat by digest."""
+    return dict(rows(_TEXTS, conversation_id))
 
 
 def _file_from(row: Sequence[Any]) -> AttachedFile:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from enum import StrEnum
-from functools import lru_cache, partial
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
@@ -39,7 +39,7 @@ def conversation_from(row: Sequence[Any]) -> Conversation:
         created_at=_date(row[2]),
         updated_at=_date(row[3]),
         system_prompt=row[4],
-        sampling=_sampling(row[5]),
+        sampling=_from_json(SamplingParams(), row[5]),
         folder_id=row[6],
         pinned_at=None if row[7] is None else _date(row[7]) or 0.0,
         archived=bool(row[8]),
@@ -51,11 +51,6 @@ def conversation_from(row: Sequence[Any]) -> Conversation:
 def folder_from(row: Sequence[Any]) -> Folder:
     """Read a row of `FOLDER_COLUMNS`."""
     return Folder(row[0], row[1], row[2], bool(row[3]), _date(row[4]))
-
-
-@lru_cache(maxsize=256)  # the list of all chats is read anew with each message, and most of them have the same
-def _sampling(text: str | None) -> SamplingParams | None:
-    return _from_json(SamplingParams(), text)
 
 
 def message_from(row: Sequence[Any]) -> Message:
@@ -187,6 +182,3 @@ _COLUMNS = {
 MESSAGE_FIELDS = tuple(_COLUMNS)
 JSON_FIELDS = tuple(name for name, column in _COLUMNS.items() if column.is_json)
 MESSAGE_COLUMNS = ", ".join(MESSAGE_FIELDS)
-_NOT_TOLD = {"statistics", "drafting", "made_with"}
-TOLD_COLUMNS = ", ".join("NULL" if name in _NOT_TOLD else name for name in MESSAGE_FIELDS)
-"""The same places, without what the model is never told."""

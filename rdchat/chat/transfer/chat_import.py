@@ -1,47 +1,34 @@
 """The two ends of an import: the frames that the reading process sends of a chat, and the writer that stores them."""
 
-import base64
 import hashlib
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
 from rdchat.chat.organiser import erasing_messages
 from rdchat.chat.plain_data import from_plain
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import KEPT
-from rdchat.chat.storage.messages import add_files, insert_message
-from rdchat.chat.storage.rows import MESSAGE_FIELDS, json_column, message_row, text_column
+from rdchat.chat.storage.rows import text_column
+from rdchat.chat.storage.whole_chat import WholeChat, inserting
 from rdchat.chat.titles import NEW_CHAT, NEW_FOLDER, tidy_title, title_from_prompt
+from rdchat.chat.transfer.formats import rdchat_json
+from rdchat.chat.transfer.formats.rdchat_json import plain_chat
 from rdchat.chat.transfer.reports import FileReport, ImportReport
-from rdchat.chat.transfer.whole_chat import WholeChat
 from rdchat.errors import RdchatError
 from rdchat.inference.api.requests import Role
 from rdchat.work.job import CancelledError
 
 type Frame = dict[str, Any]
 
-_FRAME_CHARACTERS, _FRAME_MESSAGES = 500_000, 200  # parsing longer frames would hold the window's interpreter
-_PARENT = MESSAGE_FIELDS.index("parent_id")
-_CONVERSATION = MESSAGE_FIELDS.index("conversation_id")
-_CHAT = """
-    INSERT INTO conversations (title, created_at, updated_at, unlisted, system_prompt, sampling, thinking, pinned_at,
-        archived_at)
-    VALUES (?, ?, ?, 2, ?, ?, ?, ?, ?)
-"""
-_TRACE = "INSERT INTO message_traces (message_id, trace) VALUES (?, ?)"
-# The search index merges its parts now and then, in the midst of a transaction: 85 ms each on a slow core. Merged a
-# few pages at a time, as steps of their own, none takes more than 20 ms.
-_MERGE, _MOST_MERGES = "INSERT INTO messages_index (messages_index, rank) VALUES ('merge', 32)", 12
 _DIGESTS = """coalesce((SELECT group_concat(digest, ' ') FROM
     (SELECT digest FROM message_files WHERE message_id = messages.id ORDER BY place)), '')"""
 
 
-def chat_frames(chat: WholeChat, fallback_date: float) -> Iterator[Frame]:
-    """Yield what the process sends of a chat: first about it, then its messages, a few at a time.
+def chat_frame(chat: WholeChat, fallback_date: float) -> Frame:
+    """Return what the process sends of a chat: our JSON, with the title and the dates that the store needs.
 
     Args:
         chat: The chat.
@@ -50,31 +37,8 @@ def chat_frames(chat: WholeChat, fallback_date: float) -> Iterator[Frame]:
     about, dates = chat.about, [each.created_at for each in chat.messages if each.created_at]
     created = about.created_at or min(dates, default=fallback_date)
     updated = about.updated_at or max(dates, default=created)
-    prompt = None if about.system_prompt is None else text_column(about.system_prompt)
-    pinned = updated if about.pinned_at is not None and not about.archived else None
-    archived = updated if about.archived else None
-    yield {
-        "chat": [title_of(chat), created, updated, prompt, json_column(about.sampling), about.thinking_choice,
-                 pinned, archived],
-        "folder": chat.folder,
-    }  # fmt: skip
-    order = sorted(chat.messages, key=lambda message: message.activated)
-    activated = {message.id: number for number, message in enumerate(order, start=1)}
-    some: list[Frame] = []
-    size = 0
-    for message in chat.messages:
-        trace = chat.traces.get(message.id)
-        files = [[each.name, each.kind, each.digest, each.characters, each.taken, each.note, chat.texts[each.digest]]
-                 for each in message.files]  # fmt: skip
-        packed = None if trace is None else base64.b64encode(trace).decode()
-        row = message_row(replace(message, activated=activated[message.id]))
-        some.append({"row": row, "trace": packed, "files": files})
-        size += len(message.text) + len(packed or "") + sum(len(chat.texts[each.digest]) for each in message.files)
-        if size > _FRAME_CHARACTERS or len(some) >= _FRAME_MESSAGES:
-            yield {"messages": some}
-            some, size = [], 0
-    if some:
-        yield {"messages": some}
+    about = replace(about, title=title_of(chat), created_at=created, updated_at=updated)
+    return {"chat": plain_chat(replace(chat, about=about))}
 
 
 class ImportWriter:
@@ -90,8 +54,7 @@ class ImportWriter:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._chats: list[int] = []  # of the file that is being read
-        self._folders: dict[int, list[str]] = {}
-        self._ids: list[int] = []  # of the messages of the last chat, by place
+        self._folders: dict[int, Sequence[str]] = {}
         self._reports: list[FileReport] = []
         self._error: RdchatError | None = None
 
@@ -99,9 +62,7 @@ class ImportWriter:
         """Store what the process has sent."""
         try:
             if "chat" in frame:
-                self._database.work_off(self._adding_chat(frame["chat"], frame["folder"])).result()
-            elif "messages" in frame:
-                self._database.work_off(self._adding_messages(frame["messages"])).result()
+                self._database.work_off(self._adding(rdchat_json.read(frame["chat"]))).result()
             else:
                 self._end_file(from_plain(FileReport(""), frame["file"])[0])
         except RdchatError as error:
@@ -110,16 +71,14 @@ class ImportWriter:
 
     def end(self, outcome: Any, on_end: Callable[[ImportReport | RdchatError], object]) -> None:
         """Erase what is not shown, and give `on_end` the report, or the error that ended the import."""
+        stopped = isinstance(outcome, CancelledError)
+        error = self._error or (outcome if isinstance(outcome, RdchatError) and not stopped else None)
+        report = ImportReport(tuple(self._reports), cancelled=stopped)
 
-        def ending() -> Generator[None, None, ImportReport]:
-            yield from self._discarding()
-            if self._error is not None:
-                raise self._error
-            if isinstance(outcome, RdchatError) and not isinstance(outcome, CancelledError):
-                raise outcome
-            return ImportReport(tuple(self._reports), cancelled=isinstance(outcome, CancelledError))
+        def end(discarded: Any) -> None:
+            on_end(error or (discarded if isinstance(discarded, RdchatError) else report))
 
-        self._database.work_off(ending(), on_end)
+        self._database.work_off(self._discarding(), end)
 
     def _end_file(self, report: FileReport) -> None:
         if report.problem:
@@ -131,33 +90,15 @@ class ImportWriter:
 
     # On the writer's thread
 
-    def _adding_chat(self, values: list[Any], folder: list[str]) -> Generator[None]:
-        cursor = self._database.connection.execute(_CHAT, values)
-        assert cursor.lastrowid is not None
-        self._chats.append(cursor.lastrowid)
-        self._ids = []
-        if folder:
-            self._folders[cursor.lastrowid] = folder
-        yield
-
-    def _adding_messages(self, messages: list[Frame]) -> Generator[None]:
-        database, ids = self._database, self._ids
-        for message in messages:
-            row, trace = message["row"], message["trace"]
-            row[_CONVERSATION] = self._chats[-1]
-            row[_PARENT] = None if row[_PARENT] is None else ids[row[_PARENT]]
-            ids.append(insert_message(database.connection, row))
-            files = ((AttachedFile(name, FileKind(kind), *rest), text) for name, kind, *rest, text in message["files"])
-            add_files(database.connection, ids[-1], files)
-            if trace is not None:
-                database.connection.execute(_TRACE, (ids[-1], base64.b64decode(trace)))
+    def _adding(self, chat: WholeChat) -> Generator[None]:
+        about = chat.about
+        pinned_at = about.updated_at if about.pinned_at is not None and not about.archived else None
+        place = len(self._chats)
+        for chat_id in inserting(self._database.connection, replace(chat, about=replace(about, pinned_at=pinned_at))):
+            self._chats[place:] = [chat_id]
             yield
-        for _ in range(_MOST_MERGES):
-            before = database.connection.total_changes
-            database.connection.execute(_MERGE)
-            yield
-            if database.connection.total_changes - before < 2:  # SQLite's sign that nothing is left to merge
-                return
+        if chat.folder:
+            self._folders[self._chats[-1]] = chat.folder
 
     def _show(self, connection: sqlite3.Connection) -> None:
         """Show all chats of the file, at once, in folders of the names that theirs had."""

@@ -63,18 +63,14 @@ class TransferProcess:
             arguments: Of the task. Paths are made absolute here, as the process may be in another folder.
         """
         job: Job[T] = Job(on_progress, on_end)
-        asked = {name: str(each.absolute()) if isinstance(each, Path) else each for name, each in arguments.items()}
-        limits = Limits(memory_bytes=_MEMORY_BYTES if do == prepare.__name__ else None, cancel_s=_CANCEL_S)
-        child_job = self._child.submit(
-            do,
-            asked,
-            limits,
-            read=lambda answer: from_plain(result, _checked(answer))[0],
-            on_progress=partial(_tell, job),
-            on_end=lambda outcome: job.end(_in_words(outcome)),
-        )
-        job.when_cancelled(child_job.cancel)
-        return job
+
+        def end(outcome: Any) -> None:
+            job.end(_in_words(outcome))
+
+        def read(answer: Any) -> T:
+            return from_plain(result, _checked(answer))[0]
+
+        return self._start(job, do, arguments, read=read, on_progress=partial(_tell, job), on_end=end)
 
     def import_files(
         self, database: Database, paths: Sequence[Path], on_progress: OnProgress, on_end: OnEnd | None = None
@@ -82,14 +78,24 @@ class TransferProcess:
         """Import files, and those of chats in folders; those read before it was cancelled, or failed, are kept."""
         job: Job[ImportReport] = Job(on_progress, on_end)
         writer = ImportWriter(database)
-        child_job = self._child.submit(
-            "import_files",
-            {"database": str(database.path), "paths": [str(path.absolute()) for path in paths]},
-            Limits(memory_bytes=_MEMORY_BYTES, cancel_s=_CANCEL_S),
-            read=_checked,
-            on_progress=lambda told: _tell(job, told) if "words" in told else writer.take(told),
-            on_end=lambda outcome: writer.end(_in_words(outcome), job.end),
-        )
+
+        def take(frame: Any) -> None:
+            if "words" in frame:
+                _tell(job, frame)
+            else:
+                writer.take(frame)
+
+        def end(outcome: Any) -> None:
+            writer.end(_in_words(outcome), job.end)
+
+        arguments = {"database": database.path, "paths": [str(path.absolute()) for path in paths]}
+        return self._start(job, "import_files", arguments, read=_checked, on_progress=take, on_end=end)
+
+    def _start[T](self, job: Job[T], do: str, arguments: dict[str, Any], **callbacks: Callable[[Any], Any]) -> Job[T]:
+        asked = {name: str(each.absolute()) if isinstance(each, Path) else each for name, each in arguments.items()}
+        is_strangers = do in (import_files.__name__, prepare.__name__)
+        limits = Limits(memory_bytes=_MEMORY_BYTES if is_strangers else None, cancel_s=_CANCEL_S)
+        child_job = self._child.submit(do, asked, limits, **callbacks)
         job.when_cancelled(child_job.cancel)
         return job
 

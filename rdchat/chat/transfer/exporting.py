@@ -13,10 +13,10 @@ from typing import Any
 from rdchat.chat.plain_data import from_plain
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.rows import text_column
+from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat, read_chat, visible_ids
 from rdchat.chat.transfer.formats.markdown import as_markdown
 from rdchat.chat.transfer.formats.rdchat_json import ChatsFile
 from rdchat.chat.transfer.reports import ExportReport, TaskProgress
-from rdchat.chat.transfer.whole_chat import DamagedChatError, WholeChat, read_chat, visible_ids
 from rdchat.errors import StorageError
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.file_errors import file_error

@@ -2,15 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import asdict
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from rdchat.chat.storage.connections import reading
-from rdchat.chat.transfer.chat_import import Frame, KnownChats, chat_frames, key_of, title_of
+from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
+from rdchat.chat.transfer.chat_import import Frame, KnownChats, chat_frame, key_of, title_of
 from rdchat.chat.transfer.formats import chatgpt, jan, lm_studio, rdchat_json
 from rdchat.chat.transfer.formats.fields import chat_name, chat_name_in, mapping
 from rdchat.chat.transfer.json_list import ListValue
@@ -26,11 +25,9 @@ from rdchat.chat.transfer.source_files import (
     parsed,
 )
 from rdchat.chat.transfer.stored_chats import is_database, stored_chats
-from rdchat.chat.transfer.whole_chat import DamagedChatError, WholeChat
 from rdchat.work.frames import FrameError
 
 _MOST_NOT_TAKEN = 10_000  # chats of one file that are named in its report
-_LOOKED_AT = 100  # chats, to find out which app wrote them; some may be damaged
 
 type Chats = Iterator[tuple[float, str, Callable[[], WholeChat]]]
 """Of each chat: the share of the file before it, its title, and what makes it, which raises DamagedChatError."""
@@ -46,7 +43,7 @@ def read_files(database: Path, paths: Sequence[Path], send: Callable[[Frame], ob
     Args:
         database: The store's file, whose chats are not imported again.
         paths: What to read.
-        send: Gets the chats (`chat_frames`) and reports.
+        send: Gets the chats (`chat_frame`) and reports.
         progress: Of the whole.
     """
     files: list[Path] = []
@@ -117,8 +114,7 @@ class _FileReader:
         elif self._known.have(key := key_of(chat)):
             self._already_here.append(title_of(chat))
         else:
-            for frame in chat_frames(chat, self._date()):
-                self._send(frame)
+            self._send(chat_frame(chat, self._date()))
             self.taken.append(key)
             self._messages += len(chat.messages)
             self._without += [Without(title_of(chat), parts)] if parts else []
@@ -160,25 +156,16 @@ def recognised(source: SourceFile) -> tuple[str, Chats]:
         _refuse_newer(source, head)
         return rdchat_json.NAME, _listed(source, place, b'{"chats": [', rdchat_json.read)
     if beginning.lstrip().startswith(b"["):
-        return _recognised_list(source, beginning.index(b"[") + 1)
+        return _recognised_list(source, beginning.index(b"[") + 1, beginning)
     return _recognised_whole(source, parsed(source.read(), source.name))
 
 
-def _recognised_list(source: SourceFile, place: int) -> tuple[str, Chats]:
-    with closing(source.values(place, b"[")) as values:
-        found = [_is_chatgpt(value) for value in islice(values, _LOOKED_AT)]
-    if not found:
-        raise UnreadableFileError(f"{source.name} holds no chats.")
-    if not any(found):
+def _recognised_list(source: SourceFile, place: int, beginning: bytes) -> tuple[str, Chats]:
+    if chatgpt.may_be_ours(beginning):
+        return chatgpt.NAME, _listed(source, place, b"[", chatgpt.read)
+    if sum(1 for _ in source.values(place, b"[")):  # also finds out whether it is whole
         raise _of_another_kind(source)
-    return chatgpt.NAME, _listed(source, place, b"[", chatgpt.read)
-
-
-def _is_chatgpt(value: ListValue) -> bool:
-    try:
-        return chatgpt.is_ours(_parsed(value))
-    except OutOfBoundsError:
-        return chatgpt.may_be_ours(value.data)
+    raise UnreadableFileError(f"{source.name} holds no chats.")
 
 
 def _recognised_whole(source: SourceFile, data: Any) -> tuple[str, Chats]:

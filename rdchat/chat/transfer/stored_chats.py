@@ -10,11 +10,11 @@ from pathlib import Path
 from rdchat.chat.storage.connections import COMPANIONS, reading
 from rdchat.chat.storage.file_check import is_special
 from rdchat.chat.storage.set_aside import put_aside, set_aside
+from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat, read_chat, visible_ids
 from rdchat.chat.transfer.backup_file import DATABASE
 from rdchat.chat.transfer.reports import TaskProgress
 from rdchat.chat.transfer.restore import PREPARED, prepare_in
 from rdchat.chat.transfer.source_files import UnreadableFileError
-from rdchat.chat.transfer.whole_chat import DamagedChatError, WholeChat, read_chat, visible_ids
 from rdchat.errors import StorageError, StorageFullError
 
 _TITLE = "SELECT substr(title, 1, 200) FROM conversations WHERE id = ?"

@@ -3,15 +3,15 @@
 import argparse
 from collections.abc import Callable
 
-from rdchat.commands.chats import backing_up, exporting, importing, listing
+from rdchat.commands.chats import listing, reading, writing
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `chats` and its actions."""
     parser = subparsers.add_parser("chats", help="list, export, import, back up and restore chats")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    for module in (listing, exporting, importing, backing_up):
-        module.add_actions(actions)
+    for add in (listing.add_list, writing.add_export, reading.add_import, writing.add_backup, reading.add_restore):
+        add(actions)
     parser.set_defaults(run=run)
 
 

@@ -3,30 +3,19 @@
 import argparse
 import json
 import sys
-from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
 from rdchat import paths
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
 from rdchat.chat.storage.search import search_condition
-from rdchat.commands.chats.progress import counted
+from rdchat.commands.chats.through_app import counted
 from rdchat.commands.models.table import print_table
 
 
-@dataclass(frozen=True, slots=True)
-class ListedChat:
-    """A line of the list; dates are seconds since the epoch, None where they are not known."""
-
-    id: int
-    title: str
-    created_at: float | None
-    updated_at: float | None
-    messages: int
-
-
-def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_list(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `list`."""
     parser = actions.add_parser("list", help="list the chats, newest first")
     parser.add_argument("--search", default="", metavar="WORDS", help="only those that have all these words")
@@ -37,17 +26,21 @@ def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def _list(args: argparse.Namespace) -> int:
     chats = _chats(args.search) if paths.database_path().exists() else []
     if args.json:
-        print(json.dumps({"chats": [asdict(chat) for chat in chats]}, ensure_ascii=False))
+        print(json.dumps({"chats": chats}, ensure_ascii=False))
         return 0
     if not chats:
         print("No chat has these words." if args.search else "No chats yet.", file=sys.stderr)
     print_table(
-        [(str(chat.id), chat.title, counted(chat.messages, "message"), _date(chat.updated_at)) for chat in chats]
+        [
+            (str(chat["id"]), chat["title"], counted(chat["messages"], "message"), _date(chat["updated_at"]))
+            for chat in chats
+        ]
     )
     return 0
 
 
-def _chats(search: str) -> list[ListedChat]:
+def _chats(search: str) -> list[dict[str, Any]]:
+    """Return the chats as JSON; dates are seconds since the epoch, None where they are not known."""
     condition, parameters = search_condition(search)
     where = "deleted_at IS NULL AND unlisted = 0" + (f" AND {condition}" if condition else "")
     count = f"(SELECT count(*) FROM messages WHERE conversation_id = conversations.id AND {KEPT})"  # noqa: S608
@@ -55,8 +48,8 @@ def _chats(search: str) -> list[ListedChat]:
     sql = f"SELECT {columns} FROM conversations WHERE {where} ORDER BY updated_at DESC, id DESC"  # noqa: S608  constants
     with reading(paths.database_path()) as connection:
         rows = connection.execute(sql, parameters).fetchall()
-    found = ((conversation_from(row), row[-1]) for row in rows)
-    return [ListedChat(chat.id, chat.title, chat.created_at, chat.updated_at, number) for chat, number in found]
+    fields = ("id", "title", "created_at", "updated_at")
+    return [{name: getattr(conversation_from(row), name) for name in fields} | {"messages": row[-1]} for row in rows]
 
 
 def _date(seconds: float | None) -> str:

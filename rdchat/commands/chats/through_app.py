@@ -1,4 +1,4 @@
-"""Changes the store in this process, or through the app that has it open."""
+"""Asks the open app to change its store, and shows the progress of that and of other long work in the terminal."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -6,37 +6,27 @@ from typing import TYPE_CHECKING, Any
 
 from rdchat import paths
 from rdchat.chat.plain_data import from_plain
-from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.reports import Progress
-from rdchat.chat.transfer.restore import finish
-from rdchat.errors import StorageError, StorageLockedError
+from rdchat.commands.progress import ProgressLine
+from rdchat.errors import StorageError, one_line
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-def with_store_or_app(
-    here: Callable[[ConversationStore], dict[str, Any]],
-    request: dict[str, Any],
-    show: Callable[[Progress], object],
-    result: "DataclassInstance",
-) -> dict[str, Any]:
-    """Call `here` with the store, or have the app that has it open carry out a request; return the result.
+def counted(number: int, name: str) -> str:
+    """Return `1 chat` or `1,204 chats`."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
 
-    `result` is an example of what comes back.
 
-    Raises:
-        StorageError: If it cannot be done, or an app that has the store does not answer.
-    """
-    try:
-        finish(paths.data_dir(), paths.database_path(), paths.settings_path())
-        store = ConversationStore.open(paths.database_path())
-    except StorageLockedError:
-        return ask_app(request, show, result)
-    try:
-        return here(store)
-    finally:
-        store.close()
+def shown_progress(line: ProgressLine) -> Callable[[Progress], None]:
+    """Return what shows progress in a line."""
+
+    def show(progress: Progress) -> None:
+        percent = "" if progress.fraction is None else f" {progress.fraction:4.0%}"
+        line.show_text(f"{one_line(progress.words)}…{percent}", progress.words)
+
+    return show
 
 
 def ask_app(request: dict[str, Any], show: Callable[[Progress], object], result: "DataclassInstance") -> dict[str, Any]:

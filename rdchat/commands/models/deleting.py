@@ -4,6 +4,7 @@ import argparse
 import json
 import shlex
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rdchat import paths
@@ -46,7 +47,7 @@ def _delete(args: argparse.Namespace) -> int:
         raise ModelError(f"rdchat has no model {args.model}.", "`rdchat models list` shows what there is.")
     if reason := reason_not_to_delete(card):
         raise ModelError(f"rdchat does not delete {args.model}.", reason)
-    question = removal_question(card)
+    question = removal_question(replace(card, name=args.model))  # `restore` takes the same name
     if not _agreed(args.yes, _words(args.model, question)):
         return 1
     trashed = remove_model(question)

@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from rdchat.commands.chats.stored_settings import stored_settings
+from rdchat.chat.settings_store import stored_settings
 from rdchat.commands.models.table import print_table, size_words
 
 if TYPE_CHECKING:

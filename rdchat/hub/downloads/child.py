@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from rdchat.errors import RdchatError
+from rdchat.files.privacy import with_persons_umask
 from rdchat.host import keep_awake
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
@@ -27,11 +28,13 @@ _GRACE_S = 2.5  # for paused downloads to give back what they hold
 _LOG = logging.getLogger(__name__)
 
 
-def main() -> None:
-    """Serve the app's requests until it ends."""
+def main() -> int:
+    """Serve the app's requests until it ends; return the exit status."""
     for library in ("httpx2", "httpcore2"):  # which name addresses, and some of these are signed
         logging.getLogger(library).setLevel(logging.ERROR)
-    asyncio.run(_serve())
+    with with_persons_umask():  # it writes into the hub's cache alone, which other programs use too
+        asyncio.run(_serve())
+    return 0
 
 
 async def _serve() -> None:

@@ -14,7 +14,6 @@ from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.drafting.head_drafter import HeadSettings
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.verifier import Verified
@@ -45,15 +44,15 @@ class AutoDrafter(Drafter):
         estimates = state.estimates(request.sampling)
         self._ledger, self.usual = ledger, True
         head, small = available.head, available.draft_model
-        self._head = head.drafter(prompt, request, HeadSettings(lookup_branch=False), ledger) if head else None
-        self._draft_model = model = small.drafter(prompt, request, ledger=ledger) if small else None
+        self._head = head.drafter(prompt, request, ledger) if head else None
+        self._draft_model = model = small.drafter(prompt, request, ledger) if small else None
         self._parts: list[Drafter] = [part for part in (self._head, self._draft_model) if part]
-        self._drafts_ahead = head is not None and head.drafts_ahead
+        self._drafts_ahead = head is not None and head.head.drafts_ahead
         sources: list[Source] = []
         if model:
             sources.append(draft_model_source(estimates.chains, costs, lambda: model.late, trees))
         if head:
-            most = head.most_drafted
+            most = head.head.most_drafted
             width = state.planner.beam_width(estimates, len(prompt), most) if trees else 1
             sources.append(head_source(estimates.head(width), costs, width, most))
         self.controller = Controller(state.planner, estimates, prompt, sources)

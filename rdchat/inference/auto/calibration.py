@@ -17,8 +17,8 @@ from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDEST, WIDT
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel, HeadSettings
-from rdchat.inference.drafting.node_pool import HostPool, NodePool, children, step_probs
+from rdchat.inference.drafting.beam_search import HostPool, NodePool, children, step_probs
+from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
@@ -69,7 +69,7 @@ def record_drafts(
     """Answer plainly; return the prompt's and the reply's token ids, and what a `DraftRecorder` kept."""
     prompt = model.encode_chat(request.messages, continue_last=False)
     job = ReplyJob.fresh(model, prompt, request)
-    alone = head.drafter(prompt, request, HeadSettings(lookup_branch=False), job.ledger)
+    alone = head.drafter(prompt, request, job.ledger)
     recorder = DraftRecorder(alone, widths, every)
     *_, end = RoundIterator(job, recorder)
     assert isinstance(end, ReplyEnd)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rdchat import paths
 from rdchat.errors import ModelError
-from rdchat.files.cache_file import write_cache_file
+from rdchat.files.atomic_file import write_cache_file
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.auto.cost_model import Costs
 

@@ -150,7 +150,7 @@ def measure_beams(model: LoadedModel, head: HeadModel, others: OtherPrograms) ->
         mx.eval(*drafts.draft(BeamShape(width, length), MOST_ROWS // 2).arrays)
         return (perf_counter() - began) * 1000
 
-    shapes = {(width, min(length, 1 + head.most_drafted)) for width, length in _BEAMS}
+    shapes = {(width, min(length, 1 + head.head.most_drafted)) for width, length in _BEAMS}
     return (yield from _in_turns({shape: partial(draft, *shape) for shape in sorted(shapes)}, others))
 
 

@@ -11,7 +11,7 @@ from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequ
 from rdchat.inference.auto.cost_model import PLAIN_STEP
 from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
+from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
@@ -50,7 +50,7 @@ class HeadDrafts:
 
     def __init__(self, model: LoadedModel, head: HeadModel, text: list[int]) -> None:
         request = GenerationRequest((ChatMessage(Role.USER, "-"),))
-        self._drafter = head.drafter(text, request, HeadSettings(lookup_branch=False), apart=True)
+        self._drafter = head.drafter(text, request, apart=True)
         self._hooks, self._text, self._hidden = model.hooks, text, mx.zeros((0, 0))
         self.listen = head.listen
 

@@ -1,6 +1,6 @@
 """Writes and reads benchmarks as CSV: a row for each run, with the columns of Apple's two scripts and our own.
 
-Apple's columns mean what they mean in Apple's files (`apple_csv`), in milliseconds, so that Apple's analysis works on
+Apple's columns mean what they mean in Apple's files (`csv_table`), in milliseconds, so that Apple's analysis works on
 our files. Every row holds the plain decoding of mlx-lm and of rdchat from its own turn. Plain decoding is a beam of
 width 1 and length 1, a chain of K draft tokens one of width 1 and length K + 1; `mode` tells them apart. A cell whose
 mode did not run has a row with the reason and no figures. Tokens are stored, texts are not. No MLX and no Qt here.
@@ -18,14 +18,17 @@ from rdchat.inference.api.bench_results import MLX_LM, BenchRun, Difference
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
-from rdchat.inference.benchmark.apple_csv import (
+from rdchat.inference.benchmark.csv_table import (
     DTYPE_PREFIX,
     PLAIN_COLUMNS,
     PLAIN_FILE,
     RECURRENT_COLUMNS,
+    Row,
+    check_widths,
+    guarded,
+    read_rows,
     rows_of_apple,
 )
-from rdchat.inference.benchmark.csv_table import Row, check_widths, guarded, read_rows
 from rdchat.inference.benchmark.result import BenchResult
 
 _APPLE_COLUMNS = tuple(dict.fromkeys(RECURRENT_COLUMNS + PLAIN_COLUMNS))

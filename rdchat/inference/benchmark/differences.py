@@ -33,7 +33,7 @@ def score_gap(
 
     Args:
         model: The target.
-        request: What was asked; no repetition penalty.
+        request: The request of both replies; no repetition penalty.
         plain: Plain decoding's reply, along which the target is fed.
         index: Position of the token in the reply.
         other: The token that another way of decoding chose there.
@@ -72,7 +72,7 @@ def divergences(model: LoadedModel, request: GenerationRequest, reply: Sequence[
 
     Args:
         model: The target.
-        request: What was asked; no repetition penalty.
+        request: The request of both replies; no repetition penalty.
         reply: The drafted reply.
     """
     prompt = model.encode_chat(request.messages, continue_last=False)

@@ -92,7 +92,7 @@ def write_accepted(cache: KVCache) -> None:
 
 def _path_along(tree: PrefixTree, tokens: Sequence[int]) -> list[int]:
     """Return the nodes, the root first, that hold the tokens but for the last, which is the target's own."""
-    told = min(len(tokens), int(tree.depths.max()) + 1)
+    known = min(len(tokens), int(tree.depths.max()) + 1)
     following = np.full(int(tree.depths.max()) + 1, -1)  # by depth
-    following[:told] = tokens[:told]
+    following[:known] = tokens[:known]
     return accepted_path(tree, following[tree.depths])[: len(tokens)]

@@ -19,7 +19,7 @@ from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
 from rdchat.inference.benchmark.draft_verify_split import SplitRounds
-from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
 
@@ -192,12 +192,13 @@ def measure_rounds(
         The cost; None if the reply had no rounds, or it was cancelled.
     """
     session.forget()
-    model, ledger = session.model, Ledger()
+    model = session.model
     prompt = model.encode_chat(request.messages, continue_last=False)
-    ready = session.drafters.drafter(prompt, request, ledger)
+    ready = session.drafters.prepare(ReplyJob.fresh(model, prompt, request))
     if ready is None or not recording.rounds:
         return None
-    halves = SplitRounds(model, ready.drafter, prompt, ready.rows_for)
+    job, drafter = ready
+    halves = SplitRounds(model, drafter, prompt, job.rows_for)
     last_index = min(request.sampling.max_tokens, model.info.context_length - len(prompt)) - 1
     done, halves_ms = 1, list[tuple[float, float]]()
     for each in recording.rounds[:_HALVED_ROUNDS]:

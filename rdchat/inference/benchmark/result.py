@@ -85,14 +85,14 @@ class CellReport:
     """The results of one setting."""
 
     cell: BenchCell
-    name: str  # mode and shape, and what else tells it from the others of its benchmark
+    name: str  # mode and shape, and whatever else differs from the other settings
     figures: Figures  # over all prompts
     groups: Mapping[str, Figures] = field(default_factory=dict)  # by group of prompts
     identical_text: bool | None = True  # whether all replies equal plain decoding's; None if that is unknown
     first_difference: Difference | None = None  # first difference of the reply that differs most seriously
     mode_reason: str | None = None  # why its mode did not run
     chosen: Mapping[str, int] = field(default_factory=dict)  # automatic mode: how many replies ended with each choice
-    dtype: str = ""  # precision of the model's weights, which `auto` does not tell; empty where nothing ran
+    dtype: str = ""  # precision of the model's weights, also for `auto`; empty if nothing ran
 
     @property
     def same_text(self) -> str:

@@ -30,7 +30,7 @@ class InterleavedRunner:
     once each has been compared with plain decoding.
 
     Args:
-        plan: What to run.
+        plan: The benchmark.
         sessions: Returns a session of the model in a precision, with caches of its own; the model of the session
             before is no longer used.
         done: Called at the end, also after an error.

@@ -6,23 +6,22 @@ beams; the first `beam_width` of them live on. A node's score is the sum along i
 chosen (docs/adr/0003), so it estimates how likely the target is to choose this very path.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import override
+from typing import Any, Self
 
 import mlx.core as mx
 import numpy as np
+import numpy.typing as npt
 
-from rdchat.inference.api.requests import BeamShape, SamplingParams
-from rdchat.inference.decoding.noise import gumbel_of, noise_keys
+from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.decoding.reductions import log_denominator, top_k
-from rdchat.inference.decoding.sampling import filter_border, has_filter, penalize
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root
-from rdchat.inference.drafting.node_pool import HostPool, NodePool
-from rdchat.inference.drafting.repetition import Repetition
+from rdchat.inference.drafting.scoring import PathScorer
 from rdchat.inference.target.fetch import fetch
 
-_FILTER_CANDIDATES = 64  # a filter that keeps more tokens than this drops the others from the draft too
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 # A child must score below its parent, or the best nodes are no subtree: a step costs at least this much, and so little
 # that it cannot drown in the sum's rounding.
@@ -30,101 +29,66 @@ _SMALLEST_STEP, _LARGEST_STEP = -1 / 128, -200.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class NodePool[Array]:
+    """All nodes that a beam search kept, level by level below the root, which is node 0; each level best first.
+
+    Attributes:
+        tokens: (nodes,) int32.
+        parents: (nodes,) int32; -1 for the root.
+        scores: (nodes,) float32, the sum of renormalised log-scores along the path, below the parent's; 0 for the root.
+        levels: Number of levels below the root.
+        width: Beams of the search.
+        finite: () bool: whether the head gave finite scores; else the nodes are worth nothing.
+    """
+
+    tokens: Array
+    parents: Array
+    scores: Array
+    levels: int
+    width: int
+    finite: Array | bool = True
+
+    @property
+    def level_size(self) -> int:
+        """Nodes of each level but the root's."""
+        tokens: Any = self.tokens
+        return (int(tokens.shape[0]) - 1) // self.levels
+
+    def level(self, depth: int) -> slice:
+        """Return the nodes at a depth, from 1."""
+        return slice(1 + (depth - 1) * self.level_size, 1 + depth * self.level_size)
+
+    def cut(self, levels: int) -> Self:
+        """Return its first levels: what a search that ends there keeps."""
+        if levels == self.levels:
+            return self
+        columns: Any = (self.tokens, self.parents, self.scores)
+        tokens, parents, scores = (column[: 1 + levels * self.level_size] for column in columns)
+        return replace(self, tokens=tokens, parents=parents, scores=scores, levels=levels)
+
+
 class DevicePool(NodePool[mx.array]):
     """What a search kept, perhaps still lazy."""
 
-    @override
-    def fetch(self) -> HostPool:
-        """See `NodePool`; waits for the device unless it is evaluated."""
+    def fetch(self) -> "HostPool":
+        """Return it on the host; waits for the device unless it is evaluated."""
         tokens, parents, scores, finite = fetch(self.tokens, self.parents, self.scores, mx.array(self.finite))
         host = tokens.astype(np.int64), parents.astype(np.int64), scores.astype(np.float64)
         return NodePool(*host, self.levels, self.width, bool(finite))
 
 
-class PathScorer:
-    """Turns a head's logits into steps of a path's score.
-
-    Args:
-        sampling: How the target's tokens are chosen.
-        seed: 64-bit reply seed.
-        vocabulary: (draft_vocabulary_size,) ids of the tokens that can be drafted.
-        inverse_temperature: The drafter's fitted scalar.
-    """
-
-    def __init__(
-        self, sampling: SamplingParams, seed: int, vocabulary: mx.array, inverse_temperature: float = 1.0
-    ) -> None:
-        self._sampling = sampling
-        self._seed = seed
-        self._vocabulary = vocabulary
-        self._factor = mx.array(inverse_temperature / (sampling.temperature or 1.0), mx.float32)
-
-    @property
-    def penalizes(self) -> bool:
-        """Whether tokens that occurred before score less."""
-        return self._sampling.repetition_penalty != 1
-
-    def keys(self, root: Root, count: int) -> mx.array:
-        """Return the keys of the noise, (count, 2), at the positions that follow a root."""
-        keys = noise_keys(self._seed, range(root.position + 1, root.position + 1 + root.latest + count))
-        return keys if root.later is None else keys[root.later + mx.array(np.arange(count, dtype=np.int32))]
-
-    def steps(self, logits: mx.array, position: int, repetition: Repetition | None = None) -> mx.array:
-        """Return what each token adds to the score of a path, all strictly negative.
-
-        Args:
-            logits: (beams, draft_vocabulary_size) float32.
-            position: Absolute position of the tokens that are drafted.
-            repetition: What the penalty is reckoned from; None leaves it out.
-
-        Returns:
-            (beams, draft_vocabulary_size) float32.
-        """
-        scored = self.scored(logits, noise_keys(self._seed, (position,)), repetition)
-        return _steps(scored, log_denominator(scored))
-
-    def scored(self, logits: mx.array, keys: mx.array, repetition: Repetition | None = None) -> mx.array:
-        """Return `steps` before they are normalised, beam by beam: in the same order, and some passes less.
-
-        Args:
-            logits: (beams, draft_vocabulary_size) float32.
-            keys: (1, 2) of the noise at the position of the tokens that are drafted.
-            repetition: What the penalty is reckoned from; None leaves it out.
-        """
-        sampling = self._sampling
-        if repetition is not None:
-            moved = _moved(logits, log_denominator(logits), repetition.log_denominator)
-            logits = penalize(moved, repetition.seen, sampling.repetition_penalty)
-        if sampling.temperature == 0:
-            return logits
-        noise = keys, self._vocabulary[None]
-        if not has_filter(sampling):
-            return _noisy(logits, self._factor, *noise)
-        _, values = top_k(logits, min(_FILTER_CANDIDATES, logits.shape[-1]))
-        border = filter_border(values, log_denominator(logits) if sampling.top_p < 1 else None, sampling)
-        return _noisy_above(logits, border, self._factor, *noise)
+HostPool = NodePool[npt.NDArray[Any]]
 
 
-@partial(mx.compile, shapeless=False)
-def _moved(logits: mx.array, log_total: mx.array, wanted: mx.array) -> mx.array:
-    """Return logits, (n, m), moved so that the log of their sum of exp, (n, 1), becomes `wanted`, ()."""
-    return logits + (wanted - log_total)
+def children(pool: HostPool, node: int) -> Ints:
+    """Return the nodes below a node."""
+    return np.flatnonzero(pool.parents == node)
 
 
-@partial(mx.compile, shapeless=False)
-def _noisy(logits: mx.array, factor: mx.array, keys: mx.array, ids: mx.array) -> mx.array:
-    """Return the logits times a factor, with the noise of its keys, (1, 2), and tokens, (1, m)."""
-    return factor * logits + gumbel_of(keys, ids)
-
-
-@partial(mx.compile, shapeless=False)
-def _noisy_above(logits: mx.array, border: mx.array, factor: mx.array, keys: mx.array, ids: mx.array) -> mx.array:
-    return mx.where(logits >= border, factor * logits, -mx.inf) + gumbel_of(keys, ids)
-
-
-@partial(mx.compile, shapeless=False)
-def _steps(logits: mx.array, log_total: mx.array) -> mx.array:
-    return mx.clip(logits - log_total, _LARGEST_STEP, _SMALLEST_STEP)
+def step_probs(pool: HostPool) -> Floats:
+    """Return (nodes,) each node's renormalised probability after its parent; 1 for the root."""
+    steps: Floats = np.exp(pool.scores - pool.scores[np.maximum(pool.parents, 0)])
+    return steps
 
 
 @partial(mx.compile, shapeless=False)

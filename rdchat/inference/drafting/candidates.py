@@ -1,4 +1,4 @@
-"""The top-k tokens that a draft step offers, and the tree they form: a chain, with runner-ups at some of its steps.
+"""The tokens that a draft model's step offers, and the tree they form: a chain, with runner-ups at some of its steps.
 
 A draft model's step scores every token by the reply's own rule, warp and noise included (docs/adr/0003). The best one
 is fed to the next step; the runner-ups cost no further draft call, so they become leaves beside it where verifying a
@@ -11,13 +11,13 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.inference.decoding.noise import noise_keys, noise_of
-from rdchat.inference.decoding.reductions import log_denominator, top_k
-from rdchat.inference.decoding.sampling import filter_border, has_filter, penalize
+from rdchat.inference.decoding.noise import noise_keys
+from rdchat.inference.decoding.sampling import penalize
+from rdchat.inference.drafting.scoring import PathScorer
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 
-_FILTERED = 256  # most likely tokens among which a border of top-p or min-p is looked for; a draft need not be exact
+_FILTERED = 256  # most likely tokens among which a filter's border is looked for; a draft need not be exact
 
 
 def pack(root: int, ranked: Sequence[mx.array]) -> PackedTree:
@@ -50,9 +50,8 @@ class CandidateRanker:
     """
 
     def __init__(self, params: SamplingParams, seed: int, vocabulary_size: int) -> None:
-        self._params = params
-        self._seed = seed
-        self._token_ids = mx.arange(vocabulary_size, dtype=mx.uint32)
+        self._size, self._seed, self._penalty = vocabulary_size, seed, params.repetition_penalty
+        self._scorer = PathScorer(params, seed, mx.arange(vocabulary_size, dtype=mx.uint32), candidates=_FILTERED)
 
     def rank(
         self, logits: mx.array, position: int, count: int, seen: mx.array | None = None
@@ -68,28 +67,12 @@ class CandidateRanker:
         Returns:
             (count,) int32, best first; and whether the first one's score is finite, bool.
         """
-        ids, scores = self._scores(logits, position, seen)
-        best = _best(scores, min(count, ids.shape[0]))
-        return ids[best].astype(mx.int32), mx.isfinite(scores[best[0]])
-
-    def _scores(self, logits: mx.array, position: int, seen: mx.array | None) -> tuple[mx.array, mx.array]:
-        """Return (m,) tokens and their (m,) float32 scores."""
-        params = self._params
-        logits = logits[:, : self._token_ids.shape[0]].astype(mx.float32)
+        logits = logits[:, : self._size].astype(mx.float32)
         if seen is not None:
-            logits = penalize(logits, seen, params.repetition_penalty)
-        if params.greedy:
-            return self._token_ids, logits[0]
-        keys = noise_keys(self._seed, (position,))
-        if not has_filter(params):
-            scores = (logits / params.temperature + noise_of(keys, self._token_ids))[0]
-            return self._token_ids, scores
-        ids, values = top_k(logits, min(max(params.top_k, _FILTERED), logits.shape[-1]))
-        border = filter_border(values, log_denominator(logits), params)
-        noisy = values / params.temperature + noise_of(keys, ids)
-        # what a filter drops may still be offered beside the first choice, behind all that it keeps
-        scores = mx.where(values >= border, noisy, values / params.temperature - 1e4)
-        return ids[0], scores[0]
+            logits = penalize(logits, seen, self._penalty)
+        scores = self._scorer.scored(logits, noise_keys(self._seed, (position,)))[0]
+        best = _best(scores, min(count, scores.shape[0]))
+        return best.astype(mx.int32), mx.isfinite(scores[best[0]])
 
 
 def _best(scores: mx.array, count: int) -> mx.array:

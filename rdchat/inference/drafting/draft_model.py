@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import override
 
 import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import LoadProgress
@@ -21,11 +23,8 @@ from rdchat.inference.decoding.prefill import prefill
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.candidates import CandidateRanker, pack
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.models.damaged_layers import first_damaged_layer
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.models.model_files import check_model_folder, display_name, resolve_model
-from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabularies
-from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
+from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabularies, tokenizer_of
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.device import on_gpu
 from rdchat.inference.target.kv_cache import KVCache
@@ -35,7 +34,6 @@ from rdchat.inference.target.verifier import Verified
 
 _LOG = logging.getLogger(__name__)
 _CPU_NODES = 16
-_SIZES = (4, 8, 16)  # nodes of drafts with runner-ups
 _OTHER_PAIR = "Pick a smaller model of the target's own family; `rdchat models check-pair` compares two models."
 
 
@@ -53,8 +51,12 @@ class DraftModel:
 
     def __init__(self, target: LoadedModel, model: LoadedModel, shared_tokens: int) -> None:
         if model.capability.kind is DraftKind.NONE:
-            if first_damaged_layer(model.network):
-                raise _not_finite(model)
+            if damaged := first_damaged_layer(model.network):
+                raise ModelError(
+                    f"The draft model {model.info.name} computes numbers that are not finite. "
+                    f"Layer {damaged} is damaged.",
+                    "Fetch it again, use another draft model, or try another precision.",
+                )
             raise ModelError(f"{model.info.name} cannot draft: {model.capability.reason}.", "Pick another draft model.")
         self.model = model
         self.cache = KVCache(model.network)
@@ -65,7 +67,6 @@ class DraftModel:
         self,
         prompt: list[int],
         request: GenerationRequest,
-        shape: DraftShape | None = None,
         ledger: Ledger | None = None,
         shape_of: Callable[[int], DraftShape] | None = None,
     ) -> "DraftModelDrafter":
@@ -74,15 +75,10 @@ class DraftModel:
         Args:
             prompt: Token ids.
             request: Sampling, reply seed and draft settings.
-            shape: Of its drafts; None is what `shape_of` gives. A target that verifies chains only gets the chain of
-                it.
             ledger: Takes the time of its stages; None keeps none.
             shape_of: Gives the shape of drafts of so many tokens; None is `usual_shape`.
         """
-        shape_of = shape_of or self.usual_shape
-        if shape is None or not self._trees:
-            shape = shape_of(shape.draft_tokens if shape else request.draft.draft_tokens)
-        return DraftModelDrafter(self, prompt, request, shape, shape_of=shape_of, ledger=ledger or Ledger())
+        return DraftModelDrafter(self, prompt, request, ledger or Ledger(), shape_of or self.usual_shape)
 
     def usual_shape(self, draft_tokens: int) -> DraftShape:
         """Return a shape of that depth where it is not measured what the target's calls cost.
@@ -92,7 +88,7 @@ class DraftModel:
         """
         return DraftShape.of_size(draft_tokens, _CPU_NODES if self._trees and not on_gpu() else 0)
 
-    def shapes(self, draft_tokens: int, sizes: Iterable[int] = _SIZES) -> list[DraftShape]:
+    def shapes(self, draft_tokens: int, sizes: Iterable[int]) -> list[DraftShape]:
         """Return the shapes of that depth among which measured costs may decide: a chain, and ones with runner-ups.
 
         Args:
@@ -137,10 +133,7 @@ def check_draft_model(
     Raises:
         ModelError: If it is missing, damaged, or knows other tokens than the target; the message says which.
     """
-    folder = resolve_model(str(model), on_progress)
-    check_model_folder(folder)
-    name = display_name(model, folder)
-    tokenizer = read_tokenizer(folder, target.prompts.process, lambda: on_progress(LoadProgress("Comparing", None)))
+    tokenizer, name = tokenizer_of(model, target.prompts.process, on_progress)
     verdict = compare_vocabularies(target.tokenizer, tokenizer, target.info.name, name)
     if not verdict.compatible:
         raise ModelError(str(verdict), _OTHER_PAIR)
@@ -157,10 +150,9 @@ class DraftModelDrafter(Drafter):
     Args:
         draft: The draft model; it serves one reply at a time.
         prompt: The prompt's tokens.
-        request: Its sampling and reply seed are used.
-        shape: Depth of the drafts, and their runner-ups.
-        shape_of: Gives the shape for another number of draft tokens.
+        request: Its sampling, reply seed and draft settings are used.
         ledger: Takes the time of its stages.
+        shape_of: Gives depth and runner-ups of drafts of so many tokens.
     """
 
     name = "speculative"
@@ -170,17 +162,15 @@ class DraftModelDrafter(Drafter):
         draft: DraftModel,
         prompt: list[int],
         request: GenerationRequest,
-        shape: DraftShape,
-        *,
-        shape_of: Callable[[int], DraftShape],
         ledger: Ledger,
+        shape_of: Callable[[int], DraftShape],
     ) -> None:
         sampling, seed = request.sampling, request.seed
         chooser = TokenChooser(sampling, seed, draft.shared_tokens)
         self._draft = draft
         self._model = draft.model
         self._cache = draft.cache
-        self._shape = shape
+        self._shape = shape_of(request.draft.draft_tokens)
         self._shape_of = shape_of
         self._ledger = ledger
         self._committed = list(prompt)  # before the root
@@ -304,10 +294,9 @@ class DraftModelDrafter(Drafter):
         self._open = False
 
 
-def _not_finite(model: LoadedModel) -> ModelError:
-    damaged = first_damaged_layer(model.network)
-    where = f" Layer {damaged} is damaged." if damaged else ""
-    return ModelError(
-        f"The draft model {model.info.name} computes numbers that are not finite.{where}",
-        "Fetch it again, use another draft model, or try another precision.",
-    )
+def first_damaged_layer(network: nn.Module) -> str | None:
+    """Return the path of the first layer whose weights are not all finite, such as `model.layers.3.mlp.up_proj`."""
+    for name, array in tree_flatten(network.parameters()):
+        if mx.issubdtype(array.dtype, mx.floating) and not mx.all(mx.isfinite(array)).item():
+            return str(name.rpartition(".")[0])
+    return None

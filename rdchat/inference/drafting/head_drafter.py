@@ -1,7 +1,7 @@
 """A drafter head in the decoding loop: one lazy tree a round, with a branch from prompt lookup."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import override
 
 import mlx.core as mx
@@ -10,42 +10,18 @@ from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRe
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.beam_search import DevicePool, PathScorer, search
-from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, Root, StoredHead
+from rdchat.inference.drafting.beam_search import DevicePool, search
+from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root, StoredHead
 from rdchat.inference.drafting.lookup_index import LookupIndex
 from rdchat.inference.drafting.node_selection import best_nodes
 from rdchat.inference.drafting.repetition import RepetitionTracker
+from rdchat.inference.drafting.scoring import PathScorer
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
 
-DEFAULT_SHAPE = DraftSettings().shape
 _LEAVES = 2  # nodes kept of each level, in beam widths: those that do not live on may still be among the best
-
-
-@dataclass(frozen=True, slots=True)
-class HeadSettings:
-    """How a reply is drafted with a head.
-
-    Attributes:
-        shape: Beams.
-        lookup_branch: Whether a path from prompt lookup, as long as a beam, is offered as well.
-    """
-
-    shape: BeamShape = field(default=DEFAULT_SHAPE)
-    lookup_branch: bool = True
-
-    @classmethod
-    def of(cls, settings: DraftSettings) -> "HeadSettings":
-        """Take what concerns a drafter head."""
-        return cls(settings.shape, settings.lookup_branch)
-
-    @property
-    def nodes(self) -> int:
-        """Nodes that are verified in a round, the root included: those of a chain, or about as many as the beams'."""
-        width, length = self.shape.width, self.shape.length
-        return max(length * (1 + self.lookup_branch) - self.lookup_branch, width * (length - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,45 +40,27 @@ class HeadModel:
         model: The target.
         stored: What `load_drafter` gave.
 
+    Attributes:
+        head: The network, bound to the target.
+
     Raises:
         ModelError: If the drafter needs what the target does not give.
     """
 
     def __init__(self, model: LoadedModel, stored: StoredHead) -> None:
         self._model = model
-        self._head = stored.bind(model)
-        self._memory = self._head.memory()
+        self.head = stored.bind(model)
+        self._memory = self.head.memory()
         self.listen()
-
-    @property
-    def kind(self) -> HeadKind:
-        """Which kind of head it is."""
-        return self._head.kind
-
-    @property
-    def most_drafted(self) -> int:
-        """The most tokens that it drafts below a root."""
-        return self._head.most_drafted
-
-    @property
-    def remembers(self) -> bool:
-        """Whether it attends to the text, so that its drafts cost more as that grows."""
-        return self._head.remembers
-
-    @property
-    def drafts_ahead(self) -> bool:
-        """Whether it can draft below a root that the device still works on."""
-        return self._head.drafts_ahead
 
     def listen(self) -> None:
         """Have the target's next calls record what the head reads: another may have asked for other states."""
-        self._model.hooks.read(self._head.reads)
+        self._model.hooks.read(self.head.reads)
 
     def drafter(
         self,
         prompt: list[int],
         request: GenerationRequest,
-        settings: HeadSettings,
         ledger: Ledger | None = None,
         *,
         apart: bool = False,
@@ -111,22 +69,19 @@ class HeadModel:
 
         Args:
             prompt: Token ids.
-            request: Sampling and reply seed.
-            settings: Shape of the drafts.
+            request: Sampling, reply seed and draft settings.
             ledger: Takes the time of its stages; None keeps none.
             apart: Whether the reply is of no conversation, as in a measurement: what the head keeps of the last one is
                 left alone.
         """
-        head = self._head
         self.listen()
-        scorer = PathScorer(request.sampling, request.seed, head.vocabulary, head.inverse_temperature)
-        memory = head.memory() if apart else self._memory
+        memory = self.head.memory() if apart else self._memory
         memory.begin(prompt)
-        return HeadDrafter(self._model, head, memory, scorer, prompt, settings=settings, ledger=ledger or Ledger())
+        return HeadDrafter(self._model, self.head, memory, prompt, request=request, ledger=ledger or Ledger())
 
     def forget(self) -> None:
         """Empty what is kept between replies."""
-        self._memory = self._head.memory()
+        self._memory = self.head.memory()
 
 
 class HeadDrafter(Drafter):
@@ -139,34 +94,28 @@ class HeadDrafter(Drafter):
         model: The target.
         head: The drafter's network.
         memory: What it keeps of the conversation; it was told the prompt.
-        scorer: Scores candidates by the reply's own rule.
         prompt: The prompt's tokens.
-        settings: Shape of the draft.
+        request: Its sampling, reply seed and draft settings are used.
         ledger: Takes the time of its stages.
-
-    Attributes:
-        began_ahead: Whether the whole of the last search had been begun in the round before.
     """
 
     name = Mode.DRAFTER.value
-    began_ahead = False
 
     def __init__(
         self,
         model: LoadedModel,
         head: Head,
         memory: HeadMemory,
-        scorer: PathScorer,
         prompt: list[int],
         *,
-        settings: HeadSettings,
+        request: GenerationRequest,
         ledger: Ledger,
     ) -> None:
         self._model = model
         self._head = head
         self._memory = memory
-        self._scorer = scorer
-        self._settings = settings
+        self._scorer = PathScorer(request.sampling, request.seed, head.vocabulary, head.inverse_temperature)
+        self._settings = request.draft
         self._ledger = ledger
         self._trees = model.capability.kind is DraftKind.TREE
         self._position = len(prompt)  # of the last token, once there is one
@@ -174,12 +123,12 @@ class HeadDrafter(Drafter):
         self._ahead: _Ahead | None = None  # begun in the round that is verified
         self._drawn: _Ahead | None = None  # begun in the last round, and below the token that it ended with
         self._index = LookupIndex(prompt)
-        self._repetition = RepetitionTracker(head.vocabulary, prompt) if scorer.penalizes else None
+        self._repetition = RepetitionTracker(head.vocabulary, prompt) if self._scorer.penalizes else None
 
     @override
     def update(self, settings: DraftSettings) -> None:
         """See `Drafter`."""
-        self._settings = HeadSettings.of(settings)
+        self._settings = settings
 
     @override
     def read(self, tokens: Sequence[int], hidden: mx.array | None, start: int) -> None:
@@ -191,12 +140,13 @@ class HeadDrafter(Drafter):
     @override
     def propose(self, root: int, limit: int) -> Draft:
         """See `Drafter`."""
-        length = min(self._settings.shape.length, 1 + limit, 1 + self._head.most_drafted)
+        settings = self._settings
+        length = min(settings.beam_length, 1 + limit, 1 + self._head.most_drafted)
         if length == 1:
             return Draft(PackedTree.chain(mx.array([root])))
         self._begin(root)
-        branch = self._look_up(length - 1) if self._settings.lookup_branch else []
-        return self.draft(root, BeamShape(self._settings.shape.width, length), self._settings.nodes, branch)
+        branch = self._look_up(length - 1) if settings.lookup_branch else []
+        return self.draft(root, BeamShape(settings.beam_width, length), nodes_of(settings), branch)
 
     def draft(self, root: int, shape: BeamShape, nodes: int, branch: Sequence[int] = ()) -> Draft:
         """Draft in a given shape.
@@ -287,7 +237,6 @@ class HeadDrafter(Drafter):
         assert self._hidden is not None
         shape = self._possible(shape)
         drawn, self._drawn = self._drawn, None
-        self.began_ahead = drawn is not None and drawn.shape == shape
         if drawn is not None and drawn.shape.width == shape.width and drawn.shape.length >= shape.length:
             return drawn.pool.cut(shape.length - 1)
         repetition = self._repetition.current() if self._repetition else None
@@ -303,3 +252,9 @@ class HeadDrafter(Drafter):
             pool = search(self._head, self._memory, self._scorer, root, shape=shape, kept=kept)
             self._ledger.synchronize(pool.tokens, pool.parents, pool.scores)
             return pool
+
+
+def nodes_of(settings: DraftSettings) -> int:
+    """Return the nodes that are verified in a round, the root included: a chain's, or about as many as the beams'."""
+    width, length = settings.beam_width, settings.beam_length
+    return max(length * (1 + settings.lookup_branch) - settings.lookup_branch, width * (length - 1))

@@ -9,7 +9,7 @@ from functools import partial
 
 import mlx.core as mx
 
-from rdchat.inference.drafting.node_pool import NodePool
+from rdchat.inference.drafting.beam_search import NodePool
 from rdchat.inference.target.packed_tree import PackedTree
 
 _ROOT, _ALWAYS, _NEVER = 2.0, 1.0, -mx.inf  # scores are below 0

@@ -1,8 +1,8 @@
-"""The child process that reads the headers of model folders: hundreds would stall the window for seconds."""
+"""The child process that reads the headers of model folders, so that hundreds of them do not stall the window."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,21 @@ _LIMITS = Limits(seconds=60.0, memory_bytes=1 << 30)  # of one folder; headers m
 _LOG = logging.getLogger(__name__)
 
 
-class FactsReader:
-    """Asks the child, which starts with the first question."""
+@contextmanager
+def facts_reader(
+    limits: Limits = _LIMITS, child: ChildProcess | None = None
+) -> Iterator[Callable[[Path], FolderFacts]]:
+    """Give a function that has a child run `read_facts`.
 
-    def __init__(self, limits: Limits = _LIMITS) -> None:
-        self.child = ChildProcess("facts")
-        self._limits = limits
+    Args:
+        limits: Of one folder or file.
+        child: It starts with the first call and ends with the block; None is one of its own.
+    """
+    child = child or ChildProcess("facts")
 
-    def read(self, path: Path) -> FolderFacts:
-        """Return `read_facts` of a folder or a file."""
+    def read(path: Path) -> FolderFacts:
         try:
-            facts: FolderFacts = self.child.submit("read", {"path": str(path)}, self._limits, read=_facts_of).result()
+            facts: FolderFacts = child.submit("read", {"path": str(path)}, limits, read=parsed_facts).result()
         except ChildLimitError as error:
             return FolderFacts(problem=f"Reading {path} {error.words}.")
         except RdchatError as error:
@@ -36,26 +40,12 @@ class FactsReader:
             return FolderFacts(problem=f"{path} could not be looked at.")
         return facts
 
-
-@contextmanager
-def facts_reader() -> Iterator[FactsReader]:
-    """Give a reader whose child is ended afterwards."""
-    reader = FactsReader()
-    try:
-        yield reader
-    finally:
-        reader.child.close()
-
-
-def _facts_of(answer: Any) -> FolderFacts:
-    facts = parsed_facts(answer)
-    if facts is None:
-        raise ValueError("no facts")
-    return facts
+    with closing(child):
+        yield read
 
 
 def main() -> int:
-    """Be the child."""
+    """Answer requests until the app has gone."""
     return serve({"read": _read})
 
 

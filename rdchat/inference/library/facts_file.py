@@ -1,9 +1,10 @@
-"""A cache of facts about model folders: reading two hundred folders takes seconds."""
+"""Caches of facts about model folders, since reading two hundred takes seconds, and of what models can verify."""
 
 import hashlib
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -12,13 +13,15 @@ from typing import Any
 
 from rdchat import __version__, paths
 from rdchat.errors import ModelError
-from rdchat.files.cache_file import write_cache_file
+from rdchat.files.atomic_file import write_cache_file
 from rdchat.files.foreign_files import MOST_ENTRIES, read_json
+from rdchat.inference.api.model_card import TriedOut, Verifies
 from rdchat.inference.library.folder_facts import FolderFacts, parsed_facts
 
 _FORMAT = 2
 _MOST_BYTES = 2**24
 _MOST_KEPT = 3000
+_MOST_TRIED_BYTES = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +68,18 @@ class FactsFile:
     def __init__(self, read: Callable[[Path], FolderFacts]) -> None:
         self._read_facts = read
         self._path = paths.cache_dir() / "library.json"
-        self._known: dict[str, dict[str, Any]] = {}
+        self._known = self._load()
         self._used: dict[str, dict[str, Any]] = {}
-        self._read = False
         self._changed = False
 
     def facts_of(self, path: Path, stamp: Stamp) -> FolderFacts:
         """Return the facts about a folder or a file."""
-        if not self._read:
-            self._known, self._read = self._load(), True
-        entry = self._known.get(str(path))
-        facts = parsed_facts(entry["facts"]) if entry is not None and entry.get("digest") == stamp.digest else None
-        if facts is not None:
-            self._used[str(path)] = entry or {}
-            return facts
+        entry = self._known.get(str(path), {})
+        if entry.get("digest") == stamp.digest:
+            with suppress(TypeError, KeyError, ValueError):  # damaged facts are read again
+                facts = parsed_facts(entry["facts"])
+                self._used[str(path)] = entry
+                return facts
         facts = self._read_facts(path)
         self._used[str(path)] = {"digest": stamp.digest, "facts": asdict(facts)}
         self._changed = True
@@ -108,3 +109,34 @@ def _versions() -> str:
         return f"{_FORMAT} {__version__} {version('mlx-lm')}"
     except PackageNotFoundError:
         return f"{_FORMAT} {__version__}"
+
+
+def remember_tried(folder: Path, tried: TriedOut) -> None:
+    """Keep what the model in a folder can verify; a failure is logged."""
+    fields = {"verifies": tried.verifies.value, "reason": tried.reason}
+    write_cache_file(_tried_file(folder), json.dumps(fields) + "\n")
+
+
+def tried_out(folder: Path) -> TriedOut | None:
+    """Return what the model in a folder can verify; None where that was not tried, or the model has changed."""
+    file = _tried_file(folder)
+    if not file.exists():
+        return None
+    try:
+        fields = read_json(file, most=_MOST_TRIED_BYTES)
+        return TriedOut(Verifies(fields["verifies"]), str(fields["reason"]))
+    except (ModelError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _tried_file(folder: Path) -> Path:
+    """Name the cache file by the folder and the sizes and times of its configuration and weights."""
+    seen = [str(folder.resolve())]
+    try:
+        for path in sorted([folder / "config.json", *folder.glob("model*.safetensors")]):
+            status = path.stat()
+            seen.append(f"{path.name} {status.st_size} {status.st_mtime_ns}")
+    except OSError:
+        seen.append("incomplete")
+    digest = hashlib.sha256("\n".join(seen).encode("utf-8", "surrogateescape")).hexdigest()
+    return paths.cache_dir() / "tried" / f"{digest[:32]}.json"

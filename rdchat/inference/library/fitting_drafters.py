@@ -9,16 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rdchat.errors import ModelError, RdchatError
+from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
 from rdchat.inference.api.model_card import ModelCard
-from rdchat.inference.drafting.checkpoints.checkpoint import open_checkpoint
 from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG
-from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash
-from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter
-from rdchat.inference.drafting.checkpoints.installed_drafters import installed_drafters
-from rdchat.inference.drafting.checkpoints.layouts import layout_of
+from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, drafter_config
+from rdchat.inference.drafting.checkpoints.installed_drafters import installed_drafters, resolve_drafter
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
 
@@ -59,15 +56,11 @@ def _match(drafter: ModelCard, place: Path, config: Mapping[str, Any], wanted: s
         return _SURE if bound == wanted else None
     if drafter.kind is HeadKind.RECURRENT:  # Apple's, which names neither model nor depth
         return _sizes_match(read_json(place / CONFIG, most=_MOST_CONFIG_BYTES), config)
-    checkpoint = open_checkpoint(place, read_json(place / CONFIG, most=_MOST_CONFIG_BYTES))
-    form = layout_of(checkpoint) if checkpoint is not None else None
-    if checkpoint is None or form is None:
-        raise ModelError(f"{place} is no drafter.")
-    needs: Any = form.inspect(checkpoint)  # a configuration of one of the kinds
+    _, needs = drafter_config(place)
     sizes = {
-        "hidden_size": getattr(needs, "target_width", needs.hidden_size),
+        "hidden_size": needs.target_width,
         "vocab_size": needs.vocabulary_size,
-        "layers": getattr(needs, "target_depth", None),
+        "layers": needs.target_depth,
         "deepest": max(needs.target_layers, default=0),
     }
     return _sizes_match(sizes, config)

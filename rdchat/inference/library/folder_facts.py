@@ -23,32 +23,23 @@ _ADAPTED = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")  # end the
 
 @dataclass(frozen=True, slots=True)
 class FolderFacts:
-    """Facts from headers.
-
-    Attributes:
-        family, sizes, quantization, problem, tokens: See `ModelCard`.
-        is_model: Whether it is a language model at all, loadable or not: the hub's cache holds what is none.
-        is_drafter: Whether it is a drafter head.
-    """
+    """Facts from headers; see `ModelCard`."""
 
     family: str = ""
     sizes: ModelSizes | None = None
     quantization: str = ""
     problem: str = ""
-    is_model: bool = True
+    is_model: bool = True  # a language model, loadable or not: the hub's cache holds other things too
     tokens: str = ""
     is_drafter: bool = False
 
 
-def parsed_facts(told: Any) -> FolderFacts | None:
-    """Return facts from JSON; None where they are damaged."""
-    try:
-        sizes = told["sizes"]
-        if sizes is not None:
-            sizes = ModelSizes(**{**sizes, "float_type": Dtype(sizes["float_type"])})
-        return FolderFacts(**{**told, "sizes": sizes})
-    except (TypeError, KeyError, ValueError):
-        return None
+def parsed_facts(data: Any) -> FolderFacts:
+    """Undo `asdict`; raises TypeError, KeyError or ValueError where the data has another shape."""
+    sizes = data["sizes"]
+    if sizes is not None:
+        sizes = ModelSizes(**{**sizes, "float_type": Dtype(sizes["float_type"])})
+    return FolderFacts(**{**data, "sizes": sizes})
 
 
 def read_facts(path: Path) -> FolderFacts:

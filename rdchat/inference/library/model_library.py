@@ -10,9 +10,8 @@ from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download_record import DownloadRecord, unfinished_downloads
 from rdchat.hub.downloads.snapshot import is_snapshot
 from rdchat.inference.api.model_card import ModelCard
-from rdchat.inference.library.facts_file import FactsFile, stamp_of
+from rdchat.inference.library.facts_file import FactsFile, stamp_of, tried_out
 from rdchat.inference.library.folder_facts import FolderFacts, gguf_problem, read_facts
-from rdchat.inference.library.tried_models import tried_out
 from rdchat.inference.models.gguf_header import check_gguf
 from rdchat.inference.models.model_files import check_model_folder, locate_model
 from rdchat.inference.models.model_places import HUB, model_places, other_revisions, own_drafters

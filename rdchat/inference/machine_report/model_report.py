@@ -1,7 +1,7 @@
 """Measures one model for `rdchat report`, part by part, in the given time."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -12,10 +12,14 @@ from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS, Sweep
-from rdchat.inference.machine_report.divergences import count_divergences
-from rdchat.inference.machine_report.graph_size import draft_size, graph_sizes
-from rdchat.inference.machine_report.plain_decoding import compare_plain
-from rdchat.inference.machine_report.row_costs import DEPTHS, cost_by_rows
+from rdchat.inference.machine_report.measures import (
+    DEPTHS,
+    compare_plain,
+    cost_by_rows,
+    count_divergences,
+    draft_size,
+    graph_sizes,
+)
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import DraftKind
 
@@ -26,15 +30,8 @@ _SHARES = {"rows": 0.3, "plain": 0.2, "divergences": 0.2, "bench": 0.3}  # of th
 _PRIVATE = {"model", "system"}  # of a benchmark's environment: given elsewhere, or a folder's private name
 
 
-@dataclass(frozen=True, slots=True)
-class ReportProgress:
-    """The measurement under way, in words."""
-
-    words: str
-
-
 class ModelReport:
-    """Measures a model; iterate over it for its progress.
+    """Measures a model; iterate over it for the measurement under way, in words.
 
     Args:
         session: Of the loaded model.
@@ -59,7 +56,7 @@ class ModelReport:
         self.found: dict[str, Any] = {}
         self.left_out: list[str] = []
 
-    def __iter__(self) -> Iterator[ReportProgress]:
+    def __iter__(self) -> Iterator[str]:
         info, capability = self._session.model.info, self._session.model.capability
         self.found["model"] = {
             name: getattr(info, name)
@@ -70,7 +67,7 @@ class ModelReport:
             "reason": capability.reason,
             "errors": dict(capability.errors),
         }
-        yield ReportProgress("Counting what MLX queues")
+        yield "Counting what MLX queues"
         self.found["graph"] = graph_sizes(self._session)
         rows = partial(cost_by_rows, self._session.model, out_of_time=self._until("rows"))
         yield from self._at_depths("rows", DEPTHS, "calls of 1 to 32 rows", rows)
@@ -94,7 +91,7 @@ class ModelReport:
 
     def _at_depths(
         self, name: str, depths: Sequence[int], what: str, measure: Callable[[int], dict[str, Any]]
-    ) -> Iterator[ReportProgress]:
+    ) -> Iterator[str]:
         """Measure something at several lengths of the context; `measure` returns nothing once its time is up."""
         found = self.found[name] = dict[int, Any]()
         for depth in depths:
@@ -102,13 +99,13 @@ class ModelReport:
             if depth + 64 > self._session.model.info.context_length:
                 self.left_out.append(f"{words}: beyond the model's context")
                 continue
-            yield ReportProgress(f"Measuring {words}")
+            yield f"Measuring {words}"
             if figures := measure(depth):
                 found[depth] = figures
             else:
                 self._no_time(words)
 
-    def _divergences(self, out_of_time: Callable[[], bool]) -> Iterator[ReportProgress]:
+    def _divergences(self, out_of_time: Callable[[], bool]) -> Iterator[str]:
         counted: list[dict[str, Any]] = []
         self.found["divergences"] = counted
         mode = next((mode for mode in (Mode.DRAFTER, Mode.LOOKUP) if mode in self._modes()), None)
@@ -118,7 +115,7 @@ class ModelReport:
             what = f"divergences of {mode.words} at temperature {temperature:g}"
             last = None
             if not out_of_time():
-                yield ReportProgress(f"Counting {what}")
+                yield f"Counting {what}"
                 for found in count_divergences(self._session, mode, temperature, _TOKENS):
                     last = found
                     if out_of_time():
@@ -128,17 +125,15 @@ class ModelReport:
             else:
                 counted.append(asdict(last) | {"per_thousand": last.per_thousand})
 
-    def _bench(self, out_of_time: Callable[[], bool]) -> Iterator[ReportProgress]:
+    def _bench(self, out_of_time: Callable[[], bool]) -> Iterator[str]:
         sweep = Sweep(modes=(Mode.OFF, *self._modes()), temperatures=(0.0,), dtypes=(Dtype.AUTO,))
-        record = yield from self._benchmark(sweep, "the benchmark", out_of_time)
-        if record:
-            self.found["bench"] = record
+        yield from self._benchmark(self.found, sweep, "the benchmark", out_of_time)
 
-    def _drafter(self, number: int, drafter: str, out_of_time: Callable[[], bool]) -> Iterator[ReportProgress]:
+    def _drafter(self, number: int, drafter: str, out_of_time: Callable[[], bool]) -> Iterator[str]:
         """Measure a drafter: the primitives of a draft, and its speed, alone and in the automatic mode."""
         what = f"drafter {number}"
         settings = DraftSettings(Mode.DRAFTER, drafter=drafter)
-        yield ReportProgress(f"Looking at {what}")
+        yield f"Looking at {what}"
         option = next(one for one in self._session.draft_options(settings).modes if one.mode is Mode.DRAFTER)
         if not option.available or self._session.drafters.try_load(settings) is not None:  # the reason may hold a path
             self.left_out.append(f"{what}: it cannot be used with this model; rdchat ask --mode drafter says why")
@@ -148,26 +143,18 @@ class ModelReport:
         found["graph"] = draft_size(self._session, settings)
         modes = (Mode.OFF, Mode.DRAFTER, Mode.AUTO)
         sweep = Sweep(modes=modes, temperatures=(0.0,), dtypes=(Dtype.AUTO,), drafters=(drafter,))
-        record = yield from self._benchmark(sweep, f"the benchmark of {what}", out_of_time)
-        if record:
-            found["bench"] = record
+        yield from self._benchmark(found, sweep, f"the benchmark of {what}", out_of_time)
 
     def _benchmark(
-        self, sweep: Sweep, what: str, out_of_time: Callable[[], bool]
-    ) -> Generator[ReportProgress, None, dict[str, Any]]:
-        """Run a benchmark; return its figures without names and texts, empty if there was no time for any."""
-        plan = BenchPlan(
-            sweep.cells(),
-            EVERYDAY_PROMPTS,
-            max_tokens=_TOKENS,
-            trials=3,
-            overhead=False,
-        )
+        self, found: dict[str, Any], sweep: Sweep, what: str, out_of_time: Callable[[], bool]
+    ) -> Iterator[str]:
+        """Run a benchmark; add its figures, without names and texts, as `bench`, if there was time for any."""
+        plan = BenchPlan(sweep.cells(), EVERYDAY_PROMPTS, max_tokens=_TOKENS, trials=3, overhead=False)
         runner = InterleavedRunner(plan, lambda _dtype: self._session)
         runs: list[BenchRun] = []
         for event in runner:
             if isinstance(event, BenchProgress):
-                yield ReportProgress(f"{what.removeprefix('the ').capitalize()}: {event.words}")
+                yield f"{what.removeprefix('the ').capitalize()}: {event.words}"
             else:
                 runs.append(event)
             if out_of_time():
@@ -176,13 +163,13 @@ class ModelReport:
         if done < turns:
             self._no_time(f"{turns - done} of {turns} turns of {what}")
         if not runs:
-            return {}
-        told = {name: value for name, value in environment(self._session.model.info).items() if name not in _PRIVATE}
-        record = BenchResult(plan, tuple(runs), told, done == turns).as_json()
+            return
+        facts = {name: value for name, value in environment(self._session.model.info).items() if name not in _PRIVATE}
+        record = BenchResult(plan, tuple(runs), facts, done == turns).as_json()
         for mode in record["modes"]:
             mode.pop("first_difference")  # holds pieces of replies
             mode["mode_reason"] = mode["mode_reason"] and "it did not run"  # may hold names
-        return record
+        found["bench"] = record
 
     def _modes(self) -> Sequence[Mode]:
         """Return the drafting modes that the model can run without further settings."""

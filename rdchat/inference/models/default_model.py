@@ -8,6 +8,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from rdchat import host, paths
@@ -140,13 +141,9 @@ def _watch(process: subprocess.Popen[bytes], work: Path, on_progress: _OnProgres
 def _largest_wheel(work: Path) -> int:
     """Return the size of the wheel that pip is writing, somewhere below `work`."""
     largest = 0
-    for folder, _, names in os.walk(work):
-        for name in names:
-            if name.endswith(".whl"):
-                try:
-                    largest = max(largest, (Path(folder) / name).stat().st_size)
-                except FileNotFoundError:  # moved between the two looks
-                    continue
+    for wheel in work.rglob("*.whl"):
+        with suppress(FileNotFoundError):  # moved between the two looks
+            largest = max(largest, wheel.stat().st_size)
     return largest
 
 

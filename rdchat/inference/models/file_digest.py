@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rdchat import paths
-from rdchat.files.cache_file import write_cache_file
+from rdchat.files.atomic_file import write_cache_file
 
 _CHUNK_BYTES = 16 * 2**20
 

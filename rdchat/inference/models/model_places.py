@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import rdchat
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import entries_of, read_json
@@ -16,7 +17,7 @@ from rdchat.inference.api.drafter_facts import describes_drafter
 from rdchat.inference.api.model_card import ModelCard
 
 OWN, HUB, LM_STUDIO, CHOSEN = "rdchat", "Hugging Face", "LM Studio", "Your folder"
-TRAINED = "Your own"  # drafters
+TRAINED, SHIPPED = "Your own", "Shipped"  # drafters
 NOT_VERIFIED = {
     OWN: "It was converted on this machine, so the hub has no checksums of it.",
     TRAINED: "It was trained on this machine, so the hub has no checksums of it.",
@@ -58,6 +59,12 @@ def own_drafters() -> Iterator[ModelCard]:
     """Yield the drafters that were trained on this machine."""
     for folder in folders_in(paths.drafters_dir()):
         yield ModelCard(folder.name, str(folder), TRAINED, folder)
+
+
+def shipped_drafters() -> Iterator[ModelCard]:
+    """Yield the drafters that come with the app."""
+    for folder in folders_in(Path(rdchat.__file__).parent / "drafters"):
+        yield ModelCard(folder.name, str(folder), SHIPPED, folder)
 
 
 def listed_name(card: ModelCard) -> str:

@@ -4,12 +4,15 @@ How a tokenizer cuts text into tokens does not matter: the target's alone reads 
 the logits, which are padded differently within one family of models.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.models.model_files import check_model_folder, display_name, resolve_model
 from rdchat.inference.prompts.tokenizer_loading import PADDING, read_tokenizer
-from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 
 _SPECIAL = {"end": "eos_token_id", "beginning": "bos_token_id"}
 
@@ -50,11 +53,22 @@ def check_pair(target: str, draft: str) -> PairVerdict:
     Raises:
         ModelError: If one of them is missing or damaged.
     """
-    folders = [resolve_model(target), resolve_model(draft)]
-    for folder in folders:
-        check_model_folder(folder)
-    ours, theirs = (read_tokenizer(folder, shared_tokenizers()) for folder in folders)
-    return compare_vocabularies(ours, theirs, display_name(target, folders[0]), display_name(draft, folders[1]))
+    (ours, name), (theirs, draft_name) = (tokenizer_of(model, shared_tokenizers()) for model in (target, draft))
+    return compare_vocabularies(ours, theirs, name, draft_name)
+
+
+def tokenizer_of(
+    model: str | Path, process: TokenizerProcess, on_progress: Callable[[LoadProgress], None] = lambda _: None
+) -> tuple[Any, str]:
+    """Return the tokenizer of a model whose weights are not loaded, and its name.
+
+    Raises:
+        ModelError: If the model is missing or damaged.
+    """
+    folder = resolve_model(str(model), on_progress)
+    check_model_folder(folder)
+    tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Comparing", None)))
+    return tokenizer, display_name(model, folder)
 
 
 def compare_vocabularies(target: Any, draft: Any, target_name: str, draft_name: str) -> PairVerdict:

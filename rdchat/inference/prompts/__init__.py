@@ -1,4 +1,4 @@
-"""From a conversation to token ids: chat templates and tokenizers are a stranger's data, so a child process runs them.
+"""Token ids of conversations. A child process runs chat templates and tokenizers, since they are foreign data.
 
 `model_prompts` is what the engine uses; `child` is the process.
 """

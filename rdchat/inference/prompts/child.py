@@ -1,6 +1,6 @@
 """The child process that reads tokenizers and renders chat templates, `rdchat --child tokenizers`.
 
-`TokenizerProcess` asks it. It holds nothing that is worth keeping.
+It answers `TokenizerProcess` and holds no data of the person's.
 """
 
 from collections.abc import Callable
@@ -21,20 +21,17 @@ _MOST_ADDED = 64  # tokens that a tokenizer puts around a text of its own accord
 _CHECKS = ("a", " a ,b", "Hello, world!\n\n 123 \u00e9\u6f22\U0001f600")
 
 
-class UnfitTokenizerError(Exception):
-    """The tokenizer would do harm in the process that shows its text."""
-
-
 class TokenizerCalls:
-    """What the parent may ask."""
+    """The requests that the parent sends."""
 
     def __init__(self) -> None:
         self._tokenizers: dict[str, PromptTokenizer] = {}
 
-    def load(self, *, folder: str, forget: list[str]) -> dict[str, Any]:
-        """Read a model folder's tokenizer and try it out; those of the folders in `forget` go."""
-        for other in forget:
-            del self._tokenizers[other]
+    def load(self, *, folder: str, most: int) -> dict[str, Any]:
+        """Read a model folder's tokenizer and try it out; hold the latest ones, at most so many."""
+        self._tokenizers.pop(folder, None)
+        while len(self._tokenizers) >= most:
+            del self._tokenizers[next(iter(self._tokenizers))]
         from transformers import AutoTokenizer  # noqa: PLC0415  imported by now
 
         with tokenizer_view(Path(folder)) as view:
@@ -46,10 +43,10 @@ class TokenizerCalls:
         return {"control": self._tokenizers[folder].control}
 
     def thinking(self, *, folder: str, variables: dict[str, Any]) -> dict[str, Any]:
-        """Tell what a folder's chat template does with thoughts; see `template_thinking`."""
+        """Return what a folder's chat template does with thoughts; see `template_thinking`."""
         tokenizer = self._tokenizers[folder]
-        told = (tokenizer.render, tokenizer.template, variables)
-        return {"drops": drops_thoughts(*told), "choices": choices(*told)}
+        given = (tokenizer.render, tokenizer.template, variables)
+        return {"drops": drops_thoughts(*given), "choices": choices(*given)}
 
     def encode(
         self,
@@ -61,40 +58,42 @@ class TokenizerCalls:
         marks: tuple[str, str],
         limit: int,
         begins: bool,
-        count: bool,
     ) -> dict[str, Any]:
-        """Return the token ids of a conversation, or with `count` their number; see `PromptTokenizer`."""
+        """Return the token ids of a conversation; see `PromptTokenizer`."""
         tokenizer = self._tokenizers[folder]
         rendered = "" if turns is None else tokenizer.render(turns, variables)
-        ids = tokenizer.encode(rendered + text, Marks(*marks), limit, begins=begins)
-        return {"count": len(ids)} if count else {"ids": ids}
+        return {"ids": tokenizer.encode(rendered + text, Marks(*marks), limit, begins=begins)}
 
 
 def _try_out(tokenizer: Any) -> None:
-    """Do here once what the engine does with a tokenizer: a vocabulary or decoder that explodes does so here."""
+    """Do here once what the engine does with a tokenizer: a vocabulary or decoder that explodes does so here.
+
+    Raises:
+        ValueError: If the tokenizer would do harm in the process that shows its text.
+    """
     for text in _CHECKS:
         ids = tokenizer.encode(text, add_special_tokens=False)
         tokenizer.decode(ids)
         if (added := len(tokenizer.encode(text)) - len(ids)) > _MOST_ADDED:
-            raise UnfitTokenizerError(f"it adds {added:,} tokens to each text")
+            raise ValueError(f"it adds {added:,} tokens to each text")
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if (
         backend is not None
         and backend.decoder is not None
         and '"Regex"' in bytes(backend.decoder.__getstate__()).decode()
     ):
-        raise UnfitTokenizerError("its decoder searches by a pattern, which can take for ever")
+        raise ValueError("its decoder searches by a pattern, which can take for ever")
     spelled = tokenizer.get_vocab()
     ids, allowed = sorted(spelled.values()), _MOST_DECODED * sum(map(len, spelled))
     decoded = 0
     for start in range(0, len(ids), _DECODED_AT_ONCE):
         decoded += len(tokenizer.decode(ids[start : start + _DECODED_AT_ONCE], skip_special_tokens=False))
         if decoded > allowed:
-            raise UnfitTokenizerError(f"its {len(ids):,} tokens become a text of {decoded:,} characters")
+            raise ValueError(f"its {len(ids):,} tokens become a text of {decoded:,} characters")
 
 
-def _told(call: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    """Return the call with what is wrong with a stranger's tokenizer or template as an answer."""
+def _with_failures(call: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """Return the call, whose answer is a failure where a tokenizer or a template is at fault."""
 
     def answer(_job: Job[Any], **arguments: Any) -> dict[str, Any]:
         try:
@@ -119,5 +118,9 @@ def _import_transformers() -> None:
 def main() -> int:
     """Answer requests until the parent has gone."""
     calls = TokenizerCalls()
-    answers = {"load": _told(calls.load), "thinking": _told(calls.thinking), "encode": _told(calls.encode)}
+    answers = {
+        "load": _with_failures(calls.load),
+        "thinking": _with_failures(calls.thinking),
+        "encode": _with_failures(calls.encode),
+    }
     return serve(answers, prepare=_import_transformers)

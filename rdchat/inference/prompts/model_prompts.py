@@ -1,13 +1,13 @@
 """Makes token ids of conversations, with the model's own chat template and tokenizer."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
-from rdchat.inference.prompts.answers_only import answers_only
 from rdchat.inference.prompts.control_text import ControlTokens, Marks
 from rdchat.inference.prompts.tokenizer_process import (
     TemplateRefusedError,
@@ -16,48 +16,7 @@ from rdchat.inference.prompts.tokenizer_process import (
     Waiting,
 )
 
-_BEYOND = 4  # contexts: `TokenCounter` does not count longer conversations to their end
-
-
-class PromptEncoder(Protocol):
-    """Makes token ids of conversations and texts.
-
-    Attributes:
-        process: Reads strangers' tokenizers.
-        control: Id to text of control tokens.
-    """
-
-    process: TokenizerProcess
-    control: Mapping[int, str]
-
-    def encode(
-        self,
-        messages: Sequence[ChatMessage],
-        unfinished: ChatMessage | None,
-        limit: int,
-        waiting: Waiting,
-        thinking: ThinkingChoice | None = None,
-    ) -> list[int]:
-        """Return the ids of a conversation, open for a reply.
-
-        Args:
-            messages: The chat template is applied to them; base models get the texts.
-            unfinished: The beginning of the reply, as it stands.
-            limit: The most tokens that are of use.
-            waiting: Called every 20 ms meanwhile; what it raises ends the work.
-            thinking: Whether or how much the model is to think; None leaves it to the chat template.
-
-        Raises:
-            InvalidSettingError: If the template has no such switch for thinking.
-            TemplateRefusedError: If the template does not take the conversation, or takes too long.
-            PromptTooLongError: If it has far more tokens than `limit`; a few more are for the caller to count.
-        """
-
-    def count(self, messages: Sequence[ChatMessage], limit: int, waiting: Waiting) -> int:
-        """Return how many ids `encode` would give, from any thread; raises what `encode` raises."""
-
-    def encode_text(self, text: str) -> list[int]:
-        """Return the ids of a text as it stands inside a message."""
+_BEYOND = 4  # contexts: longer conversations are not counted to their end
 
 
 def encoded[T](encode: Callable[[Sequence[ChatMessage]], T], messages: Sequence[ChatMessage]) -> T:
@@ -77,36 +36,16 @@ def encoded[T](encode: Callable[[Sequence[ChatMessage]], T], messages: Sequence[
         return encode((merged, *messages[2:]))
 
 
-class TokenCounter:
-    """Counts by a model's own tokenizer and chat template. It holds nothing of the model's weights.
-
-    Args:
-        prompts: The model's.
-        context_length: In tokens.
-    """
-
-    def __init__(self, prompts: PromptEncoder, context_length: int) -> None:
-        self._prompts, self._limit = prompts, _BEYOND * context_length
-
-    def count(self, messages: Sequence[ChatMessage]) -> int:
-        """Return the tokens of a conversation that is open for a reply; 0 for none. From any thread.
-
-        Raises:
-            PromptTooLongError: If they are far more than the context.
-            ModelError: If the chat template refuses the conversation.
-        """
-        if not messages:
-            return 0
-        return encoded(lambda those: self._prompts.count(those, self._limit, lambda: None), messages)
-
-
 class ModelPrompts:
-    """`PromptEncoder` of one model folder.
+    """Makes token ids of conversations and texts for one model folder. It holds nothing of the model's weights.
 
     Args:
         process: Reads the tokenizer; several models may share one.
         folder: The model's.
         tokenizer: mlx-lm's wrapper of the same tokenizer, in this process.
+
+    Attributes:
+        control: Id to text of control tokens.
     """
 
     def __init__(self, process: TokenizerProcess, folder: Path, tokenizer: Any) -> None:
@@ -125,38 +64,47 @@ class ModelPrompts:
         waiting: Waiting = lambda: None,
         thinking: ThinkingChoice | None = None,
     ) -> list[int]:
-        return self._ask(messages, unfinished, limit, waiting, thinking)
+        """Return the ids of a conversation, open for a reply.
 
-    def count(self, messages: Sequence[ChatMessage], limit: int, waiting: Waiting = lambda: None) -> int:
-        (count,) = self._ask(messages, None, limit, waiting, count=True)
-        return count
+        Args:
+            messages: The chat template is applied to them; base models get the texts.
+            unfinished: The beginning of the reply, as it stands.
+            limit: The most tokens that are of use.
+            waiting: Called every 20 ms meanwhile; what it raises ends the work.
+            thinking: Whether or how much the model is to think; None leaves it to the chat template.
 
-    def encode_text(self, text: str) -> list[int]:
-        return self._encode(None, text, Marks.for_texts([text]), 2**31, lambda: None)
-
-    def _ask(
-        self,
-        messages: Sequence[ChatMessage],
-        unfinished: ChatMessage | None,
-        limit: int,
-        waiting: Waiting,
-        thinking: ThinkingChoice | None = None,
-        *,
-        count: bool = False,
-    ) -> list[int]:
+        Raises:
+            InvalidSettingError: If the template has no such switch for thinking.
+            TemplateRefusedError: If the template does not take the conversation, or takes too long.
+            PromptTooLongError: If it has far more tokens than `limit`; a few more are for the caller to count.
+        """
         if any(message.answer is not None for message in messages) and self._template(waiting).drops:
             messages = answers_only(messages)
         chosen = {} if thinking is None else self._variables(thinking, waiting)
         marks = Marks.for_texts([message.content for message in (*messages, *([unfinished] if unfinished else []))])
         turns = [{"role": message.role.value, "content": self._marked(message, marks)} for message in messages]
-        rest = self._marked(unfinished, marks) if unfinished else ""
+        text = self._marked(unfinished, marks) if unfinished else ""
         if not self._tokenizer.has_chat_template:  # a base model: it writes on
-            text = "\n\n".join([*(turn["content"] for turn in turns), *([rest] if rest else [])])
-            return self._encode(None, text, marks, limit, waiting, begins=True, count=count)
+            parts = [*(turn["content"] for turn in turns), *([text] if text else [])]
+            return self._encode(None, "\n\n".join(parts), marks, limit, waiting, begins=True)
         if (render := _own_renderer(self._tokenizer)) is not None:
-            text = str(render(turns, add_generation_prompt=True, tokenize=False))
-            return self._encode(None, text + rest, marks, limit, waiting, count=count)
-        return self._encode(turns, rest, marks, limit, waiting, chosen=chosen, count=count)
+            text = str(render(turns, add_generation_prompt=True, tokenize=False)) + text
+            return self._encode(None, text, marks, limit, waiting)
+        return self._encode(turns, text, marks, limit, waiting, variables={**self._usual_variables(), **chosen})
+
+    def count(self, messages: Sequence[ChatMessage], context_length: int) -> int:
+        """Return the tokens of a conversation that is open for a reply; 0 for none. From any thread.
+
+        Raises:
+            PromptTooLongError: If they are far more than the context.
+            ModelError: If the chat template refuses the conversation.
+        """
+        limit = _BEYOND * context_length
+        return len(encoded(lambda those: self.encode(those, None, limit), messages)) if messages else 0
+
+    def encode_text(self, text: str) -> list[int]:
+        """Return the ids of a text as it stands inside a message."""
+        return self._encode(None, text, Marks.for_texts([text]), 2**31, lambda: None)
 
     @property
     def thinking(self) -> tuple[ThinkingChoice, ...]:
@@ -192,18 +140,16 @@ class ModelPrompts:
         waiting: Waiting,
         *,
         begins: bool = False,
-        chosen: Mapping[str, Any] = MappingProxyType({}),
-        count: bool = False,
+        variables: Mapping[str, Any] | None = None,
     ) -> list[int]:
         size = len(text.encode()) + sum(len(turn["content"].encode()) for turn in turns or ())
         request = {
             "turns": turns,
             "text": text,
-            "variables": {**self._usual_variables(), **chosen},
+            "variables": variables or {},
             "marks": [marks.before, marks.after],
             "limit": limit,
             "begins": begins,
-            "count": count,
         }
         return self.process.encode(self._folder, request, size, waiting)
 
@@ -216,3 +162,33 @@ def _own_renderer(tokenizer: Any) -> Any:
     stock = getattr(type(inner), "apply_chat_template", None) is PreTrainedTokenizerBase.apply_chat_template
     in_python = getattr(tokenizer, "_chat_template", None) is not None or not stock
     return tokenizer.apply_chat_template if in_python else None
+
+
+def answers_only(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Leave the thoughts out; where nothing else was said, join the messages on either side, as templates want it."""
+    kept: list[ChatMessage] = []
+    for message in messages:
+        said = message if message.answer is None else _answer(message, message.answer)
+        if not said.content.strip():
+            continue
+        if kept and kept[-1].role is said.role:
+            before = kept[-1].content + "\n\n"
+            moved = tuple(len(before) + offset for offset in said.own_control)
+            kept[-1] = ChatMessage(said.role, before + said.content, kept[-1].own_control + moved)
+        else:
+            kept.append(said)
+    return kept
+
+
+def _answer(message: ChatMessage, spans: Sequence[tuple[int, int]]) -> ChatMessage:
+    """Return the message with what stands at `spans` alone, without the blanks before it."""
+    text = "".join(message.content[start:end] for start, end in spans)
+    blank = len(text) - len(text.lstrip())
+    starts = accumulate((end - start for start, end in spans), initial=-blank)
+    own = tuple(
+        at + offset - start
+        for at, (start, end) in zip(starts, spans, strict=False)
+        for offset in message.own_control
+        if start <= offset < end
+    )
+    return replace(message, content=text[blank:], own_control=own, answer=None)

@@ -23,7 +23,7 @@ def read_tokenizer(folder: Path, process: TokenizerProcess, waiting: Waiting = l
     Args:
         folder: Looked over by `check_model_folder`.
         process: Tries it first.
-        waiting: See `PromptEncoder.encode`.
+        waiting: See `ModelPrompts.encode`.
 
     Raises:
         ModelError: If it cannot be read, or does harm.

@@ -24,7 +24,7 @@ _ENVIRONMENT = {
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-_KEPT = 4  # tokenizers: a target's and its draft model's, and those of the models before
+_MOST_HELD = 4  # tokenizers: a target's and its draft model's, and those of the models before
 _TICK_S = 0.02  # between two looks at the caller's patience
 _TEMPLATE_HINT = "Pick an instruction-tuned model, or start a new chat without a system prompt."
 _LENGTH_HINT = "Shorten the prompt, start a new chat, or pick a model with a longer context."
@@ -76,47 +76,40 @@ class TokenizerProcess:
 
         Args:
             folder: The model's.
-            waiting: See `PromptEncoder.encode`.
+            waiting: See `ModelPrompts.encode`.
             anew: Read it even so: the files may be others by now.
 
         Raises:
             ModelError: If it cannot be read, or takes too long or too much memory.
         """
         with self._turn(waiting):
-            with _errors_about("The process for tokenizers"):
-                self.child.start()
+            self.start()
             if self._read_by != self.child.starts:
                 self._control.clear()
             if anew or folder not in self._control:
                 self._control.pop(folder, None)
                 self._thinking.pop(folder, None)
-                gone = list(self._control)[: -_KEPT + 1]
-                for other in gone:
-                    del self._control[other]
-                request = {"folder": str(folder), "forget": [str(other) for other in gone]}
-                limits, what = Limits(_LOAD_S, _LOAD_BYTES), f"The tokenizer of {folder.name}"
-                self._control[folder] = self._ask("load", request, limits, what, waiting=waiting, read=_control_of)
+                while len(self._control) >= _MOST_HELD:  # the child forgets the same
+                    del self._control[next(iter(self._control))]
+                limits, request = Limits(_LOAD_S, _LOAD_BYTES), {"most": _MOST_HELD}
+                self._control[folder] = self._ask("load", folder, request, limits, waiting=waiting, read=_control_of)
                 self._read_by = self.child.starts
             return self._control[folder]
 
     def encode(self, folder: Path, request: dict[str, Any], size: int, waiting: Waiting) -> list[int]:
-        """Return the ids of `TokenizerCalls.encode`, or with `count` a list of their number alone.
+        """Return the ids of `TokenizerCalls.encode`.
 
         Args:
             folder: The model's.
             request: Its arguments.
             size: Bytes of text.
-            waiting: See `PromptEncoder.encode`, which says too what is raised.
+            waiting: See `ModelPrompts.encode`, which says too what is raised.
         """
-        request = {"folder": str(folder), **request}
         memory = min(_ENCODE_BYTES + _BYTES_PER_BYTE * size, _MOST_ENCODE_BYTES)
         limits = Limits(_ENCODE_S * (1 + size / 2**20), memory)
         with self._turn(waiting):  # with reading: another thread's request may end the child, which then has read none
             self.read(folder, waiting)
-            read = _count_of if request["count"] else _ids_of
-            return self._ask(
-                "encode", request, limits, f"The chat template of {folder.name}", waiting=waiting, read=read
-            )
+            return self._ask("encode", folder, request, limits, waiting=waiting, read=_ids_of)
 
     @contextmanager
     def _turn(self, waiting: Waiting) -> Iterator[None]:
@@ -132,22 +125,28 @@ class TokenizerProcess:
         with self._turn(waiting):
             self.read(folder, waiting)
             if folder not in self._thinking:
-                request = {"folder": str(folder), "variables": variables}
-                limits, what = Limits(_TRY_S, _ENCODE_BYTES), f"The chat template of {folder.name}"
+                limits, request = Limits(_TRY_S, _ENCODE_BYTES), {"variables": variables}
                 try:
-                    self._thinking[folder] = self._ask(
-                        "thinking", request, limits, what, waiting=waiting, read=_thinking_of
-                    )
+                    found = self._ask("thinking", folder, request, limits, waiting=waiting, read=_thinking_of)
                 except _InterruptedError:  # the template is not to blame: the next call tries it again
                     return TemplateThinking()
                 except ModelError:  # encoding a conversation will report it
-                    self._thinking[folder] = TemplateThinking()
+                    found = TemplateThinking()
+                self._thinking[folder] = found
             return self._thinking[folder]
 
     def _ask[T](
-        self, do: str, request: dict[str, Any], limits: Limits, what: str, *, waiting: Waiting, read: Callable[[Any], T]
+        self,
+        do: str,
+        folder: Path,
+        request: dict[str, Any],
+        limits: Limits,
+        *,
+        waiting: Waiting,
+        read: Callable[[Any], T],
     ) -> T:
-        """Return what `read` makes of the child's answer; errors name `what`."""
+        """Return what `read` makes of the child's answer to a request about a folder."""
+        what = f"The {'tokenizer' if do == 'load' else 'chat template'} of {folder.name}"
 
         def read_or_refuse(answer: Any) -> T:
             if "failure" in answer:
@@ -155,7 +154,8 @@ class TokenizerProcess:
             return read(answer)
 
         with _errors_about(what):
-            answer: T = self.child.submit(do, request, limits, read=read_or_refuse).result(waiting)
+            arguments = {"folder": str(folder), **request}
+            answer: T = self.child.submit(do, arguments, limits, read=read_or_refuse).result(waiting)
             return answer
 
 
@@ -198,10 +198,6 @@ def _ids_of(answer: Any) -> list[int]:
     return [_whole(token_id) for token_id in answer["ids"]]
 
 
-def _count_of(answer: Any) -> list[int]:
-    return [_whole(answer["count"])]
-
-
 def _thinking_of(answer: Any) -> TemplateThinking:
     told = answer["choices"]
     found = {each: dict(told[each.value]) for each in ThinkingChoice if each.value in told}
@@ -210,5 +206,5 @@ def _thinking_of(answer: Any) -> TemplateThinking:
 
 def _whole(number: object) -> int:
     if type(number) is not int or not 0 <= number < 2**31:
-        raise TypeError("no token's id, or number of them")
+        raise TypeError("no token's id")
     return number

@@ -9,7 +9,7 @@ import mlx.nn as nn
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import ChatMessage, ThinkingChoice
-from rdchat.inference.prompts.model_prompts import PromptEncoder, encoded
+from rdchat.inference.prompts.model_prompts import ModelPrompts, encoded
 from rdchat.inference.target.capability import Capability
 from rdchat.inference.target.hooks import ModelHooks
 from rdchat.inference.target.prefill_pace import PrefillPace
@@ -35,7 +35,7 @@ class LoadedModel:
     pace: PrefillPace
     hooks: ModelHooks
     try_out: Callable[[], Capability]
-    prompts: PromptEncoder
+    prompts: ModelPrompts
     _texts: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property

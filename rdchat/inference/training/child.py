@@ -30,15 +30,12 @@ from rdchat.inference.api.training import (
     TrainingStart,
 )
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.heads.recipes import DRAFT_VOCABULARY, default_recipe
-from rdchat.inference.training.run.comparison import compare_drafters
+from rdchat.inference.training.run.measuring import compare_drafters
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 
-_MOST_TOKENS = 10_000_000  # that a limit of hours alone makes
 _GRACE_S = 3.0  # to save in, once the app has gone
 _NICENESS = 10  # the window comes first
 _POINTS = 400  # of the curve, beside those with an accuracy
@@ -73,7 +70,11 @@ def _run(
     asked: tuple[str, ...],
     tell: Callable[[TrainingProgress | TrainingStart], object],
 ) -> dict[str, Any]:
-    model = _load(order, tell)
+    def show_loading(progress: LoadProgress) -> None:
+        tell(TrainingProgress(LOADING, progress.fraction, words=progress.stage))
+
+    model = load_model(order.model, Dtype(order.dtype), show_loading)
+    show_loading(LoadProgress("Preparing", None))
     make_folder(folder)
     plan = make_plan(model, settings_of(order, folder, asked), resume=True)
     memory_bytes = plan.budget.memory_bytes + model.info.weights_bytes
@@ -95,20 +96,6 @@ def _run(
     return comparison
 
 
-def _load(order: TrainingOrder, tell: Callable[[TrainingProgress], object]) -> LoadedModel:
-    shown: LoadProgress | None = None
-
-    def show(progress: LoadProgress) -> None:
-        nonlocal shown
-        if progress != shown:
-            tell(TrainingProgress(LOADING, progress.fraction, words=progress.stage))
-        shown = progress
-
-    model = load_model(order.model, Dtype(order.dtype), show)
-    show(LoadProgress("Preparing", None))
-    return model
-
-
 def window_hint(hint: str) -> str:
     """Return a hint of the command line in the window's words."""
     if "--resume" in hint or "--seed" in hint or "--dtype" in hint:
@@ -120,16 +107,9 @@ def window_hint(hint: str) -> str:
 
 def settings_of(order: TrainingOrder, folder: Path, asked: tuple[str, ...]) -> TrainingSettings:
     """Return a training's settings as `rdchat train-drafter` has them."""
-    tokens = order.tokens if order.tokens is not None else _MOST_TOKENS
-    return TrainingSettings(
-        out=folder / DRAFTER,
-        tokens=tokens,
-        hours=order.hours,
-        seed=order.seed,
-        asked=asked,
-        vocabulary=DRAFT_VOCABULARY[order.kind],
-        recipe=default_recipe(order.kind, order.seed, tokens),
-        kind=order.kind,
+    tokens, hours = order.tokens, order.hours
+    return TrainingSettings.of_kind(
+        order.kind, folder / DRAFTER, tokens=tokens, hours=hours, seed=order.seed, asked=asked
     )
 
 

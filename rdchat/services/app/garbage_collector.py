@@ -14,8 +14,8 @@ class GarbageCollector(QObject):
     widgets apart while the window draws them, which ends the process.
     """
 
-    def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._was_enabled = gc.isenabled()
         gc.disable()
         self._timer = QTimer(self, interval=_TICK_MS)

@@ -1,29 +1,71 @@
-"""Messages over the socket of the open app: lines of JSON, first a request, then its progress and its outcome.
+"""The socket of the open app, which only this user's processes can use, and the messages over it.
 
-Versions before this one sent nothing and waited until the app hung up; a request that does not come is taken as theirs.
+A message is a line of JSON: first a request, then its progress and its outcome.
 """
 
+import hashlib
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QDeadlineTimer, QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QDeadlineTimer, QObject, Signal, Slot
 from PySide6.QtNetwork import QLocalSocket
 
+from rdchat import host
 from rdchat.errors import StorageError, StorageLockedError
-from rdchat.services.app.instance_socket import connect
+from rdchat.files.privacy import is_private, private_folder
 
 SHOW: dict[str, Any] = {"do": "show"}
-_SILENT_MS = 400  # a request is sent as soon as the connection stands
+_LONGEST_PATH = 103  # bytes of a socket's path on macOS; Linux has a few more
 _MOST_BYTES = 4 << 20  # of a request: names of files
 _ANSWER_MS = 10_000
-_LOOK_MS = 20  # Ctrl-C is noticed between two looks
+_POLL_MS = 20  # Ctrl-C is noticed between two reads
 
 
-def request_line(message: dict[str, Any]) -> bytes:
-    """Return a message as it is sent."""
-    return json.dumps(message).encode() + b"\n"
+def place_to_listen(folder: Path) -> Path:
+    """Return the path of the socket of a data folder's app, in a folder that no other user can enter.
+
+    Raises:
+        StorageError: If there is no such folder.
+    """
+    shared = _folders()[-1]
+    with suppress(OSError, StorageError):
+        private_folder(shared)
+    for path in _private_paths(folder):
+        return path
+    raise StorageError(f"{shared} belongs to another user, or cannot be made.", "Delete it, or set XDG_RUNTIME_DIR.")
+
+
+def connect(socket: QLocalSocket, folder: Path, wait_ms: int) -> bool:
+    """Connect to the app of a data folder; False if there is none, or another user's process is in its place."""
+    for path in _private_paths(folder):
+        socket.connectToServer(str(path))
+        if socket.waitForConnected(wait_ms):
+            if is_own(socket):
+                return True
+            socket.abort()
+    return False
+
+
+def is_own(socket: QLocalSocket) -> bool:
+    """Tell whether the process at the other end of a connection is this user's."""
+    return host.peer_user(socket.socketDescriptor()) == os.geteuid()
+
+
+def _private_paths(folder: Path) -> Iterator[Path]:
+    """Yield where the app of a data folder may listen: not all its starts and commands have the same environment."""
+    # a data folder's path may be too long for a socket, so its name is a hash; links are followed, as by the lock
+    name = "rdchat-" + hashlib.blake2b(os.fsencode(folder.resolve()), digest_size=12).hexdigest()
+    for place in _folders():
+        if is_private(place) and len(os.fsencode(place / name)) <= _LONGEST_PATH:
+            yield place / name
+
+
+def _folders() -> tuple[Path, Path]:
+    return host.runtime_folder(), Path(f"/tmp/rdchat-{os.getuid()}")  # noqa: S108  checked to be private
 
 
 class InstanceRequest(QObject):
@@ -34,82 +76,63 @@ class InstanceRequest(QObject):
         parent: The Qt parent.
 
     Attributes:
-        asked: What it asks for; once `read` was told.
+        asked: The request; empty until `read`.
     """
 
     read = Signal(object)  # itself
-    left = Signal()  # who asked has gone
+    left = Signal()  # the other process has gone
 
-    def __init__(self, socket: QLocalSocket, parent: QObject | None = None) -> None:
+    def __init__(self, socket: QLocalSocket, parent: QObject | None) -> None:
         super().__init__(parent)
         socket.setParent(self)
         self._socket = socket
         self.asked: dict[str, Any] = {}
-        self._known = self._over = False
-        self._silent = QTimer(self, singleShot=True, interval=_SILENT_MS)
-        self._silent.timeout.connect(self._take_silence)
-        self._silent.start()
+        self._over = False
         socket.readyRead.connect(self._take)
         socket.disconnected.connect(self._on_left)
         if socket.canReadLine():
             self._take()
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Send a line to who asked; where that has gone, nothing happens."""
+        """Send a line; nothing happens if the other process has gone."""
         if not self._over:
-            self._socket.write(request_line(message))
+            self._socket.write(line_of(message))
             self._socket.flush()
 
     def end(self, message: dict[str, Any]) -> None:
         """Send the last line, and hang up when it has arrived."""
         self.tell(message)
-        self._over = True
-        self._socket.disconnectFromServer()
-        self.deleteLater()
+        if not self._over:
+            self._over = True
+            self._socket.disconnectFromServer()
+            self.deleteLater()
 
     def hang_up(self) -> None:
-        """End the connection without a word."""
+        """End the connection without an answer."""
         self._over = True
         self._socket.abort()
         self.deleteLater()
 
     @Slot()
     def _take(self) -> None:
-        if self._known:
+        if self.asked or self._over:
             return
-        if not self._socket.canReadLine():
-            if self._socket.bytesAvailable() > _MOST_BYTES:
+        if self._socket.canReadLine():
+            try:
+                self.asked = _message(self._socket)
+            except StorageError:
                 self.hang_up()
-            return
-        try:
-            asked = json.loads(bytes(self._socket.readLine(_MOST_BYTES).data()))
-        except (ValueError, RecursionError):
-            asked = None
-        if not isinstance(asked, dict):
+            else:
+                self.read.emit(self)
+        elif self._socket.bytesAvailable() > _MOST_BYTES:
             self.hang_up()
-            return
-        self._know(asked)
-
-    @Slot()
-    def _take_silence(self) -> None:
-        if not self._known and not self._over:
-            self._know(SHOW)
-
-    def _know(self, asked: dict[str, Any]) -> None:
-        self._known, self.asked = True, asked
-        self._silent.stop()
-        self.read.emit(self)
 
     @Slot()
     def _on_left(self) -> None:
-        if self._over:
-            return
-        if not self._known:
-            self._take_silence()  # an earlier version that did not wait for the answer
-            return
-        self._over = True
-        self.left.emit()
-        self.deleteLater()
+        if not self._over:
+            self._over = True
+            self.left.emit()
+            self.deleteLater()
 
 
 def ask_open_app(
@@ -131,19 +154,19 @@ def ask_open_app(
     deadline = QDeadlineTimer(answer_ms)
     if not connect(socket, folder, answer_ms):
         raise _no_answer(folder)
-    socket.write(request_line(request))
+    socket.write(line_of(request))
     socket.flush()
     last: dict[str, Any] | None = None
     while True:
         while socket.canReadLine():
             if last is not None:
                 on_message(last)
-            last = _message(bytes(socket.readLine(_MOST_BYTES).data()))
+            last = _message(socket)
         if socket.bytesAvailable() >= _MOST_BYTES:
             raise bad_answer()
         if socket.state() is not QLocalSocket.LocalSocketState.ConnectedState:
             break
-        socket.waitForReadyRead(_LOOK_MS)
+        socket.waitForReadyRead(_POLL_MS)
         if last is None and deadline.hasExpired():
             raise _no_answer(folder)
     if last is None or not last.keys() & {"done", "failed", "cancelled"}:
@@ -161,9 +184,14 @@ def bad_answer() -> StorageError:
     )
 
 
-def _message(line: bytes) -> dict[str, Any]:
+def line_of(message: dict[str, Any]) -> bytes:
+    """Return a message as it is sent."""
+    return json.dumps(message).encode() + b"\n"
+
+
+def _message(socket: QLocalSocket) -> dict[str, Any]:
     try:
-        message = json.loads(line)
+        message = json.loads(bytes(socket.readLine(_MOST_BYTES).data()))
     except (ValueError, RecursionError):
         message = None
     if not isinstance(message, dict):

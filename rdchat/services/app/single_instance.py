@@ -8,8 +8,7 @@ from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.files.file_lock import FileLock
-from rdchat.services.app.instance_channel import SHOW, InstanceRequest, request_line
-from rdchat.services.app.instance_socket import connect, is_own, place_to_listen
+from rdchat.services.app.instance_channel import SHOW, InstanceRequest, connect, is_own, line_of, place_to_listen
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_TIMEOUT_MS = 10_000  # a first start on a slow machine, and a window that just closes, take seconds
@@ -19,22 +18,19 @@ _RETRY_MS = 50
 class SingleInstance(QObject):
     """The first process holds a file lock, which the system releases if it dies; the socket only carries requests.
 
-    A second start asks the first process to show itself. Commands of the terminal ask it for more: those are told by
-    `request_received`, and who takes one answers it.
+    A second start asks the first process to show itself. Other requests, by commands of the terminal, are emitted as
+    `request_received`, and the receiver answers them.
 
     Args:
         folder: The data folder.
-        parent: The Qt parent.
         answer_timeout_ms: How long a first process may take to answer.
     """
 
     activation_requested = Signal()
     request_received = Signal(InstanceRequest)
 
-    def __init__(
-        self, folder: Path, parent: QObject | None = None, answer_timeout_ms: int = _ANSWER_TIMEOUT_MS
-    ) -> None:
-        super().__init__(parent)
+    def __init__(self, folder: Path, answer_timeout_ms: int = _ANSWER_TIMEOUT_MS) -> None:
+        super().__init__()
         self._folder = folder
         self._answer_timeout_ms = answer_timeout_ms
         self._lock: FileLock | None = None
@@ -92,16 +88,13 @@ class SingleInstance(QObject):
         deadline = QDeadlineTimer(self._answer_timeout_ms)
         while not deadline.hasExpired():
             if connect(socket, self._folder, _RETRY_MS):
-                socket.write(request_line(SHOW))
+                socket.write(line_of(SHOW))
                 socket.flush()
                 # the system connects us to a process that hangs, too: only one that lives hangs up
-                return self._is_closed(socket) or socket.waitForDisconnected(max(deadline.remainingTime(), 1))
+                closed = socket.state() is QLocalSocket.LocalSocketState.UnconnectedState
+                return closed or socket.waitForDisconnected(max(deadline.remainingTime(), 1))
             QThread.msleep(_RETRY_MS)
         return False
-
-    @staticmethod
-    def _is_closed(socket: QLocalSocket) -> bool:
-        return socket.state() is QLocalSocket.LocalSocketState.UnconnectedState
 
     @Slot()
     def _on_connection(self) -> None:

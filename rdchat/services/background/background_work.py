@@ -1,5 +1,6 @@
 """Runs jobs of `rdchat.work` on threads, with callbacks on the main thread."""
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +12,7 @@ from rdchat.errors import RdchatError
 from rdchat.work.job import Job
 from rdchat.work.serial_thread import SerialThread
 
+_LOG = logging.getLogger(__name__)
 Callback = Callable[[Any], object]
 
 
@@ -152,3 +154,48 @@ class BackgroundWork(QObject):
                 call(outcome)
 
         return self._main.bring(end, once=True), self._main.bring(told) if told is not None else None
+
+
+class FolderSearch(QObject):
+    """Searches for files on a thread, since disks may be slow, and keeps the last result. Lives on the main thread.
+
+    Args:
+        find: Searches; called on the thread. Returns None where it cannot tell yet.
+        parent: The Qt parent.
+
+    Attributes:
+        found: The last result.
+    """
+
+    changed = Signal()
+
+    def __init__(self, find: Callable[..., tuple[Any, ...] | None], parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._find = find
+        self._work = BackgroundWork("search", self)
+        self._next: tuple[object, ...] | None = None  # arguments of the search that follows the one under way
+        self.found: tuple[Any, ...] = ()
+
+    def look(self, *about: object) -> None:
+        """Search with arguments of `find`; `changed` follows if the result is another one.
+
+        While a search goes on, only the last one that is requested follows it.
+        """
+        if self._work.busy:
+            self._next = about
+            return
+        self._next = None
+        self._work.do(lambda: self._find(*about), self._take)
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Wait for a search under way, but not for ever: a disk may hang."""
+        self._work.close(timeout_s)
+
+    def _take(self, found: tuple[Any, ...] | RdchatError | None) -> None:
+        if isinstance(found, RdchatError):
+            _LOG.warning("Looking for files failed: %s", found)
+        elif found is not None and found != self.found:
+            self.found = found
+            self.changed.emit()
+        if self._next is not None:
+            self.look(*self._next)

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.conversation import MadeWith, Message
+from rdchat.chat.file_texts import FileTexts
 from rdchat.chat.message_path import cut_of, uncut
 from rdchat.inference.api.requests import ChatMessage, Role, SamplingParams
 

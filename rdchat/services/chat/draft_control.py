@@ -10,7 +10,7 @@ from rdchat.inference.api.drafter_facts import DrafterFit
 from rdchat.inference.api.events import DraftOptions, ModelInfo, ModeOption, ReplyEnd
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.services.background.folder_search import FolderSearch
+from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineEvent, Failure
 from rdchat.services.engine.engine_request import EngineRequest, FindDraftOptions

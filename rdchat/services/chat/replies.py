@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.conversation import Message, MessageStatus, Notice
+from rdchat.chat.file_texts import FileTexts
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics

@@ -190,18 +190,7 @@ class ReplyRecorder(QObject):
     def _save(self, reply: LiveReply) -> None:
         message = reply.message
         if reply.ended:
-            self._store.finish_message(
-                message.id,
-                message.text,
-                message.status,
-                finish_reason=message.finish_reason,
-                statistics=message.statistics,
-                error=message.error,
-                model=message.model,
-                drafting=message.drafting,
-                control_offsets=message.control_offsets,
-                thinking=message.thinking,
-            )
+            self._store.finish_message(message)
         elif message.text != reply.saved_text:
             self._store.save_text(message.id, message.text, message.thinking)
         reply.saved_text, reply.unsaved_since = message.text, None

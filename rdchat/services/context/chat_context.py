@@ -7,8 +7,8 @@ from functools import partial
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.conversation import ContextCut, Notice
+from rdchat.chat.file_texts import FileTexts
 from rdchat.inference.api.requests import Role, ThinkingChoice
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt, with_summary

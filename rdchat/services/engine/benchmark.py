@@ -1,14 +1,25 @@
-"""Runs benchmarks on the engine thread."""
+"""Runs benchmarks and races on the engine thread.
 
+A race is a benchmark of one prompt, answered plainly and drafted, one after the other, then replayed side by side. The
+engine has one thread, and two replies at once would take each other's time. So each is written alone, after a warm-up,
+and a replay shows both from the recorded moments of their tokens. Which goes first changes from race to race.
+"""
+
+from bisect import bisect_right
 from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate, count
 from types import MappingProxyType
 from typing import Any
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.bench_results import BenchProgress, BenchRun
-from rdchat.inference.benchmark.result import BenchResult
+from rdchat import host
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
+from rdchat.inference.api.bench_results import BenchProgress, BenchRun, Difference
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.requests import DraftSettings, Dtype
+from rdchat.inference.benchmark.result import BenchResult, speed_ratio
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import BenchEnd, EngineEvent, Failure
 from rdchat.services.engine.engine_request import EngineRequest
@@ -49,7 +60,7 @@ class Benchmark(QObject):
         """Run a plan; one that still runs is stopped first, and its results are dropped.
 
         Args:
-            plan: What is measured.
+            plan: The settings and prompts.
             environment: Of the result; see `benchmark.result.environment`.
         """
         if self._request is not None:
@@ -86,3 +97,150 @@ class Benchmark(QObject):
             case Failure():
                 self._request = None
                 self.failed.emit(event)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayState:
+    """The state of a replay at a moment."""
+
+    characters: int  # written so far
+    tokens: int  # written so far
+    elapsed_ms: float  # the reply's own time; it stops with the last token
+    tokens_per_s: float | None  # decoding speed so far; None before there are two tokens
+    ended: bool  # the reply is whole
+
+
+class Replay:
+    """A recorded reply that can be shown as it was at any moment."""
+
+    def __init__(self, run: BenchRun) -> None:
+        self.run = run
+        self.text = "".join(run.pieces)
+        self._times = run.times_ms
+        self._ends = (0, *accumulate(len(piece) for piece in run.pieces))
+
+    @property
+    def duration_ms(self) -> float:
+        """From the request to the last token."""
+        return self._times[-1] if self._times else 0.0
+
+    def at(self, clock_ms: float) -> ReplayState:
+        """Return its state `clock_ms` after the request."""
+        tokens = bisect_right(self._times, clock_ms)
+        elapsed = min(clock_ms, self.duration_ms)
+        decoding = elapsed - self._times[0] if tokens > 1 else 0.0
+        speed = (tokens - 1) / decoding * 1000 if decoding > 0 else None
+        return ReplayState(self._ends[tokens], tokens, elapsed, speed, tokens == len(self._times))
+
+
+@dataclass(frozen=True, slots=True)
+class RaceResult:
+    """Two replies to one prompt."""
+
+    plain: Replay
+    drafted: Replay
+    name: str  # of the drafted setting, such as `Drafter W4 L5`
+    ratio: float | None  # speed of the drafted one over the plain one's; None where one has fewer than two tokens
+    difference: Difference | None  # where the texts part; None where they are the same
+
+    @property
+    def duration_ms(self) -> float:
+        """How long the slower reply took."""
+        return max(self.plain.duration_ms, self.drafted.duration_ms)
+
+    @property
+    def speed_words(self) -> str:
+        """The ratio as a sentence; empty where there is none."""
+        return f"{self.name} wrote {self.ratio:.2f}x as fast." if self.ratio else ""
+
+    @property
+    def parted_by_rounding(self) -> bool:
+        """Whether the texts part at a near-tie, which is nobody's mistake."""
+        return self.difference is not None and self.difference.near_tie(self.drafted.run.dtype)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the texts are the same, and if not, where they part and by how little."""
+        if self.difference is None:
+            return "Same text, token for token."
+        return _difference_words(self.difference, self.name, self.drafted.run.dtype)
+
+
+class Race(Benchmark):
+    """A benchmark of one prompt; runs one race at a time. `finished`, `stopped` or `failed` follows `begin`."""
+
+    finished = Signal(RaceResult)
+    stopped = Signal()
+
+    def __init__(self, engine: EngineClient, parent: QObject | None = None) -> None:
+        super().__init__(engine, parent)
+        self._turns = count()
+        self.runs_made.connect(self._on_runs_made)
+        self.ended.connect(self._on_ended)
+
+    @property
+    def words(self) -> str:
+        """The step under way, such as `Off (1 of 2)…`; empty before the first one."""
+        progress = self.progress
+        if progress is None:
+            return ""
+        name = progress.words.partition(",")[0]  # which prompt it is need not be said
+        return f"{name} ({min(progress.done + 1, progress.total)} of {progress.total})…"
+
+    def begin(self, prompt: str, draft: DraftSettings, temperature: float, seed: int, max_tokens: int) -> None:
+        """Have a prompt answered plainly and drafted.
+
+        Raises:
+            InvalidSettingError: If a value is out of range.
+        """
+        cell = BenchCell(draft, temperature)
+        plan = BenchPlan(
+            (cell,), (Prompt(prompt),), max_tokens, 1, seed, mlx_lm=False, overhead=False, turn=next(self._turns)
+        )
+        self.start(plan)
+
+    @Slot()
+    def _on_runs_made(self) -> None:
+        """Stop where the warm-up shows that the mode cannot run: a plain reply alone is no race."""
+        if any(run.mode_reason for run in self.runs):
+            self.stop()
+
+    @Slot(bool)
+    def _on_ended(self, stopped: bool) -> None:
+        plan, runs = self.plan, {run.cell: run for run in self.runs}
+        assert plan is not None, "a race ends after it was started"
+        cell = len(plan.baselines)
+        drafted, plain = runs.get(cell), runs.get(0)
+        if drafted is not None and drafted.mode_reason:
+            self.failed.emit(Failure(drafted.mode_reason, "Choose another way of drafting."))
+        elif stopped or plain is None or drafted is None:
+            self.stopped.emit()
+        else:
+            name, ratio = plan.all_cells[cell].words, speed_ratio(drafted, plain)
+            self.finished.emit(RaceResult(Replay(plain), Replay(drafted), name, ratio, drafted.difference))
+
+
+def _difference_words(difference: Difference, name: str, dtype: str) -> str:
+    where = f"The texts part at token {difference.index + 1}: plain decoding {_token_words(difference.plain)}, "
+    parted = f"{where}{name} {_token_words(difference.other)}."
+    if difference.gap is None:
+        return parted
+    if difference.near_tie(dtype):
+        return f"{parted} Their scores are {difference.gap:.2g} apart: a near-tie, which rounding in {dtype} decides."
+    return f"{parted} Their scores are {difference.gap:.2g} apart, {_blame(dtype)}"
+
+
+def _blame(dtype: str) -> str:
+    """Return the likely cause of a difference that is no near-tie: the program, where nothing else can be.
+
+    In 16 bits a router may pick other experts for other rounding, which moves scores far.
+    """
+    if dtype != Dtype.FLOAT32:
+        return f"more than rounding in {dtype} usually makes. If you see that often, please report it."
+    if not host.tf32_is_off():
+        return "more than rounding in float32 makes. It may be TF32, which MLX_ENABLE_TF32=0 switches off."
+    return "which is no near-tie. Please report this."
+
+
+def _token_words(token: str) -> str:
+    return f"wrote “{token}”" if token else "had ended"

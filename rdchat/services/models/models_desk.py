@@ -7,8 +7,7 @@ from PySide6.QtCore import QObject
 from rdchat.chat.settings import Settings
 from rdchat.hub.cache_layout import downloaded_repositories
 from rdchat.hub.tokens import Tokens
-from rdchat.hub.trash import TrashedModel
-from rdchat.services.background.folder_search import FolderSearch
+from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
@@ -20,7 +19,7 @@ from rdchat.services.models.downloads.hub_account import HubAccount
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.drafters.hub_drafters import HubDrafters
 from rdchat.services.models.installed.library import Library
-from rdchat.services.models.installed.removal import Removal, Removed
+from rdchat.services.models.installed.removal import Removal, RemovalQuestion, Removed
 from rdchat.services.models.installed.verification import Verification
 from rdchat.services.models.sources import DeviceMemory, ModelSources
 from rdchat.services.models.training.training_control import TrainingControl
@@ -55,12 +54,15 @@ class ModelsDesk(QObject):
         self.memory = memory or DeviceMemory(sources.memory, self)
         for happened in (slot.loaded, slot.failed, slot.unloaded):
             happened.connect(self.memory.ask)
-        self.here = FolderSearch(downloaded_repositories, self)  # hub ids of what is on this machine
+        self.here = FolderSearch(downloaded_repositories, self)  # hub ids of the models on this machine
         self.removal.removed.connect(self._on_removed)
-        self.removal.restored.connect(self._on_restored)
+        self._to_delete: RemovalQuestion | None = None  # once its model is unloaded
+        slot.unloaded.connect(self._on_unloaded)
+        slot.failed.connect(self._on_load_failed)
         self.shelf = DrafterShelf(slot, drafting, preferences, self.library, sources.made_for, parent=self)
-        self.hub_drafters = HubDrafters(self.tokens, self.downloads, self)
-        self.downloads.finished.connect(self.shelf.look)
+        self.hub_drafters = HubDrafters(self.tokens, self)
+        for changed in (self.downloads.finished, self.removal.restored):
+            changed.connect(self.shelf.look)
         self.training = TrainingControl(self)
         self.downloads.restore()
 
@@ -70,28 +72,38 @@ class ModelsDesk(QObject):
         memory = self.memory.now
         return None if memory is None else Machine(memory, self.slot.dtype)
 
+    def delete(self, question: RemovalQuestion) -> None:
+        """Delete a model or a drafter. A loaded model is unloaded first, and a drafter in use is let go."""
+        if self.library.is_in_use(question.model):
+            self._to_delete = question
+            self.slot.unload()
+            return
+        if question.model.is_drafter:
+            self.shelf.let_go(question.model)
+        self.removal.remove(question)
+
     def close(self) -> None:
         """End all work; running downloads are resumed at the next start."""
-        self.search.close()
-        self.details.close()
-        self.here.close()
-        self.downloads.close()
-        self.account.close()
-        self.hub_drafters.close()
-        self.training.close()
-        self.shelf.close()
-        for part in (self.library, self.memory, self.verification):
-            part.close()
-        self.removal.close()
+        for close in (self.search.close, self.details.close, self.here.close, self.downloads.close, self.account.close):
+            close()
+        for close in (self.hub_drafters.close, self.training.close, self.shelf.close, self.library.close):
+            close()
+        for close in (self.memory.close, self.verification.close, self.removal.close):
+            close()
+
+    def _on_unloaded(self) -> None:
+        question, self._to_delete = self._to_delete, None
+        if question is not None:
+            self.removal.remove(question)
+
+    def _on_load_failed(self) -> None:
+        self._to_delete = None
 
     def _on_removed(self, removed: Removed) -> None:
-        self.downloads.forget_deleted(removed.model.path, removed.trashed.entry if removed.trashed else None)
+        self.downloads.forget_deleted(removed.model.path)
         if removed.with_unfinished:
             self.downloads.forget_unfinished(removed.model.repository)
-        self.shelf.look()
-
-    def _on_restored(self, trashed: TrashedModel) -> None:
-        self.downloads.bring_back(trashed.entry)
+        self.library.forget(removed.model)
         self.shelf.look()
 
     def _apply(self, settings: Settings) -> None:

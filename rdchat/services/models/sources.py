@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Slot
+from PySide6.QtCore import QObject
 
 from rdchat.inference.api.memory_facts import MachineMemory
 from rdchat.inference.api.model_card import ModelCard
-from rdchat.services.background.folder_search import FolderSearch
+from rdchat.services.background.background_work import FolderSearch
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,6 @@ class DeviceMemory(FolderSearch):
         """The last answer; None before the engine has started."""
         return self.found[0] if self.found else None
 
-    @Slot()
     def ask(self) -> None:
         """Ask again; emits `changed` if the answer differs."""
         self.look()

@@ -1,4 +1,4 @@
-"""Runs the exports, imports, backups and restores of the window, one at a time."""
+"""Exports, imports, backups and restores in the open app, one at a time, for its window and for terminal commands."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -6,212 +6,256 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.conversation import Notice
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backup_file import BackupFacts
-from rdchat.chat.transfer.child import TransferProcess
+from rdchat.chat.transfer.child import OnEnd, OnProgress, TransferProcess
 from rdchat.chat.transfer.reports import ExportReport, ImportReport, Progress
 from rdchat.chat.transfer.restore import Restored, carry_out, decide, discard, withdraw
 from rdchat.chat.transfer.stored_chats import leave_aside, readable_again
 from rdchat.errors import RdchatError, StorageError
-from rdchat.services.background.background_work import Callback, MainThread
+from rdchat.services.app.instance_channel import InstanceRequest
+from rdchat.services.background.background_work import MainThread
 from rdchat.services.chat_controller import ChatController
 from rdchat.work.job import CancelledError, Job
 
 _IDLE_S = 10.0
-_BUSY = Notice("rdchat is busy with another import, export or backup", "Wait for its end, or cancel it.")
 
 
-class TransferDesk(QObject):
-    """Has a child process do the long work, and tells the results; the store stays usable meanwhile.
+class TransferDesk:
+    """Has a child process do the long work; the store stays usable meanwhile.
 
-    A restore is prepared first, which changes nothing, and then carried out at once, with no reply under way.
+    A task calls `on_progress` with each `Progress`, and `on_end` once with its result or an RdchatError; a
+    CancelledError says that the person stopped it. A restore is prepared first, which changes nothing, and then carried
+    out at once, with no reply under way.
 
     Args:
         controller: Whose chats they are.
         store: The conversations.
         settings: The settings' file.
-        parent: The Qt parent.
     """
 
-    progressed = Signal(Progress)
-    exported = Signal(ExportReport)
-    imported = Signal(ImportReport)
-    import_undone = Signal(int)  # number of chats
-    backed_up = Signal(BackupFacts)
-    restore_prepared = Signal(BackupFacts)
-    restored = Signal(Restored)
-    failed = Signal(Notice)
-    cancelled = Signal()
-
-    def __init__(
-        self, controller: ChatController, store: ConversationStore, settings: Path, parent: QObject | None = None
-    ) -> None:
-        super().__init__(parent)
+    def __init__(self, controller: ChatController, store: ConversationStore, settings: Path) -> None:
         self._controller, self._store, self._settings = controller, store, settings
-        self._process, self._main = TransferProcess(_IDLE_S), MainThread(self)
+        self._process, self._main = TransferProcess(_IDLE_S), MainThread()
         self._job: Job[Any] | None = None
         self._prepared = False  # a backup waits for the person to confirm it
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way, or a backup waits to be restored."""
+        """Whether a task runs, or a backup waits to be restored."""
         return self._job is not None or self._prepared
 
-    @property
-    def database(self) -> Path:
-        return self._store.path
-
-    def export_chat(self, conversation_id: int, path: Path, kind: str, *, details: bool) -> None:
-        """Export one chat, as `json` or `markdown`; `exported` follows."""
-        self._export(path, kind, [conversation_id], details=details)
-
-    def export_all(self, path: Path, kind: str, *, details: bool) -> None:
-        """Export all chats, into a file of `json` or a `folder` of Markdown; `exported` follows."""
-        self._export(path, kind, None, details=details)
-
-    def _export(self, path: Path, kind: str, chats: list[int] | None, *, details: bool) -> None:
+    def export(
+        self, chats: list[int] | None, path: Path, kind: str, on_progress: OnProgress, on_end: OnEnd, *, details: bool
+    ) -> None:
+        """Export chats, or all of them, as `json`, `markdown` or a `folder` of Markdown; ends with an ExportReport."""
         settings = self._controller.preferences.settings
-        self._run(
-            "export_chats", ExportReport(), self.exported.emit, database=self.database, path=path, kind=kind,
-            chats=chats, details=details, system_prompt=settings.system_prompt, sampling=asdict(settings.sampling),
-        )  # fmt: skip
+        arguments = {
+            "database": self._store.path, "path": path, "kind": kind, "chats": chats, "details": details,
+            "system_prompt": settings.system_prompt, "sampling": asdict(settings.sampling),
+        }  # fmt: skip
+        self._run("export_chats", ExportReport(), arguments, on_progress, on_end)
 
-    def import_files(self, paths: Sequence[Path], then: Callable[[ImportReport], object] | None = None) -> None:
-        """Import files, and those of chats in folders; `then` is called, and `imported` follows."""
+    def import_files(self, paths: Sequence[Path], on_progress: OnProgress, on_end: OnEnd) -> None:
+        """Import files, and those of chats in folders; ends with an ImportReport, also where it is cancelled."""
 
-        def take(report: ImportReport) -> None:
-            if then is not None:
-                then(report)
+        def end(outcome: ImportReport | RdchatError) -> None:
             self._controller.chats.refresh()
-            self.imported.emit(report)
+            on_end(outcome)
 
-        self._begin(lambda told, end: self._process.import_files(self._store.database, paths, told, end), take)
+        self._begin(lambda *calls: self._process.import_files(self._store.database, paths, *calls), on_progress, end)
 
     def set_aside(self) -> list[Path]:
         """Return files of chats that an older version has put aside and this one can read."""
-        return readable_again(self.database)
+        return readable_again(self._store.path)
 
-    def bring_back(self, paths: Sequence[Path]) -> None:
-        """Import files of `set_aside`, those that could be read are no more among them; `imported` follows."""
+    def bring_back(self, paths: Sequence[Path], on_progress: OnProgress, on_end: OnEnd) -> None:
+        """Import files of `set_aside`, and offer those that could be read no more; ends as `import_files`."""
 
-        def leave_aside(report: ImportReport) -> None:
-            self.leave_aside([path for path, file in zip(paths, report.files, strict=False) if not file.problem])
+        def end(outcome: ImportReport | RdchatError) -> None:
+            files = outcome.files if isinstance(outcome, ImportReport) else ()
+            self.leave_aside([path for path, file in zip(paths, files, strict=False) if not file.problem])
+            on_end(outcome)
 
-        self.import_files(paths, leave_aside)
+        self.import_files(paths, on_progress, end)
 
     def leave_aside(self, paths: Sequence[Path]) -> None:
-        """Keep files of `set_aside` where they are, and name them no more."""
+        """Keep files of `set_aside` where they are, and offer them no more."""
         for path in paths:
             with suppress(StorageError):  # it is offered again
-                leave_aside(self.database, path)
+                leave_aside(self._store.path, path)
 
-    def undo_import(self, report: ImportReport) -> None:
-        """Delete the chats that an import has brought; `import_undone` follows."""
+    def undo_import(self, report: ImportReport, on_progress: OnProgress, on_end: OnEnd) -> None:
+        """Delete the chats that an import has brought."""
         chats = list(report.chats)
 
-        def take(_done: object) -> None:
-            self._controller.chats.drop(chats, self._controller.unsaved.chats_being_written)
-            self.import_undone.emit(len(chats))
+        def end(outcome: object) -> None:
+            if not isinstance(outcome, RdchatError):
+                self._controller.chats.drop(chats, self._controller.unsaved.chats_being_written)
+            on_end(outcome)
 
-        self._begin(lambda _told, end: self._store.delete_conversations(chats, end), take)
+        self._begin(lambda _progress, end: self._store.delete_conversations(chats, end), on_progress, end)
 
-    def back_up(self, path: Path) -> None:
-        """Write the whole store into a file; `backed_up` follows."""
-        emit = self.backed_up.emit
-        self._run("back_up", BackupFacts(), emit, database=self.database, settings=self._settings, path=path)
+    def back_up(self, path: Path, on_progress: OnProgress, on_end: OnEnd) -> None:
+        """Write the whole store into a file; ends with its BackupFacts."""
+        arguments = {"database": self._store.path, "settings": self._settings, "path": path}
+        self._run("back_up", BackupFacts(), arguments, on_progress, on_end)
 
-    def prepare_restore(self, source: Path, settings: Path | None = None) -> None:
-        """Check a backup and make it ready; `restore_prepared` follows, and nothing of the store is changed yet.
+    def prepare_restore(self, source: Path, settings: Path | None, on_progress: OnProgress, on_end: OnEnd) -> None:
+        """Check a backup and make it ready; ends with its BackupFacts, and nothing of the store is changed yet.
 
         Args:
             source: A backup, or a database that a restore has kept.
             settings: The settings that go with such a database.
+            on_progress: See the class.
+            on_end: See the class.
         """
 
-        def take(facts: BackupFacts) -> None:
-            self._prepared = True
-            self.restore_prepared.emit(facts)
+        def end(outcome: BackupFacts | RdchatError) -> None:
+            self._prepared = isinstance(outcome, BackupFacts)
+            on_end(outcome)
 
-        self._run("prepare", BackupFacts(), take, source=source, data=self.database.parent, settings=settings)
+        arguments = {"source": source, "data": self._store.path.parent, "settings": settings}
+        self._run("prepare", BackupFacts(), arguments, on_progress, end)
 
-    def restore(self) -> None:
-        """Put what is prepared in the place of the store; `restored` follows, or `failed`."""
-        if reason := self._reason_not_to_restore():
-            self.failed.emit(reason)
-            return
-        folder = self.database.parent
-        kept: Restored | None = None
+    def undo_restore(self, kept: Restored, on_progress: OnProgress, on_end: OnEnd) -> None:
+        """Prepare to have back what a restore put aside."""
+        self.prepare_restore(Path(kept.database), Path(kept.settings) if kept.settings else None, on_progress, on_end)
+
+    def restore(self) -> Restored:
+        """Put what is prepared in the place of the store.
+
+        Raises:
+            StorageError: If a reply is being written or is not saved, or a file cannot be moved.
+        """
+        self._check_replies()
+        folder = self._store.path.parent
+        kept = Restored()
 
         def replace() -> None:
             nonlocal kept
             decide(folder)
             try:
-                kept = carry_out(folder, self.database, self._settings)
+                kept = carry_out(folder, self._store.path, self._settings) or kept
             except StorageError:
-                withdraw(folder, self.database)
+                withdraw(folder, self._store.path)
                 raise
 
         self._controller.traces.settle()
         self._prepared = False
-        try:
-            self._store.database.replace(replace)
-        except StorageError as error:
-            self.failed.emit(Notice(error.message, error.hint))
-            return
+        self._store.database.replace(replace)
         self._controller.preferences.read_again()
         self._controller.chats.begin_anew()
-        self.restored.emit(kept or Restored())
+        return kept
 
-    def _reason_not_to_restore(self) -> Notice | None:
+    def _check_replies(self) -> None:
         if self._job is not None:
-            return _BUSY
+            raise _busy()
         if self._controller.unsaved.chats_being_written:
-            return Notice("A reply is being written", "Stop it or wait for its end, then restore again.")
+            raise StorageError("A reply is being written.", "Stop it or wait for its end, then restore again.")
         if not self._controller.unsaved.save():
-            return Notice("A reply is not saved yet", "Mend what keeps it from being saved, then restore again.")
-        return None
+            raise StorageError("A reply is not saved yet.", "Mend what keeps it from being saved, then restore again.")
 
     def forget_restore(self) -> None:
-        """Take away what was prepared: the person does not want it."""
+        """Delete what was prepared: the person does not want it."""
         if self._job is None:
             self._prepared = False
-            discard(self.database.parent)
-
-    def undo_restore(self, kept: Restored) -> None:
-        """Prepare to have back what a restore put aside; `restore_prepared` follows."""
-        self.prepare_restore(Path(kept.database), Path(kept.settings) if kept.settings else None)
+            discard(self._store.path.parent)
 
     def cancel(self) -> None:
-        """Stop what is under way; `cancelled` follows, or `imported` where files were imported before."""
+        """Stop the task that runs."""
         if self._job is not None:
             self._job.cancel()
 
     def close(self) -> None:
-        """Stop what is under way, for the app ends."""
+        """Stop the task that runs, for the app ends."""
         self._main.close()
         self._process.close()  # what it brought is hidden, and erased after the next start
         self._job = None
 
-    def _run(self, do: str, result: Any, then: Callback, **arguments: Any) -> None:
-        self._begin(lambda told, end: self._process.run(do, result, told, end, **arguments), then)
+    def _run(self, do: str, result: Any, arguments: dict[str, Any], on_progress: OnProgress, on_end: OnEnd) -> None:
+        self._begin(lambda *calls: self._process.run(do, result, *calls, **arguments), on_progress, on_end)
 
-    def _begin(self, start: Callable[[Callback, Callback], Job[Any]], then: Callback) -> None:
-        """Start a task by its callbacks for progress and end; `then` gets its result."""
+    def _begin(self, start: Callable[[OnProgress, OnEnd], Job[Any]], on_progress: OnProgress, on_end: OnEnd) -> None:
         if self.busy:
-            self.failed.emit(_BUSY)
+            on_end(_busy())
             return
 
         def end(outcome: Any) -> None:
             self._job = None
-            match outcome:
-                case CancelledError():
-                    self.cancelled.emit()
-                case RdchatError():
-                    self.failed.emit(Notice(outcome.message, outcome.hint))
-                case _:
-                    then(outcome)
+            on_end(outcome)
 
-        self._job = start(self._main.bring(self.progressed.emit), self._main.bring(end, once=True))
+        self._job = start(self._main.bring(on_progress), self._main.bring(end, once=True))
+
+
+def _busy() -> StorageError:
+    return StorageError("rdchat is busy with another import, export or backup.", "Wait for its end, or cancel it.")
+
+
+class RemoteRequests(QObject):
+    """Carries out imports and restores that `rdchat chats` requests from a terminal, and tells the window the results.
+
+    Args:
+        desk: Does it.
+    """
+
+    imported = Signal(ImportReport)
+    restored = Signal(Restored)
+
+    def __init__(self, desk: TransferDesk) -> None:
+        super().__init__()
+        self._desk = desk
+
+    @Slot(object)
+    def take(self, request: InstanceRequest) -> None:
+        """Carry a request out, or say why not."""
+        paths = request.asked.get("paths")
+        is_right = isinstance(paths, list) and paths and all(isinstance(path, str) for path in paths)
+        if request.asked.get("do") not in ("import", "restore") or not is_right:
+            request.end(
+                _failed(StorageError("The open rdchat does not know this request.", "Quit it, then try again."))
+            )
+            return
+        if self._desk.busy:
+            request.end(_failed(StorageError("The open rdchat is busy with another import, export or backup.")))
+            return
+        request.left.connect(self._desk.cancel)
+        request.tell({"taken": True})
+        assert isinstance(paths, list)
+
+        def progress(each: Progress) -> None:
+            request.tell({"progress": asdict(each)})
+
+        def end(outcome: Any) -> None:
+            self._end(request, outcome)
+
+        if request.asked["do"] == "import":
+            self._desk.import_files([Path(path) for path in paths], progress, end)
+        else:
+            self._desk.prepare_restore(Path(paths[0]), None, progress, end)
+
+    def _end(self, request: InstanceRequest, outcome: ImportReport | BackupFacts | RdchatError) -> None:
+        match outcome:
+            case ImportReport():
+                request.end({"done": outcome.to_json()})
+                self.imported.emit(outcome)
+            case BackupFacts():
+                request.tell({"prepared": asdict(outcome)})
+                try:
+                    kept = self._desk.restore()
+                except StorageError as error:
+                    self._end(request, error)
+                else:
+                    request.end({"done": asdict(kept)})
+                    self.restored.emit(kept)
+            case CancelledError():
+                request.end({"cancelled": True})
+            case RdchatError():
+                request.end(_failed(outcome))
+                self._desk.forget_restore()
+
+
+def _failed(error: RdchatError) -> dict[str, Any]:
+    return {"failed": {"message": error.message, "hint": error.hint}}

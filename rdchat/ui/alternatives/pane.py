@@ -1,20 +1,18 @@
-"""One alternative: how it was made, its text, and a button to go on with it."""
+"""One of two alternatives: how it was made, its text, and a button to choose it."""
 
 import time
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from rdchat.chat.conversation import Message
 from rdchat.inference.api.requests import Role
-from rdchat.ui.alternatives.differences import Spans
 from rdchat.ui.look import formatting
-from rdchat.ui.look.buttons import IconButton, TextButton
+from rdchat.ui.look.buttons import IconButton, TextButton, push_button
 from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel
-from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parser, PlainParser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 
@@ -22,7 +20,7 @@ _SLICE_S = 0.008  # of drawing, per turn of the event loop
 
 
 def made_words(message: Message) -> str:
-    """Say how a message was made: in which way, how freely, how fast."""
+    """Return how a message was made: by whom, its temperature and its speed."""
     said = []
     if message.role is Role.USER:
         said.append("Yours")
@@ -42,17 +40,20 @@ def made_words(message: Message) -> str:
 
 
 class TextArea(QScrollArea):
-    """A text that is drawn in bounded steps, and scrolls; `drawn` tells when all of it is."""
+    """A text that is drawn in bounded steps, and scrolls."""
 
-    drawn = Signal()
+    drawn = Signal()  # all of it
 
-    def __init__(self, parser: Parser, theme: Theme, library: LexerLibrary) -> None:
+    def __init__(self, parser: Parser, theme: Theme) -> None:
         super().__init__()
         self._text = ""
         self._ground = QWidget()
-        self.body = TextBody(parser, theme, library, parent=self._ground)
+        self.body = TextBody(parser, theme, parent=self._ground)
         self.more = TextButton("Show more", theme, self._ground)
         self.more.clicked.connect(self._show_more)
+        self._column = column(
+            self.body, row(self.more, None), within=self._ground, spacing=TIGHT, margins=(MEDIUM, SMALL, MEDIUM, LARGE)
+        )
         self.setWidget(self._ground)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -61,33 +62,27 @@ class TextArea(QScrollArea):
         self._timer = QTimer(self, interval=0)
         self._timer.timeout.connect(self._draw)
 
-    def set_text(self, text: str, final: bool) -> None:
+    def set_text(self, text: str) -> None:
         """Show another text from its beginning; the same one stays where it is."""
         if text != self._text:
             self._text = text
             self.body.marks.show([])
-            self.body.set_text(text, final)
+            self.body.set_text(text, True)
             self.verticalScrollBar().setValue(0)
         self._timer.start()
 
     def restyle(self) -> None:
         """Follow the theme."""
         self.body.restyle()
-        self.more.restyle()
         self._timer.start()
 
-    def place(self) -> None:
+    def _place(self) -> None:
         """Lay the text out at the width there is."""
-        width = max(self.viewport().width() - 2 * MEDIUM, 80)
-        height = self.body.height_for(width)
-        self.body.setGeometry(MEDIUM, SMALL, width, height)
-        bottom = SMALL + height
         self.more.setVisible(self.body.hidden_characters > 0)
-        if self.body.hidden_characters:
-            self.more.setText(f"Show more ({self.body.hidden_characters:,} characters are hidden)")
-            self.more.setGeometry(MEDIUM, bottom + TIGHT, self.more.sizeHint().width(), self.more.sizeHint().height())
-            bottom += TIGHT + self.more.height()
-        self._ground.resize(self.viewport().width(), bottom + LARGE)
+        self.more.setText(f"Show more ({self.body.hidden_characters:,} characters are hidden)")
+        self._column.activate()
+        width = max(self.viewport().width(), 80)
+        self._ground.resize(width, self._column.heightForWidth(width))
 
     def _show_more(self) -> None:
         self.body.show_more()
@@ -95,23 +90,23 @@ class TextArea(QScrollArea):
 
     def _draw(self) -> None:
         self.body.draw(time.perf_counter() + _SLICE_S)
-        self.place()
+        self._place()
         if self.body.work is Work.NONE:
             self._timer.stop()
             self.drawn.emit()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self.place()
+        self._place()
 
 
 class AlternativePane(QWidget):
-    """Shows one message of several; `step_requested` and `use_requested` say what is wanted."""
+    """Shows one of the alternatives of a message."""
 
     step_requested = Signal(int)
     use_requested = Signal(int)  # message id
 
-    def __init__(self, role: Role, theme: Theme, library: LexerLibrary, side: str) -> None:
+    def __init__(self, role: Role, theme: Theme, side: str) -> None:
         super().__init__()
         self._theme = theme
         self._message: Message | None = None
@@ -120,38 +115,19 @@ class AlternativePane(QWidget):
         self.place = ThemedLabel(theme, "", "muted", -1, tabular=True)
         self.model = ElidedLabel(theme, bold=True)
         self.made = ElidedLabel(theme, "", "muted", -1)
-        self.area = TextArea(PlainParser() if role is Role.USER else MarkdownParser(), theme, library)
+        self.area = TextArea(PlainParser() if role is Role.USER else MarkdownParser(), theme)
         self.area.body.setAccessibleName(f"Alternative, {side}")
-        self.use = QPushButton("Use this one")
-        set_tip(self.use, "Shows it in the chat, which goes on from it")
+        self.use = push_button("Use this one", "Shows it in the chat, which goes on from it", self._use)
         self.use.setAccessibleName(f"Use this one, {side}")
-        self.use.setAutoDefault(False)
         self.previous.clicked.connect(lambda: self.step_requested.emit(-1))
         self.next.clicked.connect(lambda: self.step_requested.emit(1))
-        self.use.clicked.connect(self._use)
-        head = QHBoxLayout()
-        head.setContentsMargins(MEDIUM, SMALL, SMALL, 0)
-        head.setSpacing(TIGHT)
-        head.addWidget(self.model, 1)
-        for widget in (self.previous, self.place, self.next):
-            head.addWidget(widget)
-        about = QHBoxLayout()
-        about.setContentsMargins(MEDIUM, 0, MEDIUM, SMALL)
-        about.addWidget(self.made)
-        foot = QHBoxLayout()
-        foot.setContentsMargins(MEDIUM, SMALL, MEDIUM, SMALL)
-        foot.addStretch(1)
-        foot.addWidget(self.use)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.addLayout(head)
-        column.addLayout(about)
-        column.addWidget(Separator(theme))
-        column.addWidget(self.area, 1)
-        column.addWidget(Separator(theme))
-        column.addLayout(foot)
-        theme.changed.connect(self._restyle)
+        head = row(
+            (self.model, 1), self.previous, self.place, self.next, spacing=TIGHT, margins=(MEDIUM, SMALL, SMALL, 0)
+        )
+        about = row(self.made, margins=(MEDIUM, 0, MEDIUM, SMALL))
+        foot = row(None, self.use, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
+        column(head, about, Separator(theme), (self.area, 1), Separator(theme), foot, within=self, spacing=0)
+        theme.changed.connect(self.area.restyle)
 
     def show_message(self, message: Message, *, in_use: bool) -> None:
         """Show an alternative; the one that the chat shows already need not be chosen."""
@@ -164,22 +140,13 @@ class AlternativePane(QWidget):
         self.use.setEnabled(not in_use)
         self.use.setText("In use" if in_use else "Use this one")
         text = message.text if message.role is Role.USER else message.parts.answer
-        self.area.set_text(text, True)
+        self.area.set_text(text)
 
     @property
     def shown_text(self) -> str:
         """The text as it is drawn."""
         return self.area.body.document().toPlainText()
 
-    def mark(self, spans: Spans) -> None:
-        """Mark places of the drawn text."""
-        self.area.body.marks.show(spans)
-
     def _use(self) -> None:
         if self._message is not None:
             self.use_requested.emit(self._message.id)
-
-    def _restyle(self) -> None:
-        self.area.restyle()
-        self.previous.restyle()
-        self.next.restyle()

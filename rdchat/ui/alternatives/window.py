@@ -1,21 +1,24 @@
 """Two alternatives of one message beside each other, with the words that differ marked."""
 
+from functools import partial
+
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QHideEvent, QKeySequence, QPalette, QShortcut
-from PySide6.QtWidgets import QCheckBox, QDialog, QHBoxLayout, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtGui import QHideEvent, QPalette
+from PySide6.QtWidgets import QCheckBox, QSplitter, QWidget
 
 from rdchat.chat.conversation import Message
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui.alternatives.differences import Differences, differences
 from rdchat.ui.alternatives.pane import AlternativePane
-from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.opening import SideWindow, show_in_front
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
-from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.markdown.code_highlighter import preload_lexers
 
 
-class AlternativesWindow(QDialog):
+class AlternativesWindow(SideWindow):
     """Follows the alternatives of one message of the open chat; it closes with that chat.
 
     Args:
@@ -28,16 +31,13 @@ class AlternativesWindow(QDialog):
     def __init__(
         self, controller: ChatController, message: Message, theme: Theme, parent: QWidget | None = None
     ) -> None:
-        super().__init__(parent, Qt.WindowType.Window)
+        super().__init__("Alternatives", (1000, 680), (560, 360), parent)
         self._controller, self._theme = controller, theme
         self._all: list[Message] = []
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle("Alternatives")
-        self.setMinimumSize(560, 360)
         self.setAutoFillBackground(True)
-        library = LexerLibrary()
-        library.preload()
-        self.panes = tuple(AlternativePane(message.role, theme, library, side) for side in ("left", "right"))
+        preload_lexers()
+        self.panes = tuple(AlternativePane(message.role, theme, side) for side in ("left", "right"))
         self._ids = [message.id, message.id]
         self.together = QCheckBox("Scroll together")
         self.together.setChecked(True)
@@ -46,7 +46,7 @@ class AlternativesWindow(QDialog):
         self._scrolling = False
         self._lay_out()
         for place, pane in enumerate(self.panes):
-            pane.step_requested.connect(lambda step, place=place: self._step(place, step))
+            pane.step_requested.connect(partial(self._step, place))
             pane.use_requested.connect(self._use)
             pane.area.drawn.connect(self._compare)
             bar = pane.area.verticalScrollBar()
@@ -54,10 +54,8 @@ class AlternativesWindow(QDialog):
         for changed in (controller.chat.path_changed, controller.chat.message_changed):
             changed.connect(self._refresh)
         controller.chat.opened.connect(self.close)
-        QShortcut(QKeySequence.StandardKey.Close, self, self.close)
         theme.changed.connect(self._restyle)
         self._restyle()
-        self.resize(1000, 680)
         self._begin_with(message)
 
     def open_in_front(self) -> None:
@@ -73,16 +71,8 @@ class AlternativesWindow(QDialog):
         split.setChildrenCollapsible(False)
         for pane in self.panes:
             split.addWidget(pane)
-        foot = QHBoxLayout()
-        foot.setContentsMargins(MEDIUM, SMALL, MEDIUM, SMALL)
-        foot.addWidget(self.together)
-        foot.addStretch(1)
-        foot.addWidget(self.note)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.addWidget(split, 1)
-        column.addLayout(foot)
+        foot = row(self.together, None, self.note, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
+        column((split, 1), foot, within=self, spacing=0)
 
     def _begin_with(self, message: Message) -> None:
         """Show a message at the right, and the alternative before it, or else after it, at the left."""
@@ -137,7 +127,7 @@ class AlternativesWindow(QDialog):
         if texts != tuple(pane.shown_text for pane in self.panes):
             return  # one of them was drawn on since
         for pane, spans in zip(self.panes, (found.in_one, found.in_other), strict=True):
-            pane.mark(spans)
+            pane.area.body.marks.show(spans)
         self.note.setText("Words that differ are marked" if found.in_one or found.in_other else "Both say the same")
 
     def _scroll_other(self, place: int) -> None:

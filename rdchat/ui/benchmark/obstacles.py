@@ -14,11 +14,10 @@ class Obstacles(QObject):
     def __init__(self, controller: ChatController, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._controller = controller
-        race, benchmark = controller.race, controller.benchmark
-        for happened in (race.started, race.finished, race.stopped, race.failed, controller.replies.state_changed):
-            happened.connect(self.changed)
-        for happened in (benchmark.started, benchmark.ended, benchmark.failed):
-            happened.connect(self.changed)
+        controller.replies.state_changed.connect(self.changed)
+        for job in (controller.race, controller.benchmark):
+            for happened in (job.started, job.ended, job.failed):
+                happened.connect(self.changed)
 
     def obstacle(self) -> str:
         """Return why nothing can be measured now; empty if it can."""

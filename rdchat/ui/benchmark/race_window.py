@@ -10,16 +10,15 @@ from PySide6.QtWidgets import QComboBox, QPlainTextEdit, QPushButton, QSpinBox, 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.requests import DraftSettings, Mode, fresh_seed
 from rdchat.services.chat_controller import ChatController
+from rdchat.services.engine.benchmark import RaceResult
 from rdchat.services.engine.engine_events import Failure
-from rdchat.services.engine.race import RaceResult
 from rdchat.ui.benchmark.obstacles import Obstacles
 from rdchat.ui.benchmark.replay import Playback, ReplayView
 from rdchat.ui.look import formatting
-from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.labels import Separator, ThemedLabel
 from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.opening import SideWindow, show_in_front
 from rdchat.ui.look.plain_text import PlainLabel, set_tip, tip_text
-from rdchat.ui.look.side_window import SideWindow
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 
 _MODES = tuple(mode for mode in Mode if mode is not Mode.OFF)

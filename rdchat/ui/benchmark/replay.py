@@ -2,13 +2,13 @@
 
 from PySide6.QtCore import QElapsedTimer, Qt, QTimer, Signal
 from PySide6.QtGui import QTextCursor
-from PySide6.QtWidgets import QComboBox, QGridLayout, QPlainTextEdit, QProgressBar, QWidget
+from PySide6.QtWidgets import QComboBox, QGridLayout, QPlainTextEdit, QWidget
 
-from rdchat.services.engine.race import Replay
+from rdchat.services.engine.benchmark import Replay
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
-from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.layouts import column, row, thin_bar
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import TIGHT, Theme
 
@@ -30,8 +30,7 @@ class ReplayView(QWidget):
         self.text = QPlainTextEdit(readOnly=True)
         self.text.setTabChangesFocus(True)
         self.text.setPlaceholderText(placeholder)
-        self.progress = QProgressBar(textVisible=False, maximum=1000)
-        self.progress.setFixedHeight(6)
+        self.progress = thin_bar(name)
         head = QGridLayout()
         head.setHorizontalSpacing(TIGHT + 2)
         head.setVerticalSpacing(0)

@@ -19,15 +19,15 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.errors import InvalidSettingError, StorageError
-from rdchat.inference.benchmark.charts import Charts
 from rdchat.inference.benchmark.csv_format import write_csv
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, FigureKind, Figures
 from rdchat.ui.look import formatting
+from rdchat.ui.look.layouts import scrolled
 from rdchat.ui.look.plain_text import tip_text
-from rdchat.ui.look.scrolling import scrolled
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
-from rdchat.ui.plots.pictures import PICTURE_TYPES, plots_of, save_picture
+from rdchat.ui.plots.pictures import PICTURE_TYPES, save_picture
 from rdchat.ui.plots.plot_view import PlotView
+from rdchat.ui.plots.speedups import plots_of
 
 EXPORT_TYPES = (".csv", ".json", *PICTURE_TYPES)
 PLAIN_EXPLANATION = "Plain decoding beside plain decoding: how far its ratio scatters is the error bar of all others."
@@ -163,7 +163,7 @@ class ResultsView(QTabWidget):
         self.results.table.show_rows(*result_rows(result.reports))
         self.groups.table.show_rows(*group_rows(result.reports), name_columns=2)
         self.setTabEnabled(1, any(report.groups for report in result.reports))
-        self.picture.show_plots(plots_of(Charts.of(result)))
+        self.picture.show_plots(plots_of(result))
 
     def _reveal(self, part: QRect) -> None:
         middle = part.center()
@@ -229,7 +229,7 @@ def export(result: BenchResult, path: Path) -> None:
         ends = f"{', '.join(others)} or {last}"
         raise InvalidSettingError(f"{path.name} cannot be exported: its name must end in {ends}.")
     if kind in PICTURE_TYPES:
-        save_picture(plots_of(Charts.of(result)), path)
+        save_picture(plots_of(result), path)
         return
     try:
         with path.open("w", encoding="utf-8", newline="") as file:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QCloseEvent
-from PySide6.QtWidgets import QProgressBar, QStackedWidget, QWidget
+from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.benchmark.csv_format import read_csv
@@ -17,13 +17,10 @@ from rdchat.ui.benchmark.plan_form import PlanForm
 from rdchat.ui.benchmark.results import EXPORT_TYPES, ResultsView, export
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.file_dialogs import FileMode, ask_to_open, ask_to_save
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
-from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.layouts import column, row, scrolled, thin_bar
+from rdchat.ui.look.opening import FileMode, SideWindow, ask, ask_to_open, ask_to_save
 from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.questions import ask
-from rdchat.ui.look.scrolling import scrolled
-from rdchat.ui.look.side_window import SideWindow
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 
@@ -59,9 +56,7 @@ class BenchmarkWindow(SideWindow):
 
     def _build_bar(self, theme: Theme) -> None:
         self.status = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
-        self.progress = QProgressBar(textVisible=False, maximum=1000)
-        self.progress.setFixedHeight(6)
-        self.progress.setAccessibleName("Progress of the benchmark")
+        self.progress = thin_bar("Progress of the benchmark")
         self.open_csv = push_button("Open CSV…", "Show a benchmark of a file: of rdchat, or of Apple's scripts")
         self.export = push_button("Export…", "Save as CSV, JSON, PNG, SVG or PDF")
         self.start = push_button("Run benchmark", _START_TIP)

@@ -5,12 +5,22 @@ from PySide6.QtGui import QFocusEvent, QPainter
 from PySide6.QtWidgets import QFrame, QScrollArea
 
 from rdchat.chat.reply_trace import ReplyTrace
-from rdchat.ui.drafts.legend import DASHES, LINE_WIDTH, drafter_words, ink
-from rdchat.ui.drafts.words import Alternative, alternatives, position_words, probability, probability_of, spelt
+from rdchat.ui.drafts.words import (
+    DASHES,
+    LINE_WIDTH,
+    Alternative,
+    alternatives,
+    drafter_words,
+    ink,
+    position_words,
+    probability,
+    probability_of,
+    spelt,
+)
 from rdchat.ui.look import formatting
-from rdchat.ui.look.focus import RING, paint_focus
 from rdchat.ui.look.labels import ElidedLabel, Ground, Separator, ThemedLabel
 from rdchat.ui.look.layouts import column
+from rdchat.ui.look.painting import RING, paint_focus
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 from rdchat.ui.plots.drawing import Box, Drawing

@@ -22,15 +22,22 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
-from rdchat.ui.drafts.legend import DASHES, ink, line_pen
-from rdchat.ui.drafts.words import LINE_BREAK, NO_CHARACTER, token_words
-from rdchat.ui.look.focus import announce
+from rdchat.inference.api.requests import Mode
+from rdchat.ui.drafts.words import LINE_BREAK, NO_CHARACTER, ink, token_words
+from rdchat.ui.look.opening import announce
 from rdchat.ui.look.plain_text import OfflineBrowser
 from rdchat.ui.look.theme import MEDIUM, Theme
 
 _LEADING = 155.0  # line height in percent, so that underlines and outlines have room
 _TINT = 40  # opacity of 255
 _TAB = "    "
+_Line = QTextCharFormat.UnderlineStyle
+_UNDERLINES = {
+    "": _Line.NoUnderline,
+    Mode.SPECULATIVE.value: _Line.SingleUnderline,
+    Mode.DRAFTER.value: _Line.DashUnderline,
+    Mode.LOOKUP.value: _Line.DotLine,
+}
 _BREAK = re.compile("([\n\u2029\ufdd0\ufdd1])")  # what Qt begins a new line at
 
 
@@ -64,37 +71,29 @@ class TokenView(OfflineBrowser):
 
     # --- content
 
-    def show_trace(self, trace: ReplyTrace, cursor: int) -> None:
-        """Show another trace, with the cursor on one of its tokens."""
-        self._trace = trace
-        self._pointed = None
-        self.current = min(cursor, len(trace.tokens) - 1)
-        self._write_all()
-        self._reveal_cursor()
-        self._update()
+    def show_trace(self, trace: ReplyTrace, cursor: int | None = None) -> None:
+        """Show a trace.
 
-    def note_growth(self) -> None:
-        """Show new tokens; a cursor on the last token, and a view scrolled to the end, stay at the end."""
-        bar = self.verticalScrollBar()
-        follows, known = bar.value() >= bar.maximum() - 2, len(self._ends) - 1
-        self._write(self._trace.tokens[known:])
-        if self.current == known - 1:
-            self.current = len(self._trace.tokens) - 1
-        if follows:
-            bar.setValue(bar.maximum())
-        self._update()
-
-    def note_end(self, trace: ReplyTrace) -> None:
-        """Show the final trace of a reply whose growth was shown, without scrolling."""
-        known = len(self._ends) - 1
-        shown, self._trace = self._trace.tokens[:known], trace
-        if trace.tokens[:known] != shown:
-            place = self.verticalScrollBar().value()
+        Args:
+            trace: Not changed afterwards.
+            cursor: The token that the cursor goes to; -1 is the last one. None where the trace shown before has grown
+                or ended: a cursor on the last token, and a view scrolled to the end, then stay at the end.
+        """
+        bar, shown, last = self.verticalScrollBar(), self._trace.tokens, len(trace.tokens) - 1
+        place, at_end = bar.value(), bar.value() >= bar.maximum() - 2
+        follows = self.current == len(shown) - 1
+        self._trace, self._pointed = trace, None
+        if cursor is None and trace.tokens[: len(shown)] == shown:
+            self._write(trace.tokens[len(shown) :])
+        else:
             self._write_all()
-            self.verticalScrollBar().setValue(place)
-        self.current = min(self.current, len(trace.tokens) - 1)
-        self._pointed = None
-        self.note_growth()
+        if cursor is None:
+            self.current = last if follows else min(self.current, last)
+            bar.setValue(bar.maximum() if at_end else place)
+        else:
+            self.current = last if cursor < 0 else min(cursor, last)
+            self._reveal_cursor()
+        self._update()
 
     @property
     def token(self) -> int:
@@ -127,17 +126,20 @@ class TokenView(OfflineBrowser):
         self._write(self._trace.tokens)
 
     def _write(self, tokens: Iterable[TracedToken]) -> None:
-        muted, formats = _format(self._theme.colors.muted), {each: _format(ink(self._theme, each)) for each in DASHES}
+        muted = _format(self._theme.colors.muted)
+        formats = {drafter: _format(ink(self._theme, drafter), line) for drafter, line in _UNDERLINES.items()}
         cursor = QTextCursor(self.document())
         cursor.movePosition(QTextCursor.MoveOperation.End)
         cursor.beginEditBlock()
         for token in tokens:
             text = token.text.replace("\r", "").replace("\t", _TAB)
             for part in filter(None, _BREAK.split(text)):
-                line_break = _BREAK.fullmatch(part) is not None
-                cursor.insertText(
-                    f"{LINE_BREAK}\n" if line_break else part, muted if line_break else formats[token.drafter]
-                )
+                if _BREAK.fullmatch(part):
+                    cursor.insertText(f"{LINE_BREAK}\n", muted)
+                else:
+                    word = part.lstrip(" ") or part
+                    cursor.insertText(part[: len(part) - len(word)], muted)  # spaces before it are not underlined
+                    cursor.insertText(word, formats[token.drafter])
             if not text:
                 cursor.insertText(NO_CHARACTER, muted)
             self._ends.append(cursor.position())
@@ -241,13 +243,6 @@ class TokenView(OfflineBrowser):
         painter.fillRect(event.rect(), self._theme.colors.surface)
         if 0 <= self.token < len(self._ends) - 1:
             self._paint_round(painter)
-        first, last = (self._token_at(QPoint(0, y)) for y in (event.rect().top(), event.rect().bottom()))
-        for token in range(first or 0, len(self._ends) - 1 if last is None else last + 1):
-            if drafter := self._trace.tokens[token].drafter:
-                painter.setPen(line_pen(self._theme, drafter))
-                for box in self._boxes(token, token):
-                    below = box.bottomLeft() - QPointF(0, 1)
-                    painter.drawLine(below, below + QPointF(box.width() - 0.5, 0))
         painter.end()
         super().paintEvent(event)  # the text
 
@@ -280,7 +275,8 @@ def _between(line: QTextLine, left: int, right: int) -> QRectF:
     return QRectF(begins, line.y(), ends - begins, line.height()).normalized()
 
 
-def _format(color: QColor) -> QTextCharFormat:
+def _format(color: QColor, line: _Line = _Line.NoUnderline) -> QTextCharFormat:
     found = QTextCharFormat()
     found.setForeground(color)
+    found.setUnderlineStyle(line)
     return found

@@ -1,25 +1,20 @@
 """The window of one reply's tokens and of the draft tree behind each."""
 
-from collections.abc import Sequence
-
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QHideEvent
 from PySide6.QtWidgets import QSplitter, QStackedWidget, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace
-from rdchat.inference.api.events import TokenEvent
 from rdchat.services.chat.trace_recorder import TraceRecorder
-from rdchat.ui.drafts.legend import Legend
 from rdchat.ui.drafts.token_details import TokenDetails
 from rdchat.ui.drafts.token_view import TokenView
 from rdchat.ui.drafts.tree_view import TreeView
-from rdchat.ui.drafts.words import round_words, tree_words
+from rdchat.ui.drafts.words import Legend, round_words, tree_words
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import IconButton
-from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.side_window import SideWindow
+from rdchat.ui.look.opening import SideWindow, show_in_front
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.look.throttle import Throttle
 
@@ -36,7 +31,6 @@ class DraftsWindow(SideWindow):
         self._traces = traces
         self._message_id = 0
         self._trace = ReplyTrace()
-        self._new: list[TokenEvent] = []  # tokens that the next update shows
         self.legend = Legend(theme)
         self.note = ThemedLabel(theme, "", "muted", -1)
         self.tokens = TokenView(theme)
@@ -49,13 +43,12 @@ class DraftsWindow(SideWindow):
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._throttle = Throttle(self)
         self._lay_out(theme)
-        self._throttle.due.connect(self._show_growth)
+        self._throttle.due.connect(lambda: self._load() if self.isVisible() else None)
         self.tokens.looked_at.connect(lambda token: self.details.show_token(self._trace, token))
         self.tokens.cursor_moved.connect(self._show_round)
         self.tree.step_requested.connect(self._step)
         for button, step in ((self.previous, -1), (self.next, 1)):
             button.clicked.connect(lambda _checked, step=step: self._step(step))
-            theme.changed.connect(button.restyle)
         traces.tokens_added.connect(self._on_tokens)
         traces.trace_ended.connect(self._on_end)
 
@@ -82,51 +75,32 @@ class DraftsWindow(SideWindow):
         """Free the trace, which may be large, when the window is closed."""
         super().hideEvent(event)
         if not event.spontaneous():  # it is when the window is minimised
-            self._take(ReplyTrace())
-            self.tokens.show_trace(self._trace, -1)
-            self._show_round()
+            self._show(ReplyTrace(), -1)
 
-    def _load(self, cursor: int) -> None:
-        """Show the present trace, with the cursor on a token; -1 is the last one."""
+    def _load(self, cursor: int | None = None) -> None:
+        """Show the present trace, with the cursor on a token (-1: the last); None keeps the cursor where it is."""
         trace = self._traces.trace(self._message_id)
-        self._take(trace or ReplyTrace())
+        if cursor is None and self.pages.currentIndex():
+            cursor = -1  # nothing was recorded until now
         self.pages.setCurrentIndex(0 if trace else 1)
         self.legend.setVisible(trace is not None)
-        self.tokens.show_trace(self._trace, cursor if cursor >= 0 else len(self._trace.tokens) - 1)
-        self._show_round()
+        self._show(trace or ReplyTrace(), cursor)
 
-    def _take(self, trace: ReplyTrace) -> None:
-        self._trace, self._new = trace, []
+    def _show(self, trace: ReplyTrace, cursor: int | None) -> None:
+        self._trace = trace
         lost = formatting.counted(trace.missing, "character was", "characters were")
         self.note.setText(f"{lost} not recorded" if trace.missing else "")
         self.legend.show_trace(trace)
+        self.tokens.show_trace(trace, cursor)
+        self._show_round()
 
-    def _on_tokens(self, message_id: int, events: Sequence[TokenEvent]) -> None:
-        if message_id != self._message_id or not self.isVisible():
-            return
-        if self.pages.currentIndex():
-            self._load(cursor=-1)
-        else:
-            self._new += events
+    def _on_tokens(self, message_id: int) -> None:
+        if message_id == self._message_id and self.isVisible():
             self._throttle.note()
 
-    def _show_growth(self) -> None:
-        self._trace.add(self._new)
-        self._new = []
-        self.legend.show_trace(self._trace)
-        self.tokens.note_growth()
-        self._show_round()
-
     def _on_end(self, message_id: int) -> None:
-        if message_id != self._message_id or not self.isVisible():
-            return
-        trace = self._traces.trace(message_id)
-        if trace is None or self.pages.currentIndex():
-            self._load(cursor=-1)
-            return
-        self._take(trace)
-        self.tokens.note_end(trace)
-        self._show_round()
+        if message_id == self._message_id and self.isVisible():
+            self._load()
 
     def _step(self, rounds: int) -> None:
         """Go some rounds on from the current one, or from the cursor to the nearest one."""

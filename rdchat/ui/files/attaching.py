@@ -13,7 +13,7 @@ from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip
 from rdchat.ui.files.file_view import FileView
 from rdchat.ui.files.part_sheet import PartSheet
-from rdchat.ui.look.file_dialogs import FileMode, ask_to_open
+from rdchat.ui.look.opening import FileMode, ask_to_open
 from rdchat.ui.look.theme import TIGHT, Theme
 
 if TYPE_CHECKING:

@@ -39,7 +39,6 @@ class FileChip(QAbstractButton):
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.remove: IconButton | None = None
-        theme.changed.connect(self._restyle)
         if removable:
             self.remove = IconButton("close", "Take the file out", theme, self)
             self.remove.setFixedSize(22, 22)
@@ -60,11 +59,6 @@ class FileChip(QAbstractButton):
     def show_progress(self, fraction: float | None) -> None:
         """Draw a bar for how much of the file is read; None draws none."""
         self._fraction = fraction
-        self.update()
-
-    def _restyle(self) -> None:
-        if self.remove is not None:
-            self.remove.restyle()
         self.update()
 
     def sizeHint(self) -> QSize:

@@ -1,19 +1,17 @@
 """The window that shows what was sent of a file."""
 
-from PySide6.QtCore import Qt, QTimer, Slot
-from PySide6.QtGui import QTextCursor
+from PySide6.QtCore import Qt, Slot
 from PySide6.QtWidgets import QPlainTextEdit, QPushButton, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.attachments.file_texts import FileTexts
+from rdchat.chat.file_texts import FileTexts
 from rdchat.errors import RdchatError
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.side_window import SideWindow
+from rdchat.ui.look.opening import SideWindow
 from rdchat.ui.look.theme import LARGE, MEDIUM, Theme
 
-_SLICE = 20_000  # characters that are added in one turn of the event loop
 _LONGEST_LINE = 4_000  # characters: laying out a longer line would block the window
 
 
@@ -31,32 +29,14 @@ class FileView(SideWindow):
         self.text.setAccessibleName(f"Text of {file.name}")
         self.text.setTabChangesFocus(True)
         self.text.setPlaceholderText("Reading…")
-        self._left = ""
-        self._timer = QTimer(self, interval=0)
-        self._timer.timeout.connect(self._add_slice)
         close = QPushButton("Close")
         close.clicked.connect(self.close)
         head = row((about, 1), MEDIUM, close)
         head.setAlignment(close, Qt.AlignmentFlag.AlignTop)
         column(head, (self.text, 1), within=self, margins=(LARGE, MEDIUM, LARGE, LARGE))
         self._task = BackgroundWork("file view", self)
-        self._task.replace(lambda _job: _broken(texts.text(file)), self._show_text, failed=self._show_failure)
+        self._task.replace(lambda _job: _broken(texts.text(file)), self.text.setPlainText, failed=self._show_failure)
         self.text.setFocus()
-
-    @Slot(object)
-    def _show_text(self, text: str) -> None:
-        self._left = text
-        self._add_slice()
-
-    def _add_slice(self) -> None:
-        cursor = QTextCursor(self.text.document())
-        cursor.movePosition(QTextCursor.MoveOperation.End)
-        cursor.insertText(self._left[:_SLICE])
-        self._left = self._left[_SLICE:]
-        if self._left and not self._timer.isActive():
-            self._timer.start()
-        elif not self._left:
-            self._timer.stop()
 
     @Slot(RdchatError)
     def _show_failure(self, error: RdchatError) -> None:

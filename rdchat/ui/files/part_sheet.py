@@ -1,6 +1,6 @@
 """The sheet in which the person chooses which part of a file is sent."""
 
-from PySide6.QtCore import QSignalBlocker, Qt, Signal, Slot
+from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtWidgets import (
     QButtonGroup,
     QDialog,
@@ -14,12 +14,14 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.chat.attachments.choosing import Part
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.files.part_choice import Choice, Outcome, PartChoice, Way
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 
 _WIDTH, _PREVIEW_HEIGHT = 520, 130
+_QUIET_MS = 150  # after the last letter
 _SHOWN = 6_000  # characters of the preview
 
 
@@ -43,7 +45,6 @@ class PartSheet(QDialog):
         self.setFixedWidth(_WIDTH)
         self._choice, self._context = choice, context
         self._part: Part | None = None
-        choice.setParent(self)
         title = f"What is sent of {choice.file.name}"
         self.setWindowTitle(title)
         self._build_preview(theme)
@@ -63,8 +64,10 @@ class PartSheet(QDialog):
             within=self,
             margins=LARGE,
         )
-        choice.answered.connect(self._show)
-        self.finished.connect(choice.stop)
+        self._task = BackgroundWork("part of a file", self)
+        self._quiet = QTimer(self, singleShot=True, interval=_QUIET_MS)
+        self._quiet.timeout.connect(self._compute)
+        self.finished.connect(self._stop)
         self._begin(question)
 
     def _about(self) -> str:
@@ -132,8 +135,8 @@ class PartSheet(QDialog):
         self.number.valueChanged.connect(self._on_number)
         self.percent.valueChanged.connect(self._on_percent)
         for button in self._buttons:
-            button.toggled.connect(lambda checked: self._compute() if checked else None)
-        self._compute()
+            button.toggled.connect(lambda checked: self._change() if checked else None)
+        self._change()
 
     def _on_question(self) -> None:
         self._own_number = False  # other passages match another question
@@ -149,26 +152,36 @@ class PartSheet(QDialog):
 
     def _pick(self, way: QRadioButton) -> None:
         if way.isChecked():
-            self._compute()
+            self._change()
         else:
-            way.setChecked(True)  # which computes
+            way.setChecked(True)  # which changes the choice
 
-    def _compute(self) -> None:
-        way = next(way for button, way in self._buttons.items() if button.isChecked())
+    def _change(self) -> None:
+        """Compute another choice after a pause."""
+        self._stop()
+        self._quiet.start()
         self.use.setEnabled(False)
         self.summary.set_color("muted")
         self.summary.setText("Counting…")
-        self._choice.choose(
-            Choice(
-                way,
-                question=self.question.text(),
-                passages=self.number.value() if self._own_number else 0,
-                pages=self.pages.text(),
-                percent=self.percent.value() if self._own_percent else 0,
-            )
+
+    def _stop(self) -> None:
+        self._quiet.stop()
+        self._task.forget()
+
+    def _compute(self) -> None:
+        choice = Choice(
+            next(way for button, way in self._buttons.items() if button.isChecked()),
+            question=self.question.text(),
+            passages=self.number.value() if self._own_number else 0,
+            pages=self.pages.text(),
+            percent=self.percent.value() if self._own_percent else 0,
+        )
+        self._task.replace(
+            lambda _job: self._choice.outcome(choice),
+            self._show,
+            failed=lambda error: self._show(Outcome(choice, problem=str(error))),
         )
 
-    @Slot(Outcome)
     def _show(self, outcome: Outcome) -> None:
         self._part = outcome.part
         self._show_numbers(outcome)

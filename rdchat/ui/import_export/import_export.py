@@ -1,35 +1,36 @@
 """Carries out the File menu's exports, imports and backups: asks, shows progress, reports."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import QObject, Slot
 
-from rdchat.chat.conversation import Notice
 from rdchat.chat.transfer.backup_file import BackupFacts
+from rdchat.chat.transfer.child import OnEnd, OnProgress
 from rdchat.chat.transfer.exporting import file_name
-from rdchat.chat.transfer.reports import ExportReport, ImportReport, Progress
+from rdchat.chat.transfer.reports import ExportReport, ImportReport
 from rdchat.chat.transfer.restore import Restored
+from rdchat.errors import RdchatError, StorageError
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.transfer.remote_requests import RemoteRequests
-from rdchat.services.transfer.transfer_desk import TransferDesk
+from rdchat.services.transfer.transfer_desk import RemoteRequests, TransferDesk
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.import_export.pages import ExportPage, ImportPage, MessagePage, ReportPage, RestorePage, import_title
 from rdchat.ui.import_export.sheet import ProgressPage, Sheet
-from rdchat.ui.look.file_dialogs import FileMode, ask_to_open, ask_to_save
 from rdchat.ui.look.formatting import counted, file_size
-from rdchat.ui.look.opening import show_folder
+from rdchat.ui.look.opening import FileMode, ask_to_open, ask_to_save, show_folder
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
+from rdchat.work.job import CancelledError
 
 _KEY = "transfer"  # of the banner
 _CHAT_FILES = ("Chats (*.json *.jsonl *.zip *.db)", "All files (*)")
 
 
 class ImportExport(QObject):
-    """Shows the work that was started in this window in a sheet, and the work of terminal commands in a banner.
+    """Shows tasks that were started in this window in a sheet, and those of terminal commands in a banner.
 
     Args:
         window: Has the actions, and shows the sheet and the banners.
@@ -49,54 +50,34 @@ class ImportExport(QObject):
     ) -> None:
         super().__init__(window)
         self._window, self._controller, self._desk, self._theme = window, controller, desk, theme
-        self._own = False  # whether the work was started in this window
-        self._undoing = False  # whether the work undoes a restore, which needs no question
         self.sheet = Sheet(window)
         actions = window.actions_
         actions.export_chat.triggered.connect(self._ask_export)
-        actions.export_all.triggered.connect(self._ask_export_all)
+        actions.export_all.triggered.connect(lambda: self._show_export(None, None))
         actions.import_chats.triggered.connect(self._ask_import)
         actions.back_up.triggered.connect(self._ask_backup)
         actions.restore.triggered.connect(self._ask_restore)
-        desk.progressed.connect(self._on_progress)
-        desk.exported.connect(self._on_exported)
-        desk.imported.connect(self._on_imported)
-        desk.import_undone.connect(self._on_import_undone)
-        desk.backed_up.connect(self._on_backed_up)
-        desk.restore_prepared.connect(self._on_prepared)
-        desk.restored.connect(self._on_restored)
-        desk.failed.connect(self._on_failed)
-        desk.cancelled.connect(self._end)
-        requests.imported.connect(self._report_import)
+        requests.imported.connect(self._report_remote_import)
         requests.restored.connect(self._report_restore)
 
     def offer_set_aside(self) -> None:
         """Offer to import chats that an older version could not read and put aside."""
         if not (paths := self._desk.set_aside()):
             return
-        banner = Banner(
-            self._theme,
-            "Chats that an older version put aside can be read again",
-            "They are added to your chats.",
-        )
-        banner.add_action(
-            "Bring back", lambda: self._begin("Bringing chats back", lambda: self._desk.bring_back(paths))
-        )
+        title = "Chats that an older version put aside can be read again"
+        banner = Banner(self._theme, title, "They are added to your chats.")
+        start = partial(self._desk.bring_back, paths)
+        banner.add_action("Bring back", lambda: self._begin("Bringing chats back", start, self._report_import))
         banner.dismissed.connect(lambda: self._desk.leave_aside(paths))
         self._window.conversation.banners.show_banner(banner, "set aside")
 
     # Questions
 
     def _ask_export(self) -> None:
-        chat = self._controller.chat.conversation
-        if chat is not None and not self._is_busy():
-            self._show_export(chat.title, partial(self._desk.export_chat, chat.id))
+        if (chat := self._controller.chat.conversation) is not None:
+            self._show_export(chat.title, [chat.id])
 
-    def _ask_export_all(self) -> None:
-        if not self._is_busy():
-            self._show_export(None, self._desk.export_all)
-
-    def _show_export(self, title: str | None, export: Callable[..., None]) -> None:
+    def _show_export(self, title: str | None, chats: list[int] | None) -> None:
         def choose(kind: str, details: bool) -> None:
             ending, filters = {
                 "json": (".json", ["JSON (*.json)"]),
@@ -105,150 +86,143 @@ class ImportExport(QObject):
             }[kind]
             name = f"rdchat chats {_today()}{ending}" if title is None else file_name(title, ending)
             self.sheet.finish()
-            ask_to_save(self._window, "Export", name, filters, write(kind, details), accept="Export")
+            ask_to_save(self._window, "Export", name, filters, partial(write, kind, details), accept="Export")
 
-        def write(kind: str, details: bool) -> Callable[[str], None]:
-            return lambda path: self._begin("Exporting", lambda: export(Path(path), kind, details=details))
+        def write(kind: str, details: bool, path: str) -> None:
+            self._begin(
+                "Exporting", partial(self._desk.export, chats, Path(path), kind, details=details), self._report_export
+            )
 
-        self.sheet.show_page(ExportPage(self._theme, title, choose, self.sheet.finish))
+        if not self._is_busy():
+            self.sheet.show_page(ExportPage(self._theme, title, choose, self.sheet.finish))
 
     def _ask_import(self) -> None:
         if not self._is_busy():
-            files = partial(self._choose_import, FileMode.ExistingFiles)
-            folder = partial(self._choose_import, FileMode.Directory)
+            files = partial(self._choose_import, FileMode.ExistingFiles, _CHAT_FILES)
+            folder = partial(self._choose_import, FileMode.Directory, ())
             self.sheet.show_page(ImportPage(self._theme, files, folder, self.sheet.finish))
 
-    def _choose_import(self, mode: FileMode) -> None:
+    def _choose_import(self, mode: FileMode, filters: Sequence[str]) -> None:
         def read(names: list[str]) -> None:
             paths = [Path(name) for name in names]
-            self._begin("Importing chats", lambda: self._desk.import_files(paths))
+            self._begin("Importing chats", partial(self._desk.import_files, paths), self._report_import)
 
         self.sheet.finish()
-        filters = _CHAT_FILES if mode is FileMode.ExistingFiles else ()
         ask_to_open(self._window, "Import chats", mode, read, filters, accept="Import")
 
     def _ask_backup(self) -> None:
+        def write(path: str) -> None:
+            self._begin("Backing up", partial(self._desk.back_up, Path(path)), self._report_backup)
+
         if not self._is_busy():
             name = f"rdchat backup {_today()}.zip"
-            ask_to_save(self._window, "Back up", name, ["Backups (*.zip)"], self._back_up, accept="Back up")
-
-    def _back_up(self, path: str) -> None:
-        self._begin("Backing up", lambda: self._desk.back_up(Path(path)))
+            ask_to_save(self._window, "Back up", name, ["Backups (*.zip)"], write, accept="Back up")
 
     def _ask_restore(self) -> None:
+        def check(paths: list[str]) -> None:
+            start = partial(self._desk.prepare_restore, Path(paths[0]), None)
+            self._begin("Checking the backup", start, self._confirm_restore)
+
         if not self._is_busy():
             filters = ["Backups (*.zip *.db)", "All files (*)"]
-            ask_to_open(self._window, "Restore a backup", FileMode.ExistingFile, self._check_backup, filters)
+            ask_to_open(self._window, "Restore a backup", FileMode.ExistingFile, check, filters)
 
-    def _check_backup(self, paths: list[str]) -> None:
-        self._begin("Checking the backup", lambda: self._desk.prepare_restore(Path(paths[0])))
+    def _confirm_restore(self, facts: BackupFacts) -> None:
+        restore = partial(self._restore, self._report_restore)
+        self.sheet.show_page(RestorePage(self._theme, facts, restore, self._give_up_restore))
+
+    def _give_up_restore(self) -> None:
+        self._desk.forget_restore()
+        self.sheet.finish()
+
+    # Tasks
+
+    @property
+    def _working(self) -> bool:
+        """Whether a task of this window runs or waits for an answer."""
+        return isinstance(self.sheet.page, ProgressPage | RestorePage)
 
     def _is_busy(self) -> bool:
-        """Tell whether other work is running, and say so if a terminal command started it."""
-        if self._desk.busy and not self._own:
+        """Tell whether a task is running, and say so if a terminal command started it."""
+        if self._desk.busy and not self._working:
             self._say("rdchat is busy", "A terminal command is importing, exporting or backing up at present.")
         return self._desk.busy
 
-    def _begin(self, title: str, start: Callable[[], None]) -> None:
+    def _begin(self, title: str, start: Callable[[OnProgress, OnEnd], object], report: Callable[[Any], object]) -> None:
+        """Start a task of the desk and show its progress; `report` takes its result."""
         if self._is_busy():
             return
-        self._own = True
         self._window.conversation.banners.close_banner(_KEY)
-        self.sheet.show_page(ProgressPage(self._theme, title, self._desk.cancel), later=True)
-        start()
+        page = ProgressPage(self._theme, title, self._desk.cancel)
+        self.sheet.show_page(page, later=True)
+
+        def end(outcome: Any) -> None:
+            match outcome:
+                case CancelledError():
+                    self.sheet.finish()
+                case RdchatError():
+                    self._fail(outcome)
+                case _:
+                    report(outcome)
+
+        start(page.show_progress, end)
+
+    def _restore(self, report: Callable[[Restored], object]) -> None:
+        try:
+            kept = self._desk.restore()
+        except StorageError as error:
+            self._fail(error)
+        else:
+            report(kept)
+
+    def _fail(self, error: RdchatError) -> None:
+        self._desk.forget_restore()
+        self._say(error.message, error.hint)
 
     # Results
 
-    @Slot(Progress)
-    def _on_progress(self, progress: Progress) -> None:
-        if self._own and isinstance(self.sheet.page, ProgressPage):
-            self.sheet.page.show_progress(progress)
-
-    @Slot(ExportReport)
-    def _on_exported(self, report: ExportReport) -> None:
-        self._end()
+    def _report_export(self, report: ExportReport) -> None:
         path = Path(report.path)
         show = partial(show_folder, path.parent)
         self._banner(f"Exported {counted(report.chats, 'chat')}", f"To {path}", "Show", show)
 
-    @Slot(ImportReport)
-    def _on_imported(self, report: ImportReport) -> None:
-        if self._own:
-            self._own = False
-            self.sheet.show_page(ReportPage(self._theme, report, partial(self._undo_import, report), self.sheet.finish))
+    def _report_import(self, report: ImportReport) -> None:
+        self.sheet.show_page(ReportPage(self._theme, report, partial(self._undo_import, report), self.sheet.finish))
 
     def _undo_import(self, report: ImportReport) -> None:
-        self._begin("Undoing the import", lambda: self._desk.undo_import(report))
+        words = f"{counted(len(report.chats), 'chat')} removed."
+        start = partial(self._desk.undo_import, report)
+        self._begin("Undoing the import", start, lambda _done: self._banner("The import was undone", words))
 
-    @Slot(int)
-    def _on_import_undone(self, chats: int) -> None:
-        self._end()
-        self._banner("The import was undone", f"{counted(chats, 'chat')} removed.")
-
-    @Slot(BackupFacts)
-    def _on_backed_up(self, facts: BackupFacts) -> None:
-        self._end()
+    def _report_backup(self, facts: BackupFacts) -> None:
         path = Path(facts.path)
         what = f"{counted(facts.chats, 'chat')}, {file_size(facts.bytes)}: {path}"
         self._banner("Backed up", what, "Show", partial(show_folder, path.parent))
-
-    @Slot(BackupFacts)
-    def _on_prepared(self, facts: BackupFacts) -> None:
-        if self._own and self._undoing:
-            self._desk.restore()
-        elif self._own:
-            self.sheet.show_page(RestorePage(self._theme, facts, self._desk.restore, self._give_up_restore))
-
-    def _give_up_restore(self) -> None:
-        self._desk.forget_restore()
-        self._end()
-
-    @Slot(Restored)
-    def _on_restored(self, kept: Restored) -> None:
-        if not self._own:
-            return
-        undone = self._undoing
-        self._end()
-        if undone:
-            self._banner("The restore was undone", f"The chats of the backup are kept as {kept.database}")
-        else:
-            self._report_restore(kept)
-
-    def _undo_restore(self, kept: Restored) -> None:
-        def undo() -> None:
-            self._undoing = True
-            self._desk.undo_restore(kept)
-
-        self._begin("Undoing the restore", undo)
-
-    @Slot(Notice)
-    def _on_failed(self, notice: Notice) -> None:
-        if self._own:
-            self._give_up_restore()
-            self._say(notice.title, notice.detail)
-
-    @Slot(ImportReport)
-    def _report_import(self, report: ImportReport) -> None:
-        """Report an import of a terminal command."""
-        if report.chats:
-            undo = partial(self._undo_import, report)
-            self._banner(f"{import_title(report)} from the terminal", "", "Undo", undo)
 
     @Slot(Restored)
     def _report_restore(self, kept: Restored) -> None:
         words = f"Your earlier chats are kept as {kept.database}" if kept.database else ""
         self._banner("The backup was restored", words, "Undo" if words else "", partial(self._undo_restore, kept))
 
-    @Slot()
-    def _end(self) -> None:
-        if self._own:
-            self._own = self._undoing = False
-            self.sheet.finish()
+    def _undo_restore(self, kept: Restored) -> None:
+        def report(undone: Restored) -> None:
+            self._banner("The restore was undone", f"The chats of the backup are kept as {undone.database}")
+
+        start = partial(self._desk.undo_restore, kept)
+        self._begin("Undoing the restore", start, lambda _facts: self._restore(report))
+
+    @Slot(ImportReport)
+    def _report_remote_import(self, report: ImportReport) -> None:
+        if report.chats:
+            undo = partial(self._undo_import, report)
+            self._banner(f"{import_title(report)} from the terminal", "", "Undo", undo)
 
     def _say(self, title: str, text: str) -> None:
         self.sheet.show_page(MessagePage(self._theme, title, text, self.sheet.finish))
 
     def _banner(self, title: str, text: str, action: str = "", act: Callable[[], object] = lambda: None) -> None:
+        if self._working:
+            self.sheet.finish()
         banner = Banner(self._theme, title, text, "check", "success")
         if action:
             banner.add_action(action, act)

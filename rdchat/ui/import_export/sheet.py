@@ -107,10 +107,7 @@ class Sheet(QDialog):
             page: The page.
             later: Whether a closed sheet waits a moment before it opens, since the work may end sooner.
         """
-        if self.page is not None:
-            self._layout.removeWidget(self.page)
-            self.page.hide()
-            self.page.deleteLater()
+        self._remove_page()
         self.page = page
         self._layout.addWidget(page)
         page.show()
@@ -127,6 +124,14 @@ class Sheet(QDialog):
         """Close the sheet, or do not open it at all."""
         self._later.stop()
         self.hide()
+        self._remove_page()
+
+    def _remove_page(self) -> None:
+        if self.page is not None:
+            self._layout.removeWidget(self.page)
+            self.page.hide()
+            self.page.deleteLater()
+            self.page = None
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape:

@@ -1,14 +1,13 @@
-"""Small buttons that follow the theme."""
+"""Small buttons that follow the theme, and menus that are filled when they open."""
 
 from collections.abc import Callable
 
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QFocusEvent, QGuiApplication, QPainter, QPaintEvent, QPalette, QPen, QShowEvent
-from PySide6.QtWidgets import QAbstractButton, QPushButton, QToolButton, QWidget
+from PySide6.QtGui import QAction, QFocusEvent, QGuiApplication, QPainter, QPaintEvent, QPalette, QPen
+from PySide6.QtWidgets import QAbstractButton, QMenu, QPushButton, QToolButton, QWidget
 
-from rdchat.ui.look.copied_text import without_controls
 from rdchat.ui.look.icons import line_icon, line_pixmap
-from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.plain_text import button_text, set_tip, without_controls
 from rdchat.ui.look.theme import Theme, control_font
 
 _ICON = 16
@@ -24,38 +23,26 @@ class IconButton(QToolButton):
         super().__init__(parent)
         self._theme = theme
         self._concealed = False
-        self._stale = True  # drawing an icon takes a millisecond: only visible ones are drawn
         self.setAutoRaise(True)
         self.setIconSize(QSize(_ICON, _ICON))
         self.setFixedSize(28, 26)
         self.show_as(icon, name)
-        theme.changed.connect(self.restyle)
+        theme.changed.connect(self._draw)
 
     def show_as(self, icon: str, name: str) -> None:
         """Set the icon and the name, which is also the tooltip."""
         self._icon_name = icon
         self.setAccessibleName(name)
         set_tip(self, name)
-        self.restyle()
+        self._draw()
 
-    def restyle(self) -> None:
-        self._stale = True
-        self._draw_icon()
-
-    def _draw_icon(self) -> None:
-        if self._stale and self.isVisible() and not self._concealed:
-            self._stale = False
-            self.setIcon(line_icon(self._icon_name, self._theme.colors.muted, _ICON))
+    def _draw(self) -> None:
+        self.setIcon(line_icon(self._icon_name, self._theme.colors.muted, _ICON))
 
     def set_concealed(self, concealed: bool) -> None:
         if concealed != self._concealed:
             self._concealed = concealed
-            self._draw_icon()
             self.update()
-
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self._draw_icon()
 
     def focusInEvent(self, event: QFocusEvent) -> None:
         super().focusInEvent(event)
@@ -99,13 +86,12 @@ class TextButton(QToolButton):
         super().__init__(parent)
         self._theme = theme
         self.setAutoRaise(True)
-        self.setText(text)
-        self.setAccessibleName(text)
+        self.setText(text)  # which is also its accessible name
         self.setFont(control_font())
-        self.restyle()
-        theme.changed.connect(self.restyle)
+        self._draw()
+        theme.changed.connect(self._draw)
 
-    def restyle(self) -> None:
+    def _draw(self) -> None:
         palette = QPalette()
         palette.setColor(QPalette.ColorRole.ButtonText, self._theme.colors.accent)
         self.setPalette(palette)
@@ -157,3 +143,53 @@ def push_button(text: str, tip: str = "", act: Callable[[], object] | None = Non
     if act is not None:
         button.clicked.connect(lambda _checked: act())
     return button
+
+
+class OpenMenu(QMenu):
+    """Calls `fill` to add its entries whenever it opens.
+
+    Args:
+        fill: Adds the entries.
+        parent: The widget of the menu.
+    """
+
+    def __init__(self, fill: Callable[[], None], parent: QWidget) -> None:
+        super().__init__(parent)
+        self._fill = fill
+        self.aboutToShow.connect(lambda: refill(self, self._fill))
+
+    def refresh(self) -> None:
+        """Make the entries again if the menu is open."""
+        if self.isVisible():
+            refill(self, self._fill)
+
+
+def refill(menu: QMenu, fill: Callable[[], None]) -> None:
+    """Have `fill` add a menu's entries again, then remove the earlier ones.
+
+    X11's window system closes an open menu that is empty for a moment, as it would be after `QMenu.clear`.
+    """
+    before = [action for action in menu.actions() if action.menu() is None]  # submenus are added again, not made again
+    fill()
+    for action in before:
+        menu.removeAction(action)
+        action.deleteLater()
+
+
+def add_action(menu: QMenu, text: str, act: Callable[[], object], chosen: bool | None = None, tip: str = "") -> QAction:
+    """Add an entry that shows its text as it is.
+
+    Args:
+        menu: The menu.
+        text: The entry's text.
+        act: What the entry does.
+        chosen: Whether it has a check mark; None if it never has one.
+        tip: The tooltip.
+    """
+    action = menu.addAction(button_text(text))
+    action.triggered.connect(lambda _checked=False: act())
+    set_tip(action, tip)
+    if chosen is not None:
+        action.setCheckable(True)
+        action.setChecked(chosen)
+    return action

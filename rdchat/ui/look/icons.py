@@ -2,9 +2,12 @@
 
 from importlib import resources
 
-from PySide6.QtCore import QByteArray, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QIcon, QPainter, QPixmap, QPixmapCache
+from PySide6.QtCore import SIGNAL, QByteArray, QObject, QRectF, QSize, Qt
+from PySide6.QtGui import QAction, QColor, QIcon, QPainter, QPixmap, QPixmapCache
 from PySide6.QtSvg import QSvgRenderer
+from PySide6.QtWidgets import QAbstractButton
+
+from rdchat.ui.look.theme import Theme
 
 # strokes on a 20 x 20 grid
 _STROKES = {
@@ -63,6 +66,16 @@ def line_icon(name: str, color: QColor, size: int = 18) -> QIcon:
         for ratio in (1, 2, 3):
             icon.addPixmap(_draw(_line_svg(name, color), size, ratio, opacity), mode)
     return icon
+
+
+def show_icon(item: QAction | QAbstractButton, name: str, theme: Theme, color: str = "muted", size: int = 18) -> None:
+    """Give an item a line icon in a colour of `Colors`, which follows the theme for as long as the item lives."""
+
+    def draw() -> None:
+        item.setIcon(line_icon(name, getattr(theme.colors, color), size))
+
+    QObject.connect(theme, SIGNAL("changed()"), item, draw)
+    draw()
 
 
 def line_pixmap(name: str, color: QColor, size: int, ratio: float) -> QPixmap:

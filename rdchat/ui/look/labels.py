@@ -111,11 +111,10 @@ class ElidedLabel(ThemedLabel):
 class Separator(QFrame):
     """A hairline in the theme's border colour."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
         self._theme = theme
         self.setFixedHeight(1)
-        theme.changed.connect(self.update)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         QPainter(self).fillRect(self.rect(), self._theme.colors.border)
@@ -128,7 +127,6 @@ class Ground(QWidget):
         super().__init__(parent)
         self._theme = theme
         self._color = color
-        theme.changed.connect(self.update)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         QPainter(self).fillRect(self.rect(), getattr(self._theme.colors, self._color))

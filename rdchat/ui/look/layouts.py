@@ -1,13 +1,16 @@
-"""Rows, columns and forms of widgets."""
+"""Rows, columns, forms and scroll areas of widgets."""
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import (
     QBoxLayout,
     QFormLayout,
+    QFrame,
     QHBoxLayout,
     QLabel,
     QLayout,
     QPlainTextEdit,
+    QProgressBar,
+    QScrollArea,
     QVBoxLayout,
     QWidget,
 )
@@ -94,9 +97,27 @@ def add_row(form: QFormLayout, name: str, field: QWidget, explanation: str, line
     form.addRow(label, line or field)
 
 
+def thin_bar(name: str, height: int = 6) -> QProgressBar:
+    """Return a progress bar without text, from 0 to 1000."""
+    bar = QProgressBar(textVisible=False, maximum=1000)
+    bar.setFixedHeight(height)
+    bar.setAccessibleName(name)
+    return bar
+
+
 def text_field(lines: int, placeholder: str) -> QPlainTextEdit:
     """Return a plain text field of some lines, which Tab leaves."""
     field = QPlainTextEdit(tabChangesFocus=True)
     field.setPlaceholderText(placeholder)
     field.setFixedHeight(field.fontMetrics().lineSpacing() * lines + 12)
     return field
+
+
+def scrolled(content: QWidget) -> QScrollArea:
+    """Return a frameless area that scrolls its content vertically and takes no keyboard focus itself."""
+    area = QScrollArea(widgetResizable=True)
+    area.setFrameShape(QFrame.Shape.NoFrame)
+    area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    area.setWidget(content)
+    return area

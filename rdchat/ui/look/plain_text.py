@@ -1,10 +1,11 @@
-"""Tooltips, labels and message boxes that show text as it is.
+"""Tooltips, labels and message boxes that show text as it is, and text for the clipboard.
 
 Qt takes a text that looks like HTML for rich text and opens the files that it names, on the main thread: a pipe hangs
 the window, `/dev/zero` ends the process. Names of models, files and chats come from strangers, so every text passes
 through here; `tests/ui/look/test_plain_text_only.py` checks that.
 """
 
+import re
 from html import escape
 
 from PySide6.QtCore import QPoint, QRect, Qt, QUrl
@@ -13,6 +14,7 @@ from PySide6.QtWidgets import QGraphicsItem, QLabel, QMessageBox, QTextBrowser, 
 
 _LINE, _MOST_LINES = 80, 50  # of a tooltip: characters of a line that is not broken; lines
 _MOST, _MOST_OF_BUTTON = 2000, 200  # characters
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # but tab and line feed
 _MARKUP = '<p style="white-space: {}">{}</p>'
 
 
@@ -54,6 +56,11 @@ def show_tip(place: QPoint, text: str, widget: QWidget, area: QRect | None = Non
 def button_text(text: str) -> str:
     """Return a text for a button or a menu entry, where Qt takes `&` for the mark of a key."""
     return cut(text, _MOST_OF_BUTTON).replace("&", "&&")
+
+
+def without_controls(text: str) -> str:
+    """Return a text without control characters: pasted into a terminal, they could run a model's code."""
+    return _CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 class PlainLabel(QLabel):

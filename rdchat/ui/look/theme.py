@@ -4,8 +4,6 @@ The colours are for what the system has no control for: message bubbles, code, b
 appearance of their own (Qt's Fusion style on Linux), they also fill the palette of the controls.
 """
 
-from dataclasses import dataclass
-
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication
@@ -18,120 +16,69 @@ _TO_RING = 127  # percent: Fusion takes a colour darkened by 140 and lightened b
 SMALLEST_TEXT, DEFAULT_TEXT, LARGEST_TEXT = 9, 13, 28  # transcript text, in points
 
 
-@dataclass(frozen=True, slots=True)
+class _Tones:
+    """A colour that is light or dark with the appearance that it is read from."""
+
+    def __init__(self, light: str, dark: str) -> None:
+        self._tones = QColor(light), QColor(dark)
+
+    def __get__(self, colors: "Colors", _owner: object) -> QColor:
+        return self._tones[colors.dark]
+
+
 class Colors:
     """The colours of one appearance; the contrast of text on its background is at least 4.5:1."""
 
-    window: QColor
-    surface: QColor  # background of the transcript
-    raised: QColor  # the person's messages, cards
-    code: QColor  # background of code blocks
-    border: QColor
-    text: QColor
-    muted: QColor  # secondary text
-    selection: QColor  # selected row of the sidebar
-    accent: QColor
-    on_accent: QColor
-    danger: QColor
-    warning: QColor
-    success: QColor
-    hit: QColor  # background of a search hit
-    current_hit: QColor  # background of the current search hit
+    def __init__(self, dark: bool) -> None:
+        self.dark = dark
+
+    window = _Tones("#f5f5f7", "#1e1e20")
+    surface = _Tones("#ffffff", "#242426")  # background of the transcript
+    raised = _Tones("#eef1f6", "#323236")  # the person's messages, cards
+    code = _Tones("#f6f7f9", "#1b1b1d")  # background of code blocks
+    border = _Tones("#dcdce0", "#3c3c40")
+    text = _Tones("#1d1d1f", "#f2f2f4")
+    muted = _Tones("#65656b", "#a3a3aa")  # secondary text
+    selection = _Tones("#e1e4ea", "#38393f")  # selected row of the sidebar
+    accent = _Tones("#0063ce", "#4ba3ff")
+    on_accent = _Tones("#ffffff", "#00264d")
+    danger = _Tones("#c01c28", "#ff7b72")
+    warning = _Tones("#8a5a00", "#e3b341")
+    success = _Tones("#1f7a3a", "#56d37a")
+    hit = _Tones("#ffe89a", "#5c4d00")  # background of a search hit
+    current_hit = _Tones("#ffc04d", "#8a5a00")  # background of the current search hit
+
+    # Highlighted code, at least 4.5:1 on `code`
+    keyword = _Tones("#9b2393", "#ff7ab2")
+    name = _Tones("#0b5ea8", "#6bc7f6")  # functions, classes, tags
+    builtin = _Tones("#6c36a9", "#d0a8ff")
+    string = _Tones("#b3261e", "#ff8170")
+    number = _Tones("#1c00cf", "#d9c97c")
+    comment = _Tones("#5d6c79", "#8e98a4")
+    inserted = _Tones("#1f7a3a", "#56d37a")
+    deleted = _Tones("#b3261e", "#ff8170")
+
+    # Speed-ups: blue and orange, which people with any colour blindness tell apart
+    slower = _Tones("#c65d00", "#ff9a3d")
+    neutral = _Tones("#f2f2f4", "#3a3a3f")  # as fast as plain decoding
+    faster = _Tones("#1667b7", "#5aaeff")
+
+    # Text of drafted tokens by drafter, at least 4.5:1 on `surface` and `window`, after Okabe and Ito's palette,
+    # which people with any colour blindness tell apart
+    speculative = _Tones("#0066a6", "#5cbcf0")
+    drafter = _Tones("#b04a00", "#f0a830")
+    lookup = _Tones("#007355", "#3fcf9f")
+
+    # Stages of a reply, at least 3:1 on `window`, except for time that was not measured
+    prompt = _Tones("#0f8273", "#45c4b0")
+    draft = _Tones("#c65d00", "#ff9a3d")
+    together = _Tones("#8250c4", "#b394f0")  # a draft and a target call that the device computes together
+    target = _Tones("#1667b7", "#5aaeff")
+    host = _Tones("#7b7b83", "#8f8f98")
+    not_measured = _Tones("#cfcfd5", "#4a4a50")
 
 
-LIGHT = Colors(
-    window=QColor("#f5f5f7"), surface=QColor("#ffffff"), raised=QColor("#eef1f6"), code=QColor("#f6f7f9"),
-    border=QColor("#dcdce0"), text=QColor("#1d1d1f"), muted=QColor("#65656b"), selection=QColor("#e1e4ea"),
-    accent=QColor("#0063ce"), on_accent=QColor("#ffffff"), danger=QColor("#c01c28"), warning=QColor("#8a5a00"),
-    success=QColor("#1f7a3a"), hit=QColor("#ffe89a"), current_hit=QColor("#ffc04d"),
-)  # fmt: skip
-DARK = Colors(
-    window=QColor("#1e1e20"), surface=QColor("#242426"), raised=QColor("#323236"), code=QColor("#1b1b1d"),
-    border=QColor("#3c3c40"), text=QColor("#f2f2f4"), muted=QColor("#a3a3aa"), selection=QColor("#38393f"),
-    accent=QColor("#4ba3ff"), on_accent=QColor("#00264d"), danger=QColor("#ff7b72"), warning=QColor("#e3b341"),
-    success=QColor("#56d37a"), hit=QColor("#5c4d00"), current_hit=QColor("#8a5a00"),
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class SyntaxColors:
-    """Colours of highlighted code, at least 4.5:1 on `Colors.code`."""
-
-    keyword: QColor
-    name: QColor  # functions, classes, tags
-    builtin: QColor
-    string: QColor
-    number: QColor
-    comment: QColor
-    inserted: QColor
-    deleted: QColor
-
-
-LIGHT_SYNTAX = SyntaxColors(
-    keyword=QColor("#9b2393"), name=QColor("#0b5ea8"), builtin=QColor("#6c36a9"), string=QColor("#b3261e"),
-    number=QColor("#1c00cf"), comment=QColor("#5d6c79"), inserted=QColor("#1f7a3a"), deleted=QColor("#b3261e"),
-)  # fmt: skip
-DARK_SYNTAX = SyntaxColors(
-    keyword=QColor("#ff7ab2"), name=QColor("#6bc7f6"), builtin=QColor("#d0a8ff"), string=QColor("#ff8170"),
-    number=QColor("#d9c97c"), comment=QColor("#8e98a4"), inserted=QColor("#56d37a"), deleted=QColor("#ff8170"),
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class PlotColors:
-    """Colours of speed-ups: blue and orange, which people with any colour blindness tell apart."""
-
-    slower: QColor
-    neutral: QColor  # as fast as plain decoding
-    faster: QColor
-
-
-LIGHT_PLOT = PlotColors(slower=QColor("#c65d00"), neutral=QColor("#f2f2f4"), faster=QColor("#1667b7"))
-DARK_PLOT = PlotColors(slower=QColor("#ff9a3d"), neutral=QColor("#3a3a3f"), faster=QColor("#5aaeff"))
-
-
-@dataclass(frozen=True, slots=True)
-class DraftColors:
-    """Text colours of drafted tokens by drafter, at least 4.5:1 on `Colors.surface` and `Colors.window`.
-
-    They follow Okabe and Ito's palette, which people with any colour blindness tell apart.
-    """
-
-    speculative: QColor
-    drafter: QColor
-    lookup: QColor
-
-
-LIGHT_DRAFTS = DraftColors(
-    speculative=QColor("#0066a6"), drafter=QColor("#b04a00"), lookup=QColor("#007355")
-)  # fmt: skip
-DARK_DRAFTS = DraftColors(
-    speculative=QColor("#5cbcf0"), drafter=QColor("#f0a830"), lookup=QColor("#3fcf9f")
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class TimeColors:
-    """Colours of the stages of a reply, at least 3:1 on `Colors.window`, except for time that was not measured."""
-
-    prompt: QColor
-    draft: QColor
-    together: QColor  # a draft and a target call that the device computes together
-    target: QColor
-    host: QColor
-    not_measured: QColor
-
-
-LIGHT_TIMES = TimeColors(
-    prompt=QColor("#0f8273"), draft=QColor("#c65d00"), together=QColor("#8250c4"), target=QColor("#1667b7"),
-    host=QColor("#7b7b83"), not_measured=QColor("#cfcfd5"),
-)  # fmt: skip
-DARK_TIMES = TimeColors(
-    prompt=QColor("#45c4b0"), draft=QColor("#ff9a3d"), together=QColor("#b394f0"), target=QColor("#5aaeff"),
-    host=QColor("#8f8f98"), not_measured=QColor("#4a4a50"),
-)  # fmt: skip
-_LIGHT = LIGHT, LIGHT_SYNTAX, LIGHT_PLOT, LIGHT_DRAFTS, LIGHT_TIMES
-_DARK = DARK, DARK_SYNTAX, DARK_PLOT, DARK_DRAFTS, DARK_TIMES
+LIGHT, DARK = Colors(dark=False), Colors(dark=True)
 
 
 class Theme(QObject):
@@ -139,7 +86,7 @@ class Theme(QObject):
 
     Attributes:
         dark: Whether the appearance is dark.
-        colors, syntax, plot, drafts, times: Its colours.
+        colors: Its colours.
     """
 
     changed = Signal()
@@ -157,8 +104,7 @@ class Theme(QObject):
         # not every platform obeys a forced scheme (bare X11 does not), so it is kept here too
         scheme = self._hints.colorScheme() if self._forced is Qt.ColorScheme.Unknown else self._forced
         self.dark = scheme is Qt.ColorScheme.Dark
-        chosen = _DARK if self.dark else _LIGHT
-        self.colors, self.syntax, self.plot, self.drafts, self.times = chosen
+        self.colors = DARK if self.dark else LIGHT
         self._fill_palette()
 
     def set_scheme(self, scheme: Qt.ColorScheme) -> None:
@@ -219,16 +165,8 @@ def control_font(points_more: float = 0, bold: bool = False, tabular: bool = Fal
 def _check_palette(colors: Colors) -> QPalette:
     """Return the palette of check boxes and radio buttons: Fusion draws their rings darker than the window colour."""
     palette = _palette(colors)
-    for group, share in ((QPalette.ColorGroup.All, 0.1), (QPalette.ColorGroup.Disabled, 0.5)):
-        ring = _mixed(colors.muted, colors.window, share)
-        palette.setColor(group, QPalette.ColorRole.Window, ring.lighter(_TO_RING))
+    palette.setColor(QPalette.ColorRole.Window, colors.muted.lighter(_TO_RING))
     return palette
-
-
-def _mixed(one: QColor, other: QColor, share: float) -> QColor:
-    """Return a colour between two; `share` is the part of the second."""
-    parts = zip((one.redF(), one.greenF(), one.blueF()), (other.redF(), other.greenF(), other.blueF()), strict=True)
-    return QColor.fromRgbF(*(mine + (its - mine) * share for mine, its in parts))
 
 
 def _palette(colors: Colors) -> QPalette:

@@ -1,4 +1,4 @@
-"""Fields of the models window: a search field and boxes of choices."""
+"""A search field and combo boxes."""
 
 from collections.abc import Iterable
 
@@ -15,9 +15,8 @@ _MOST_LETTERS = 100
 
 
 class SearchField(QLineEdit):
-    """A field with a lens. Return searches, Down goes to the results, Escape clears it."""
+    """A field with a lens. Down goes to the results, Escape clears it."""
 
-    search_requested = Signal()
     results_requested = Signal()
 
     def __init__(self, theme: Theme, placeholder: str, name: str) -> None:
@@ -34,7 +33,7 @@ class SearchField(QLineEdit):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
-            self.search_requested.emit()
+            self.returnPressed.emit()  # the dialog would press a button
         elif event.key() == Qt.Key.Key_Down:
             self.results_requested.emit()
         elif event.key() == Qt.Key.Key_Escape and self.text():
@@ -47,13 +46,13 @@ class SearchField(QLineEdit):
 
 
 def choice_box(name: str, tip: str, entries: Iterable[tuple[str, object]] = (), letters: int = 7) -> QComboBox:
-    """Return a box of choices.
+    """Return a combo box.
 
     Args:
         name: For a screen reader.
         tip: Its tooltip.
-        entries: Words and value of each choice.
-        letters: The width that it keeps, in letters.
+        entries: Text and value of each choice.
+        letters: Its least width, in letters.
     """
     box = QComboBox()
     box.setAccessibleName(name)

@@ -1,77 +1,76 @@
-"""The files of a download, each with a bar and the state of its connection."""
+"""The files of a model, folded up at first."""
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QRectF, QSize, Qt
-from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFrame, QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
 
 from rdchat.hub.downloads.download import DownloadFile
-from rdchat.ui.look.theme import MEDIUM, Theme, control_font
+from rdchat.ui.look.buttons import TextButton
+from rdchat.ui.look.formatting import counted
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import column
+from rdchat.ui.look.theme import TIGHT, Theme, control_font
 from rdchat.ui.models.downloads.words import file_words
-from rdchat.ui.models.thin_bar import paint_bar
-
-_BAR = 80  # pixels
-_WIDEST = "88.8 of 88.8 GB  ·  888.8 MB/s  ·  88 min left"
 
 
 class FileList(QWidget):
-    """Draws a line for each visible file: a model may have hundreds.
+    """Shows each file with its size or its progress.
 
-    Args:
-        theme: The appearance to follow.
+    Attributes:
+        fold: The button that folds and unfolds the list; the owner places it.
     """
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
-        self._theme = theme
         self._files: Sequence[DownloadFile] = ()
-        self.setFont(control_font(-1, tabular=True))
-        self.setAccessibleName("Files")
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        theme.changed.connect(self.update)
+        self._more = self._note = ""
+        self._open = False
+        self.fold = TextButton("", theme)
+        self.fold.clicked.connect(self._turn)
+        self.tree = QTreeWidget(columnCount=2)
+        self.tree.setHeaderHidden(True)
+        self.tree.setRootIsDecorated(False)
+        self.tree.setUniformRowHeights(True)
+        self.tree.setAccessibleName("Files")
+        self.tree.setFont(control_font(-1, tabular=True))
+        self.tree.setFrameShape(QFrame.Shape.NoFrame)
+        self.tree.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.tree.setSelectionMode(QTreeWidget.SelectionMode.NoSelection)
+        self.tree.setTextElideMode(Qt.TextElideMode.ElideMiddle)
+        self.tree.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.tree.viewport().setAutoFillBackground(False)
+        self.tree.header().setStretchLastSection(False)
+        self.tree.header().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
+        self.tree.header().setSectionResizeMode(1, QHeaderView.ResizeMode.ResizeToContents)
+        self.note = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
+        column(self.tree, self.note, within=self, spacing=TIGHT)
+        self.show_files(())
 
-    def show_files(self, files: Sequence[DownloadFile]) -> None:
-        if files == self._files:
+    def show_files(self, files: Sequence[DownloadFile], more: str = "", note: str = "") -> None:
+        """Show these files.
+
+        Args:
+            files: The files.
+            more: Follows the number of files on the button.
+            note: Shown below the list.
+        """
+        self._files, self._more, self._note = files, more, note
+        self.fold.setVisible(bool(files))
+        self._show()
+
+    def _turn(self) -> None:
+        self._open = not self._open
+        self._show()
+
+    def _show(self) -> None:
+        self.fold.setText(f"{'Hide' if self._open else 'Show'} {counted(len(self._files), 'file')}{self._more}")
+        self.setVisible(self._open and bool(self._files))
+        if self.isHidden():
             return
-        if len(files) != len(self._files):
-            self.updateGeometry()
-        self._files = files
-        self.setAccessibleDescription("\n".join(f"{file.name}: {file.note or file_words(file)}" for file in files))
-        self.update()
-
-    def sizeHint(self) -> QSize:
-        return QSize(200, len(self._files) * self._line)
-
-    def minimumSizeHint(self) -> QSize:
-        return self.sizeHint()
-
-    @property
-    def _line(self) -> int:
-        return self.fontMetrics().height() + 6
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        painter, colors = QPainter(self), self._theme.colors
-        line, metrics = self._line, self.fontMetrics()
-        first, last = event.rect().top() // line, event.rect().bottom() // line
-        middle = Qt.AlignmentFlag.AlignVCenter
-        figures = metrics.horizontalAdvance(_WIDEST)
-        bar_left = self.width() - figures - _BAR
-        for place, file in enumerate(self._files[first : last + 1], start=first):
-            top = place * line
-            words = file.note or file_words(file)
-            room = bar_left - MEDIUM
-            painter.setPen(colors.text if file.done_bytes < file.size else colors.muted)
-            name = metrics.elidedText(file.name, Qt.TextElideMode.ElideMiddle, room)
-            painter.drawText(QRectF(0, top, room, line), middle, name)
-            if file.note:
-                painter.setPen(colors.warning)
-                area = QRectF(bar_left, top, _BAR + figures, line)
-                words = metrics.elidedText(words, Qt.TextElideMode.ElideRight, round(area.width()))
-            else:
-                if file.done_bytes < file.size:
-                    bar = QRectF(bar_left, top + line / 2 - 1.5, _BAR, 3)
-                    paint_bar(painter, bar, file.done_bytes / file.size, self._theme, "accent")
-                painter.setPen(colors.muted)
-                area = QRectF(bar_left + _BAR, top, figures, line)
-            painter.drawText(area, middle | Qt.AlignmentFlag.AlignRight, words)
+        self.note.say(self._note)
+        lines = [(file.name, file.note or file_words(file)) for file in self._files]
+        self.tree.clear()
+        self.tree.addTopLevelItems([QTreeWidgetItem(line) for line in lines])
+        self.tree.setFixedHeight(self.tree.sizeHintForRow(0) * len(lines))
+        self.tree.setAccessibleDescription("\n".join(f"{name}: {words}" for name, words in lines))

@@ -1,10 +1,10 @@
-"""What a page of the models window asks of the others."""
+"""Requests of a page of the models window to the window."""
 
 from PySide6.QtCore import QObject, Signal
 
 
 class PageLinks(QObject):
-    """Requests to show another page, or the dialog for the hub's token; the window answers them."""
+    """Signals that show another page, or the dialog for the hub's token."""
 
     downloads_requested = Signal()
     discover_requested = Signal()

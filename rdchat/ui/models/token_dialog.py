@@ -1,14 +1,14 @@
 """The dialog for the hub's token: shows the one in use, takes another one, or forgets it."""
 
 from PySide6.QtGui import QHideEvent, QKeySequence, QShortcut, QShowEvent
-from PySide6.QtWidgets import QDialog, QLineEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QDialog, QLineEdit, QWidget
 
 from rdchat.hub.tokens import TokenSource, hub_token_file
 from rdchat.services.models.downloads.hub_account import AccountStatus, HubAccount
+from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import open_page
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, Theme
 
 _WIDTH = 480
@@ -17,12 +17,12 @@ _GIVEN = {TokenSource.KEYCHAIN, TokenSource.THIS_RUN}
 
 
 class TokenDialog(QDialog):
-    """The dialog. The typed token is shown as dots, and forgotten when the dialog closes.
+    """Shows dots for the typed token, and forgets it when the dialog closes.
 
     Args:
         account: Checks and keeps the token.
         theme: The appearance to follow.
-        parent: What it stands in front of.
+        parent: The window that it stands in front of.
     """
 
     def __init__(self, account: HubAccount, theme: Theme, parent: QWidget | None = None) -> None:
@@ -39,43 +39,20 @@ class TokenDialog(QDialog):
         self.field.setAccessibleName("New token")
         self.field.setPlaceholderText("Paste a token, such as hf_…")
         self.field.textChanged.connect(self._show)
-        self.make = QPushButton("Make a token…")
-        set_tip(self.make, "Opens the hub's page for tokens; one that may read is enough")
-        self.make.clicked.connect(self._open_page)
-        self.check = QPushButton("Whose is it?")
-        set_tip(self.check, "Asks the hub for the name behind the token")
-        self.check.clicked.connect(account.check)
-        self.forget = QPushButton("Forget it")
-        self.forget.clicked.connect(account.forget)
-        self.cancel = QPushButton("Close")
-        self.cancel.clicked.connect(self.reject)
-        self.use = QPushButton("Check and keep")
-        self.use.clicked.connect(self._give)
-        for button in (self.make, self.check, self.forget, self.cancel):
-            button.setAutoDefault(False)
+        self.make = push_button("Make a token…", "Opens the hub's page for tokens; one that may read is enough")
+        self.make.clicked.connect(lambda: open_page(account.status.token_page))
+        self.check = push_button("Whose is it?", "Asks the hub for the name behind the token", account.check)
+        self.forget = push_button("Forget it", "", account.forget)
+        self.cancel = push_button("Close", "", self.reject)
+        self.use = push_button("Check and keep", "", lambda: account.give(self.field.text()))
         self.use.setDefault(True)
-        self._lay_out()
+        about, ends = row(self.check, self.forget, None), row(self.make, None, self.cancel, self.use)
+        parts = (self.heading, self.status, self.where, about, MEDIUM, self.field, self.problem, MEDIUM, ends)
+        self._column = column(*parts, within=self, margins=LARGE)
         account.changed.connect(self._show)
         account.accepted.connect(self.field.clear)
         QShortcut(QKeySequence.StandardKey.Close, self, self.reject)
         self._show()
-
-    def _lay_out(self) -> None:
-        about = row(self.check, self.forget, None)
-        ends = row(self.make, None, self.cancel, self.use)
-        self._column = column(
-            self.heading,
-            self.status,
-            self.where,
-            about,
-            MEDIUM,
-            self.field,
-            self.problem,
-            MEDIUM,
-            ends,
-            within=self,
-            margins=LARGE,
-        )
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -86,18 +63,11 @@ class TokenDialog(QDialog):
         super().hideEvent(event)
         self.field.clear()
 
-    def _open_page(self) -> None:
-        open_page(self._account.status.token_page)
-
-    def _give(self) -> None:
-        self._account.give(self.field.text())
-
     def _show(self) -> None:
         status = self._account.status
         self.heading.setText(f"Token for {status.host}" if status.host else "Token")
         self.status.setText(status.busy or status_words(status))
-        where = "" if status.busy else where_words(status)
-        self.where.say(where)
+        self.where.say("" if status.busy else where_words(status))
         self.problem.say(status.problem)
         idle = not status.busy
         others = status.source in {TokenSource.ENVIRONMENT, TokenSource.HUB_FILE}

@@ -1,133 +1,84 @@
 """The models window: four pages and the tabs over them."""
 
-from functools import cached_property
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
-from PySide6.QtWidgets import QDialog, QStackedWidget, QTabBar, QWidget
+from PySide6.QtWidgets import QStackedWidget, QTabBar, QWidget
 
-from rdchat.services.models.installed.dropped_model import DroppedModel
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.drops.file_drops import FileDrops
-from rdchat.ui.look.focus import show_in_front
+from rdchat.ui.files.file_drops import FileDrops
+from rdchat.ui.look.formatting import percent
 from rdchat.ui.look.labels import Separator
 from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.opening import SideWindow, show_in_front
+from rdchat.ui.look.plain_text import tip_text
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
-from rdchat.ui.models.downloads.tab_line import TabLine
+from rdchat.ui.look.throttle import Throttle
+from rdchat.ui.models.discover.page import DiscoverPage
+from rdchat.ui.models.downloads.page import DownloadsPage
+from rdchat.ui.models.downloads.words import totals_words
+from rdchat.ui.models.drafters.page import DraftersPage
+from rdchat.ui.models.installed.page import InstalledPage
 from rdchat.ui.models.links import PageLinks
-
-if TYPE_CHECKING:
-    from rdchat.ui.models.discover.page import DiscoverPage
-    from rdchat.ui.models.downloads.page import DownloadsPage
-    from rdchat.ui.models.drafters.page import DraftersPage
-    from rdchat.ui.models.installed.page import InstalledPage
-    from rdchat.ui.models.token_dialog import TokenDialog
-
-_NAMES = ("installed", "discover", "downloads", "drafters")
+from rdchat.ui.models.token_dialog import TokenDialog
 
 
-class ModelsWindow(QDialog):
+class ModelsWindow(SideWindow):
     """Attributes are the pages.
 
     Args:
-        desk: What the pages work with.
+        desk: The services of the pages.
         theme: The appearance to follow.
-        drops: Takes the model folders and files that are dropped.
-        parent: What the window stays above.
+        problem: Returns why a dropped model cannot be loaded, empty if it can. Called on a thread.
+        parent: The window stays above it.
     """
 
-    def __init__(self, desk: ModelsDesk, theme: Theme, drops: DroppedModel, parent: QWidget | None = None) -> None:
-        super().__init__(parent, Qt.WindowType.Window)
-        self.setWindowTitle("Models")
-        self.setMinimumSize(720, 460)
-        self._desk, self._theme = desk, theme
-        self._links = PageLinks(self)
-        self._links.downloads_requested.connect(lambda: self.show_page(self.downloads))
-        self._links.discover_requested.connect(lambda: self.show_page(self.discover))
-        self._links.token_requested.connect(self._ask_for_token)
-        self._drops = FileDrops(drops, self, theme)
+    def __init__(
+        self, desk: ModelsDesk, theme: Theme, problem: Callable[[str], str], parent: QWidget | None = None
+    ) -> None:
+        super().__init__("Models", (1000, 680), (720, 460), parent)
+        self._downloads = desk.downloads
+        links = PageLinks(self)
+        self.installed = InstalledPage(desk, theme)
+        self.discover = DiscoverPage(desk, links, theme)
+        self.downloads = DownloadsPage(desk, links, theme)
+        self.drafters = DraftersPage(desk, links, theme)
+        self.token_dialog = TokenDialog(desk.account, theme, self)
+        links.downloads_requested.connect(lambda: self.show_page(self.downloads))
+        links.discover_requested.connect(lambda: self.show_page(self.discover))
+        links.token_requested.connect(self.token_dialog.open)
+        self._drops = FileDrops(problem, desk.slot.load, self, theme)
         self._drops.refused.connect(self._show_refused)
-        self._tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
-        self._tabs.setAccessibleName("Pages")
+        self.tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
+        self.tabs.setAccessibleName("Pages")
         self._pages = QStackedWidget()
-        for name in _NAMES:
-            self._tabs.addTab(name.capitalize())
-            self._pages.addWidget(QWidget())
-        TabLine(self._tabs, _NAMES.index("downloads"), desk.downloads, theme)
-        self._tabs.currentChanged.connect(self._show_current)
-        bar = row(None, self._tabs, None, spacing=-1, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
+        for name in ("installed", "discover", "downloads", "drafters"):
+            self.tabs.addTab(name.capitalize())
+            self._pages.addWidget(getattr(self, name))
+        self.tabs.currentChanged.connect(self._pages.setCurrentIndex)
+        bar = row(None, self.tabs, None, spacing=-1, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
         column(bar, Separator(theme), (self._pages, 1), within=self, spacing=0)
-        QShortcut(QKeySequence.StandardKey.Close, self, self.close)
-        self.resize(1000, 680)
-
-    @cached_property
-    def installed(self) -> "InstalledPage":
-        """The models on this machine."""
-        from rdchat.ui.models.installed.page import InstalledPage  # noqa: PLC0415  each when it is first shown
-
-        return self._placed("installed", InstalledPage(self._desk, self._theme))
-
-    @cached_property
-    def discover(self) -> "DiscoverPage":
-        """The models of the hub."""
-        from rdchat.ui.models.discover.page import DiscoverPage  # noqa: PLC0415
-
-        return self._placed("discover", DiscoverPage(self._desk, self._links, self._theme))
-
-    @cached_property
-    def downloads(self) -> "DownloadsPage":
-        """The list of downloads."""
-        from rdchat.ui.models.downloads.page import DownloadsPage  # noqa: PLC0415
-
-        return self._placed("downloads", DownloadsPage(self._desk, self._links, self._theme))
-
-    @cached_property
-    def drafters(self) -> "DraftersPage":
-        """The drafters of a model."""
-        from rdchat.ui.models.drafters.page import DraftersPage  # noqa: PLC0415
-
-        return self._placed("drafters", DraftersPage(self._desk, self._theme))
-
-    def _ask_for_token(self) -> None:
-        self.token_dialog.open()
+        self._throttle = Throttle(self)
+        self._throttle.due.connect(self._show_totals)
+        for changed in (desk.downloads.progressed, desk.downloads.removed):
+            changed.connect(self._throttle.note)
+        self._show_totals()
 
     @property
     def shows_downloads(self) -> bool:
-        """Whether the downloads are before the person's eyes; asking does not build their page."""
-        return "downloads" in self.__dict__ and self.downloads.isVisible()
-
-    @cached_property
-    def token_dialog(self) -> "TokenDialog":
-        """Shows the token in use, and takes another one."""
-        from rdchat.ui.models.token_dialog import TokenDialog  # noqa: PLC0415
-
-        return TokenDialog(self._desk.account, self._theme, self)
-
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self._show_current()
-
-    def _show_current(self) -> None:
-        place = self._tabs.currentIndex()
-        getattr(self, _NAMES[place])  # builds it
-        self._pages.setCurrentIndex(place)
-
-    def _placed[Page: QWidget](self, name: str, page: Page) -> Page:
-        place = _NAMES.index(name)
-        empty = self._pages.widget(place)
-        assert empty is not None
-        self._pages.removeWidget(empty)
-        empty.deleteLater()
-        self._pages.insertWidget(place, page)
-        self._pages.setCurrentIndex(self._tabs.currentIndex())
-        return page
-
-    def _show_refused(self, words: str) -> None:
-        self._tabs.setCurrentIndex(self._pages.indexOf(self.installed))
-        self.installed.show_refused(words)
+        """Whether the person sees the downloads."""
+        return self.downloads.isVisible()
 
     def show_page(self, page: QWidget) -> None:
         """Bring the window to the front with a page."""
-        self._tabs.setCurrentIndex(self._pages.indexOf(page))
+        self.tabs.setCurrentIndex(self._pages.indexOf(page))
         show_in_front(self)
+
+    def _show_totals(self) -> None:
+        """Show on the tab how much of all downloads is here."""
+        totals, place = self._downloads.totals(), self._pages.indexOf(self.downloads)
+        self.tabs.setTabText(place, f"Downloads  ·  {percent(totals.fraction)}" if totals.going else "Downloads")
+        self.tabs.setTabToolTip(place, tip_text(totals_words(totals)))
+
+    def _show_refused(self, words: str) -> None:
+        self.tabs.setCurrentIndex(self._pages.indexOf(self.installed))
+        self.installed.bar.say(words, "danger")

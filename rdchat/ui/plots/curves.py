@@ -10,7 +10,7 @@ from rdchat.ui.plots.drawing import Box, Drawing
 
 _HEIGHT, _AXIS, _LEFT = 150.0, 22.0, 44.0
 _TICKS = 4
-_NAME_WIDTH, _NAME_HEIGHT = 78.0, 12.0
+_NAME_WIDTH, _NAME_HEIGHT = 86.0, 12.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +31,29 @@ class CurvesPlot:
     shares: bool  # values are shares, from 0 to 1; else figures from 0 on
     end: float = 1.0  # of the horizontal axis
     ticks: Sequence[tuple[float, str]] = ((0.0, "start"), (1.0, "end"))  # of the horizontal axis
-    colors: Sequence[str] = ()  # of the curves, as a legend names them; else the first one is the strongest
+    colors: Sequence[str] = ()  # of the curves; without them the first one is the strongest
     place_words: Callable[[float], str] = lambda x: f"{percent(x)} of the training"
 
     def draw(self, drawing: Drawing) -> None:
         """See `Plot`. A strip for each point of the first curve says all that was measured there."""
         drawing.heading(self.title, *([self.line] if self.line else ()))
-        frame = Box(_LEFT, drawing.height + 4, drawing.width - _LEFT - 4, _HEIGHT - 4)
         curves = [curve for curve in self.curves if curve.points]
+        names = _NAME_WIDTH if len(curves) > 1 else 4.0  # room at the right
+        frame = Box(_LEFT, drawing.height + 4, drawing.width - _LEFT - names, _HEIGHT - 4)
         top = self._top(max((value for curve in curves for _, value in curve.points), default=0.0))
         dots = [[_dot(point, frame, self.end, top) for point in curve.points] for curve in curves]
         self._draw_axes(drawing, frame, top)
-        for place, own in enumerate(dots):
+        names_at: list[tuple[float, str, str]] = []  # height, name and colour
+        for place, (curve, own) in enumerate(zip(curves, dots, strict=True)):
             color = self.colors[place] if self.colors else drawing.palette.between(max(1 - 0.2 * place, 0.35))
             drawing.line(own, color, 1.4 if place and not self.colors else 2.2)
             drawing.area(Box(own[-1][0] - 2, own[-1][1] - 2, 4, 4), color)
-            if self.colors:
-                corner = Box(frame.right - _NAME_WIDTH, frame.y + 16 * place, _NAME_WIDTH, 16)
-                drawing.text(corner, curves[place].name, color, more=-2, align="right")
-        if len(curves) > 1 and not self.colors:
-            _draw_names(drawing, frame, [(curve.name, own[-1]) for curve, own in zip(curves, dots, strict=True)])
+            names_at.append((own[-1][1], curve.name, color if self.colors else "muted"))
+        below = 0.0  # the name above
+        for y, name, color in sorted(names_at) if len(names_at) > 1 else ():
+            below = max(y - 8, below)
+            drawing.text(Box(frame.right + 8, below, names - 8, 16), name, color, more=-2)
+            below += _NAME_HEIGHT
         if curves:
             xs = [x for x, _ in dots[0]]
             edges = [frame.x, *((one + other) / 2 for one, other in pairwise(xs)), frame.right]
@@ -85,15 +88,3 @@ class CurvesPlot:
 def _dot(point: tuple[float, float], frame: Box, end: float, top: float) -> tuple[float, float]:
     x, y = point
     return frame.x + x / end * frame.width, frame.y + frame.height * (1 - y / top)
-
-
-def _draw_names(drawing: Drawing, frame: Box, ends: Sequence[tuple[str, tuple[float, float]]]) -> None:
-    """Write the name of each curve beside its end, as far as they do not touch."""
-    taken: list[float] = []
-    for name, (x, y) in ends:
-        if any(abs(y - other) < _NAME_HEIGHT for other in taken):
-            continue
-        taken.append(y)
-        after = x + _NAME_WIDTH <= frame.right
-        place = Box(x + 8 if after else x - _NAME_WIDTH, y - (8 if after else 20), _NAME_WIDTH - 8, 16)
-        drawing.text(place, name, "muted", more=-2, align="left" if after else "right")

@@ -6,20 +6,12 @@ from pathlib import Path
 
 from rdchat.errors import InvalidSettingError
 from rdchat.files.atomic_file import atomic_file
-from rdchat.inference.benchmark.charts import Charts
 from rdchat.ui.plots.drawing import PAPER, Drawing, Measure, Palette, Plot, Shape, Text, rough_width
-from rdchat.ui.plots.speedups import HeatMapPlot, SpeedBars
 
 PICTURE_TYPES = (".png", ".svg", ".pdf")
 _WIDTH, _MARGIN = 672.0, 24.0
 _ANCHORS = {"left": "start", "center": "middle", "right": "end"}
 _FONT = "-apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
-
-
-def plots_of(charts: Charts) -> list[Plot]:
-    """Return the plots of a benchmark, from the top down."""
-    maps: list[Plot] = [HeatMapPlot(heat_map) for heat_map in charts.maps]
-    return [SpeedBars(charts.bars), *maps] if charts.bars or not maps else maps
 
 
 def drawn(

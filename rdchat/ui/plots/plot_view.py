@@ -6,7 +6,7 @@ from PySide6.QtCore import QEvent, QPoint, QPointF, QRect, QRectF, QSize, Qt, Si
 from PySide6.QtGui import QFocusEvent, QHelpEvent, QKeyEvent, QPainter, QPainterPath, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from rdchat.ui.look.focus import paint_focus
+from rdchat.ui.look.painting import paint_focus
 from rdchat.ui.look.plain_text import show_tip
 from rdchat.ui.look.theme import LARGE, Theme
 from rdchat.ui.plots.drawing import Drawing, Mark, Palette, Plot
@@ -156,6 +156,6 @@ class PlotView(Chart):
 
 def palette_of(theme: Theme) -> Palette:
     """Return the colours of plots in the present appearance."""
-    colors, plot = theme.colors, theme.plot
-    used = (colors.surface, colors.text, colors.muted, colors.border, plot.slower, plot.neutral, plot.faster)
+    colors = theme.colors
+    used = (colors.surface, colors.text, colors.muted, colors.border, colors.slower, colors.neutral, colors.faster)
     return Palette(*(color.name() for color in used))

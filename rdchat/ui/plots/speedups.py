@@ -1,12 +1,17 @@
 """The plots of a benchmark: speed-ups as bars, and by beam shape as a heat map. No Qt here."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor
 
-from rdchat.inference.benchmark.charts import Bars, HeatMap
-from rdchat.inference.benchmark.result import Figure
+from rdchat.inference.api.bench_results import MLX_LM
+from rdchat.inference.api.requests import Mode
+from rdchat.inference.benchmark.result import BenchResult, CellReport, Figure, speed_ratio
 from rdchat.ui.look.formatting import ratio
-from rdchat.ui.plots.drawing import DASHED, Box, Drawing, ink_on
+from rdchat.ui.plots.drawing import DASHED, Box, Drawing, Plot, ink_on
+
+Bars = tuple[tuple[str, Figure], ...]
+"""The name and the speed-up over plain decoding of each bar."""
 
 TITLE = "Speed-up over plain decoding"
 LINES = ("Median for each setting.", "The thin line spans the middle half of the values.")
@@ -25,7 +30,7 @@ class SpeedBars:
     Slower settings end before that line and are orange, faster ones cross it and are blue.
     """
 
-    groups: tuple[Bars, ...]
+    groups: tuple[tuple[str, Bars], ...]  # by precision
 
     def draw(self, drawing: Drawing) -> None:
         """See `Plot`."""
@@ -89,48 +94,60 @@ def _words(dtype: str, label: str, figure: Figure) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class HeatMapPlot:
-    """Speed-up of the drafter head by beam width (rows) and beam length (columns); the best cell is framed."""
+class HeatMap:
+    """Speed-up of the drafter head by beam width (rows) and beam length (columns), for one precision.
 
-    map: HeatMap
+    The best cell is framed.
+    """
+
+    dtype: str
+    widths: tuple[int, ...]  # beam widths that were measured, ascending
+    lengths: tuple[int, ...]  # beam lengths that were measured, ascending
+    values: Mapping[tuple[int, int], float]  # median speed-up at (width, length); pairs not measured are missing
+    reference: str = "Plain decoding"  # has the speed-up 1
+
+    @property
+    def best(self) -> tuple[int, int] | None:
+        """The fastest pair, the smallest of equals; None if nothing was measured."""
+        return max(sorted(self.values), key=lambda pair: self.values[pair], default=None)
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The lines below the title."""
-        return "Rows: beam width W. Columns: beam length L.", f"{self.map.reference} is 1x."
+        return "Rows: beam width W. Columns: beam length L.", f"{self.reference} is 1x."
 
     def draw(self, drawing: Drawing) -> None:
         """See `Plot`."""
-        heat_map, title = self.map, f"Speed-up by beam, {self.map.dtype}"
+        title = f"Speed-up by beam, {self.dtype}"
         drawing.heading(title, *self.lines)
-        left = ceil(max((drawing.width_of(f"W {width}") for width in heat_map.widths), default=0.0) + 12)
-        wide = floor(min((drawing.width - left) / max(len(heat_map.lengths), 1), _WIDEST_CELL))
-        for column, length in enumerate(heat_map.lengths):
+        left = ceil(max((drawing.width_of(f"W {width}") for width in self.widths), default=0.0) + 12)
+        wide = floor(min((drawing.width - left) / max(len(self.lengths), 1), _WIDEST_CELL))
+        for column, length in enumerate(self.lengths):
             place = Box(left + column * wide, drawing.height, wide, _NAMES)
             drawing.text(place, f"L {length}", "muted", align="center")
         drawing.height += _NAMES
         first = len(drawing.marks)
-        for width in heat_map.widths:
+        for width in self.widths:
             drawing.text(Box(0, drawing.height, left - 8, _CELL_HEIGHT), f"W {width}", "muted", align="right")
-            for column, length in enumerate(heat_map.lengths):
+            for column, length in enumerate(self.lengths):
                 cell = Box(left + column * wide, drawing.height, wide, _CELL_HEIGHT)
                 self._draw_cell(drawing, (width, length), cell)
             drawing.height += _CELL_HEIGHT
         self._draw_legend(drawing, left)
-        best = heat_map.best
-        found = f"Best: {_pair(best)}, {ratio(heat_map.values[best])}." if best else "Nothing was measured."
+        best = self.best
+        found = f"Best: {_pair(best)}, {ratio(self.values[best])}." if best else "Nothing was measured."
         cells = " ".join(mark.words for mark in drawing.marks[first:])
-        drawing.words.append(f"{title}. {heat_map.reference} is 1x. {found} {cells}")
+        drawing.words.append(f"{title}. {self.reference} is 1x. {found} {cells}")
 
     def _draw_cell(self, drawing: Drawing, pair: tuple[int, int], cell: Box) -> None:
-        value, best, inside = self.map.values.get(pair), pair == self.map.best, cell.inset(_INSET)
+        value, best, inside = self.values.get(pair), pair == self.best, cell.inset(_INSET)
         if value is None:
             drawing.mark(cell, f"{_pair(pair)}: not measured.")
             drawing.area(inside, color="border", dashes=DASHED)
             drawing.text(inside, "\N{EN DASH}", "muted", align="center")
             return
         drawing.mark(cell, f"{_pair(pair)}: {ratio(value)}.{' This is the best.' if best else ''}")
-        fastest = max((max(speed, 1 / speed) for speed in self.map.values.values() if speed > 0), default=1.0)
+        fastest = max((max(speed, 1 / speed) for speed in self.values.values() if speed > 0), default=1.0)
         ground = drawing.palette.of_speed(value, fastest)
         drawing.area(inside, ground)
         place = Box(inside.x, inside.y + 4, inside.width, inside.height - 22) if best else inside
@@ -154,3 +171,64 @@ class HeatMapPlot:
 
 def _pair(pair: tuple[int, int]) -> str:
     return f"W {pair[0]}, L {pair[1]}"
+
+
+def plots_of(result: BenchResult) -> list[Plot]:
+    """Return the plots of a benchmark, from the top down.
+
+    For each precision, and for each temperature if there are several: a bar for stock mlx-lm, a bar for the fastest
+    shape of each mode, and a map of the drafter head's beams if there are several.
+    """
+    plan, groups, maps = result.plan, list[tuple[str, Bars]](), list[Plot]()
+    several = len({cell.temperature for cell in plan.cells}) > 1
+    precisions = {run.baseline: run.dtype for run in result.runs if run.dtype}
+    for index, baseline in enumerate(plan.baselines):
+        name = precisions.get(index, baseline.dtype.value)
+        if several:
+            name += f", temperature {baseline.temperature:g}" if baseline.temperature else ", greedy"
+        reports = [report for report in result.reports if plan.baseline_of(report.cell) == index]
+        if bars := _mlx_lm_bar(result, index) + _fastest(reports):
+            groups.append((name, bars))
+        if heat_map := _heat_map(name, reports):
+            maps.append(heat_map)
+    return [SpeedBars(tuple(groups)), *maps] if groups or not maps else maps
+
+
+def _mlx_lm_bar(result: BenchResult, baseline: int) -> Bars:
+    """Return mlx-lm's speed over our plain decoding of the same turn."""
+    runs = [run for run in result.runs if run.baseline == baseline]
+    ours = [run for run in runs if run.cell != MLX_LM and result.plan.all_cells[run.cell].plain]
+    ours.sort(key=lambda run: run.cell, reverse=True)  # the baseline, which has the first index, wins
+    plain = {(run.prompt, run.trial): run for run in ours}
+    figure = Figure.of(speed_ratio(run, plain.get((run.prompt, run.trial))) for run in runs if run.cell == MLX_LM)
+    return (("mlx-lm", figure),) if figure else ()
+
+
+def _fastest(reports: Sequence[CellReport]) -> Bars:
+    """Return the fastest shape of each mode."""
+    fastest: dict[Mode, tuple[str, Figure]] = {}
+    for report in reports:
+        mode, figure = report.cell.draft.mode, report.figures["ratio_to_plain"]
+        if figure and (mode not in fastest or figure.median > fastest[mode][1].median):
+            fastest[mode] = report.cell.words, figure
+    return tuple(fastest.values())
+
+
+def _heat_map(name: str, reports: Sequence[CellReport]) -> HeatMap | None:
+    drafts = ((report.cell.draft, report) for report in reports)
+    beams = {(draft.beam_width, draft.beam_length): report for draft, report in drafts if draft.mode is Mode.DRAFTER}
+    if len(beams) < 2:
+        return None
+    widths, lengths = (tuple(sorted({pair[side] for pair in beams})) for side in (0, 1))
+    if values := _medians(beams, "ratio_to_plain"):
+        return HeatMap(name, widths, lengths, values)
+    speeds = _medians(beams, "decode_tps")  # one of Apple's files holds no plain decoding
+    if not speeds:
+        return None
+    smallest = min(speeds)
+    values = {pair: speed / speeds[smallest] for pair, speed in speeds.items()}
+    return HeatMap(name, widths, lengths, values, f"W {smallest[0]}, L {smallest[1]}")
+
+
+def _medians(beams: Mapping[tuple[int, int], CellReport], name: str) -> dict[tuple[int, int], float]:
+    return {pair: figure.median for pair, report in beams.items() if (figure := report.figures[name])}

@@ -20,15 +20,8 @@ _WIDTH = 320
 class ChatOptions(QWidget):
     """Shows the effective values and applies each change at once. A value equal to the preferences is not stored."""
 
-    def __init__(
-        self,
-        desk: ChatList,
-        preferences: SettingsControl,
-        model: ModelSlot,
-        theme: Theme,
-        parent: QWidget | None = None,
-    ) -> None:
-        super().__init__(parent, Qt.WindowType.Popup)
+    def __init__(self, desk: ChatList, preferences: SettingsControl, model: ModelSlot, theme: Theme) -> None:
+        super().__init__(None, Qt.WindowType.Popup)
         self._desk, self._preferences, self._model, self._theme = desk, preferences, model, theme
         self.setAccessibleName("Chat options")
         self.prompt = text_field(4, "None. For example: You answer briefly, in plain words.")

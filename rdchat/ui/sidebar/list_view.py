@@ -1,13 +1,21 @@
 """The list in the sidebar: keys, mouse, drag and drop, and the current row."""
 
-from PySide6.QtCore import QModelIndex, QPoint, QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QDragLeaveEvent, QDragMoveEvent, QDropEvent, QKeyEvent, QMouseEvent
+from PySide6.QtCore import QMimeData, QModelIndex, QPoint, QSignalBlocker, Qt, QTimer, Signal
+from PySide6.QtGui import (
+    QDrag,
+    QDragEnterEvent,
+    QDragLeaveEvent,
+    QDragMoveEvent,
+    QDropEvent,
+    QKeyEvent,
+    QMouseEvent,
+)
 from PySide6.QtWidgets import QFrame, QListView, QWidget
 
-from rdchat.chat.listing import ChatRow, FolderRow, Key, Listing, Row, SectionRow, key_of
+from rdchat.chat.listing import PINNED, ChatRow, FolderRow, Key, Listing, Row, SectionRow, key_of
 from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.sidebar.row_actions import RowActions, thing_of
+from rdchat.ui.sidebar.row_actions import DropTarget, RowActions, thing_of
 from rdchat.ui.sidebar.row_painter import RowPainter
 from rdchat.ui.sidebar.rows import SidebarRows
 
@@ -20,6 +28,9 @@ class SidebarListView(QListView):
 
     Up and Down go from row to row and open chats. Right and Left expand and collapse folders. F2 renames, Delete
     deletes, and Return goes to the message field, or expands or collapses a folder.
+
+    Attributes:
+        dragged: The row that is being dragged.
     """
 
     write_requested = Signal()
@@ -27,6 +38,7 @@ class SidebarListView(QListView):
     def __init__(self, theme: Theme, actions: RowActions, parent: QWidget) -> None:
         super().__init__(parent)
         self._actions = actions
+        self.dragged: Key | None = None
         self.rows = SidebarRows(actions, self)
         self.setModel(self.rows)
         self.painter = RowPainter(theme, self)
@@ -40,8 +52,6 @@ class SidebarListView(QListView):
         self.setEditTriggers(QListView.EditTrigger.NoEditTriggers)  # F2 and double click, the same on every system
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
         self.setDragDropMode(QListView.DragDropMode.DragDrop)
-        self.setDefaultDropAction(Qt.DropAction.MoveAction)
-        self.setDragDropOverwriteMode(False)
         self.setDropIndicatorShown(False)  # RowPainter frames the row
         self.setAutoScroll(True)
         self.viewport().setAutoFillBackground(False)
@@ -127,7 +137,7 @@ class SidebarListView(QListView):
         elif isinstance(row, FolderRow) and key in (Qt.Key.Key_Left, Qt.Key.Key_Right, *_RETURN):
             expanded = not row.folder.expanded if key in _RETURN else key == Qt.Key.Key_Right
             if expanded != row.folder.expanded:
-                self._actions.expand(row.folder, expanded)
+                self._actions.order.set_expanded(row.folder, expanded)
         elif isinstance(row, ChatRow) and row.depth and key == Qt.Key.Key_Left:
             self.setFocus()
             self._make_current(("folder", row.conversation.folder_id))
@@ -154,7 +164,7 @@ class SidebarListView(QListView):
     def _unfold_clicked(self, index: QModelIndex) -> None:
         row = self.rows.row_at(index)
         if isinstance(row, FolderRow) and not self.rows.in_bin:
-            self._actions.expand(row.folder, not row.folder.expanded)
+            self._actions.order.set_expanded(row.folder, not row.folder.expanded)
 
     def _edit_clicked(self, index: QModelIndex) -> None:
         if isinstance(self.rows.row_at(index), ChatRow) and not self.rows.in_bin:
@@ -165,12 +175,27 @@ class SidebarListView(QListView):
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.popup(self.viewport().mapToGlobal(place))
 
-    # Dragging
+    # Dragging: the view knows which of its rows is dragged, so that nothing from elsewhere can be dropped
+
+    def startDrag(self, _actions: Qt.DropAction) -> None:
+        if (row := self.current_row) is None:
+            return
+        self.dragged = key_of(row)
+        drag = QDrag(self)
+        data = QMimeData()
+        data.setData("application/x-rdchat-row", b"row")
+        drag.setMimeData(data)
+        drag.setPixmap(self.viewport().grab(self.visualRect(self.currentIndex())))
+        drag.exec(Qt.DropAction.MoveAction)
+        self.dragged = None
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        event.setAccepted(self.dragged is not None)
 
     def dragMoveEvent(self, event: QDragMoveEvent) -> None:
-        super().dragMoveEvent(event)
+        super().dragMoveEvent(event)  # which scrolls
         index = self.indexAt(event.position().toPoint())
-        allowed = self.rows.canDropMimeData(event.mimeData(), event.dropAction(), -1, 0, index)
+        allowed = self._drop_on(index) is not None
         event.setAccepted(allowed)
         self._frame(index.row() if allowed else -1)
 
@@ -180,12 +205,31 @@ class SidebarListView(QListView):
 
     def dropEvent(self, event: QDropEvent) -> None:
         """Drop on the row under the mouse: Qt would take the row's edges for the gaps between rows."""
-        index = self.indexAt(event.position().toPoint())
-        self.rows.dropMimeData(event.mimeData(), event.dropAction(), -1, 0, index)
-        event.acceptProposedAction()
+        drop = self._drop_on(self.indexAt(event.position().toPoint()))
+        event.setAccepted(drop is not None)
+        if drop is not None:
+            QTimer.singleShot(0, self, lambda: self._actions.drop(*drop))  # once Qt has finished the drop
         self._frame(-1)
         self.stopAutoScroll()
         self.setState(QListView.State.NoState)
+
+    def _drop_on(self, index: QModelIndex) -> tuple[Key, DropTarget] | None:
+        """Return the dragged row and where a drop on a row puts it; None if that is not allowed."""
+        target = self._target(index)
+        if self.dragged is None or target is None or not self._actions.may_drop(self.dragged, target):
+            return None
+        return self.dragged, target
+
+    def _target(self, index: QModelIndex) -> DropTarget | None:
+        row = self.rows.row_at(index)
+        if not index.isValid():
+            return DropTarget()
+        if isinstance(row, FolderRow):
+            return DropTarget(row.folder.id)
+        if isinstance(row, ChatRow) and row.depth:
+            return DropTarget(row.conversation.folder_id)
+        section = self.rows.section_of(index.row())
+        return None if section is None else DropTarget(pinned=section.words == PINNED)
 
     def _frame(self, row: int) -> None:
         if row != self.painter.drop_row:

@@ -10,9 +10,9 @@ from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Key, Row
 from rdchat.services.order.chat_list import ChatList
 from rdchat.services.order.chat_order import Place, named
+from rdchat.ui.look.buttons import add_action
 from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.open_menu import add_action
-from rdchat.ui.look.questions import ask
+from rdchat.ui.look.opening import ask
 
 type Action = tuple[str, Callable[[], object]]
 """The menu text and the function of an action."""
@@ -33,14 +33,17 @@ class RowActions:
         desk: The conversations.
         rename: Opens the editor of a row.
         parent: The parent of menus and questions.
+
+    Attributes:
+        order: The folders.
     """
 
     def __init__(self, desk: ChatList, rename: Callable[[Key], None], parent: QWidget) -> None:
-        self._desk, self._order, self._rename, self._parent = desk, desk.order, rename, parent
+        self._desk, self.order, self._rename, self._parent = desk, desk.order, rename, parent
 
     def chat_actions(self, chat: Conversation) -> dict[str, Action]:
         """Return the actions on a chat by name; `{}` in a text stands for the noun, which context menus omit."""
-        desk, order, pinned = self._desk, self._order, chat.pinned_at is not None
+        desk, order, pinned = self._desk, self.order, chat.pinned_at is not None
         archive: Action = ("Archive{}", lambda: desk.archive_conversation(chat.id))
         if chat.archived:
             archive = ("Move{} out of archive", lambda: order.set_archived(chat, archived=False))
@@ -58,36 +61,32 @@ class RowActions:
         if current is None or current.id != conversation_id or self._desk.query.words:
             self._desk.chat.open(conversation_id)
 
-    def expand(self, folder: Folder, expanded: bool) -> None:
-        """Expand or collapse a folder."""
-        self._order.set_expanded(folder, expanded)
-
     def set_title(self, row: Row, title: str) -> None:
         """Rename a chat or a folder."""
         if isinstance(row, ChatRow):
             self._desk.rename_conversation(row.conversation.id, title)
         elif isinstance(row, FolderRow):
-            self._order.rename_folder(row.folder, title)
+            self.order.rename_folder(row.folder, title)
 
     def delete(self, thing: Conversation | Folder) -> None:
         """Move a chat or a folder to the bin; in the bin, ask to delete it for good."""
         if self.in_bin:
             self.erase(thing)
         elif isinstance(thing, Folder):
-            self._order.delete_folder(thing)
+            self.order.delete_folder(thing)
         else:
             self._desk.delete_conversation(thing.id)
 
     def restore(self, thing: Conversation | Folder | None) -> None:
         """Take a chat or a folder out of the bin."""
         if isinstance(thing, Folder):
-            self._order.restore_folder(thing)
+            self.order.restore_folder(thing)
         elif thing is not None:
-            self._order.restore(thing)
+            self.order.restore(thing)
 
     def erase(self, *things: Conversation | Folder) -> None:
         """Ask whether to delete for good; without arguments everything in the bin."""
-        order = self._order
+        order = self.order
         all_things = things or (*order.deleted(), *order.deleted_folders())
         chats = [thing for thing in all_things if isinstance(thing, Conversation)]
         folders = [thing for thing in all_things if isinstance(thing, Folder)]
@@ -107,32 +106,32 @@ class RowActions:
         """Tell whether a row may be dropped there: folders are not pinned, and nest one level deep."""
         if key[0] == "chat":
             return True
-        folder, into = self._thing(key), self._order.folder(target.folder_id)
-        may_nest = isinstance(folder, Folder) and (into is None or self._order.may_hold(into, folder))
+        folder, into = self._thing(key), self.order.folder(target.folder_id)
+        may_nest = isinstance(folder, Folder) and (into is None or self.order.may_hold(into, folder))
         return may_nest and not target.pinned
 
     def drop(self, key: Key, target: DropTarget) -> None:
         """Move a row to where it was dropped."""
         thing = self._thing(key)
         if isinstance(thing, Folder):
-            self._order.move_folder(thing, target.folder_id)
+            self.order.move_folder(thing, target.folder_id)
         elif thing is not None and target.pinned:
-            self._order.set_pinned(thing, pinned=True)
+            self.order.set_pinned(thing, pinned=True)
         elif thing is not None:
-            self._order.move(thing, target.folder_id)
+            self.order.move(thing, target.folder_id)
 
     def _thing(self, key: Key) -> Conversation | Folder | None:
         kind, number = key
         if not isinstance(number, int):
             return None
-        return self._order.folder(number) if kind == "folder" else self._desk.find(number)
+        return self.order.folder(number) if kind == "folder" else self._desk.find(number)
 
     def make_folder(self, parent_id: int | None = None, chat: Conversation | None = None) -> None:
         """Create a folder, with a chat in it if one is given, and open the editor of its name."""
-        parent = self._order.folder(parent_id)
+        parent = self.order.folder(parent_id)
         if parent is not None and not parent.expanded:
-            self._order.set_expanded(parent, expanded=True)
-        folder = self._order.create_folder("New folder", parent_id, chat)
+            self.order.set_expanded(parent, expanded=True)
+        folder = self.order.create_folder("New folder", parent_id, chat)
         if folder is not None:
             self._rename(("folder", folder.id))
 
@@ -168,7 +167,7 @@ class RowActions:
                 self.fill_move_menu(menu.addMenu("Move to folder"), chat)
 
     def _fill_for_folder(self, menu: QMenu, folder: Folder) -> None:
-        order = self._order
+        order = self.order
         add_action(menu, "Rename", lambda: self._rename(("folder", folder.id)))
         if folder.parent_id is None:
             add_action(menu, "New folder inside", lambda: self.make_folder(folder.id))
@@ -182,7 +181,7 @@ class RowActions:
 
     def fill_move_menu(self, menu: QMenu, chat: Conversation) -> None:
         """List the folders that a chat can be moved to."""
-        order = self._order
+        order = self.order
         add_action(menu, "No folder", lambda: order.move(chat, None), order.folder(chat.folder_id) is None)
         for folder in _in_order(order.folders):
             name = folder.name if folder.parent_id is None else f"    {folder.name}"

@@ -2,8 +2,8 @@
 
 import time
 
-from PySide6.QtCore import QAbstractItemModel, QModelIndex, QPersistentModelIndex, QPointF, QRect, QSize, Qt
-from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPalette, QTextCharFormat, QTextLayout
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRect, QSize, Qt
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QTextCharFormat, QTextLayout
 from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from rdchat.chat.listing import ChatRow, FolderRow, SectionRow
@@ -11,7 +11,7 @@ from rdchat.chat.search_words import WordMatcher
 from rdchat.chat.storage.message_bin import KEPT_DAYS
 from rdchat.ui.look.formatting import counted, day_words
 from rdchat.ui.look.icons import line_pixmap
-from rdchat.ui.look.row_ground import RADIUS, paint_row_ground
+from rdchat.ui.look.painting import RADIUS, paint_row_ground
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
 from rdchat.ui.sidebar.rows import ROW
 
@@ -147,9 +147,6 @@ class RowPainter(QStyledItemDelegate):
         folder = isinstance(index.data(ROW), FolderRow)
         editor.setAccessibleName("New name of the folder" if folder else "New title of the conversation")
         editor.setMaxLength(200)
-        palette = editor.palette()
-        palette.setColor(QPalette.ColorRole.Base, self._theme.colors.surface)
-        editor.setPalette(palette)
         return editor
 
     def updateEditorGeometry(self, editor: QWidget, option: QStyleOptionViewItem, index: _Index) -> None:
@@ -158,10 +155,6 @@ class RowPainter(QStyledItemDelegate):
         depth = 0 if isinstance(row, SectionRow) or row is None else row.depth
         left = SMALL + 3 + depth * _INDENT + (_ARROW + _ICON + SMALL if isinstance(row, FolderRow) else 0)
         editor.setGeometry(area.left() + left, area.top() + 2, area.width() - left - SMALL - 3, _ONE_LINE - 4)
-
-    def setModelData(self, editor: QWidget, model: QAbstractItemModel, index: _Index) -> None:
-        assert isinstance(editor, QLineEdit)
-        model.setData(index, editor.text())
 
 
 _MIDDLE = Qt.AlignmentFlag.AlignVCenter

@@ -1,20 +1,17 @@
-"""The rows of the sidebar as a Qt model, with drag and drop."""
+"""The rows of the sidebar as a Qt model."""
 
-import json
-from collections.abc import Sequence
 from itertools import islice
 
-from PySide6.QtCore import QByteArray, QMimeData, QModelIndex, QPersistentModelIndex, QStringListModel, Qt, QTimer
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QStringListModel, Qt
 from PySide6.QtWidgets import QWidget
 
-from rdchat.chat.listing import FOLDERS, PINNED, ChatRow, FolderRow, Key, Listing, Row, SectionRow, key_of
+from rdchat.chat.listing import FOLDERS, ChatRow, FolderRow, Key, Listing, Row, SectionRow
 from rdchat.errors import StorageError
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.plain_text import tip_text
-from rdchat.ui.sidebar.row_actions import DropTarget, RowActions
+from rdchat.ui.sidebar.row_actions import RowActions
 
 _Index = QModelIndex | QPersistentModelIndex
-_MIME = "application/x-rdchat-row"
 _LONG = 24  # characters of a title that gets a tooltip
 _SEARCHED = 1000  # rows that typing in the list looks through; the search field is for more
 ROW = Qt.ItemDataRole.UserRole
@@ -26,10 +23,10 @@ class SidebarRows(QStringListModel):
     The strings are empty and only counted: Qt asks for the number of rows with each row that it lays out, and a
     `rowCount` in Python would take half a second for 100,000 rows.
 
-    The model does not change by itself: edits and drops go to the store, whose list then comes back.
+    The model does not change by itself: edits go to the store, whose list then comes back.
 
     Args:
-        actions: Carry out edits and drops.
+        actions: Carry out edits.
         parent: The view.
     """
 
@@ -60,6 +57,10 @@ class SidebarRows(QStringListModel):
         except StorageError:  # the caller's own read of the store reports the error
             return None
 
+    def section_of(self, place: int) -> SectionRow | None:
+        """Return the section of a row; None in search results, the archive and the bin."""
+        return self._rows.section_of(place)
+
     def row_at(self, index: _Index) -> Row | None:
         if not index.isValid() or index.row() >= len(self._rows):
             return None
@@ -71,11 +72,9 @@ class SidebarRows(QStringListModel):
     def flags(self, index: _Index) -> Qt.ItemFlag:
         row, flag = self.row_at(index), Qt.ItemFlag
         if row is None or isinstance(row, SectionRow):
-            return flag.ItemIsDropEnabled  # not enabled: the arrow keys pass over it
+            return flag.NoItemFlags  # the arrow keys pass over it
         usual = flag.ItemIsEnabled | flag.ItemIsSelectable | flag.ItemNeverHasChildren
-        if self.in_bin:
-            return usual
-        return usual | flag.ItemIsEditable | flag.ItemIsDragEnabled | flag.ItemIsDropEnabled
+        return usual if self.in_bin else usual | flag.ItemIsEditable | flag.ItemIsDragEnabled
 
     def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
         row = self.row_at(index)
@@ -105,56 +104,6 @@ class SidebarRows(QStringListModel):
             return False
         self._actions.set_title(row, title)
         return True
-
-    # Dragging
-
-    def supportedDropActions(self) -> Qt.DropAction:
-        return Qt.DropAction.MoveAction
-
-    def mimeTypes(self) -> list[str]:
-        return [_MIME]
-
-    def mimeData(self, indexes: Sequence[QModelIndex]) -> QMimeData:
-        data = QMimeData()
-        rows = [row for index in indexes if (row := self.row_at(index)) is not None]
-        data.setData(_MIME, QByteArray(json.dumps([key_of(row) for row in rows][:1]).encode()))
-        return data
-
-    def canDropMimeData(self, data: QMimeData, action: Qt.DropAction, row: int, column: int, parent: _Index) -> bool:
-        return self._drop_on(parent, data) is not None
-
-    def dropMimeData(self, data: QMimeData, action: Qt.DropAction, row: int, column: int, parent: _Index) -> bool:
-        if (drop := self._drop_on(parent, data)) is not None:
-            QTimer.singleShot(0, self, lambda: self._actions.drop(*drop))  # once Qt has finished the drop
-        return False  # the store moves it, and the list follows
-
-    def _drop_on(self, index: _Index, data: QMimeData) -> tuple[Key, DropTarget] | None:
-        """Return what is dropped on a row and where it goes; None if that is not allowed."""
-        key = self._dragged(data)
-        target = self._target(index.row()) if index.isValid() else DropTarget()
-        if key is None or target is None or not self._actions.may_drop(key, target):
-            return None
-        return key, target
-
-    def _dragged(self, data: QMimeData) -> Key | None:
-        try:
-            keys = json.loads(bytes(data.data(_MIME).data()))
-            kind, number = keys[0]
-        except (ValueError, TypeError, LookupError, RecursionError):
-            return None
-        key = str(kind), number
-        return key if self.place_of(key) is not None else None
-
-    def _target(self, place: int) -> DropTarget | None:
-        row = self.row_at(self.index(place))
-        if isinstance(row, FolderRow):
-            return DropTarget(row.folder.id)
-        if isinstance(row, ChatRow) and row.depth:
-            return DropTarget(row.conversation.folder_id)
-        section = self._rows.section_of(place)
-        if section is None:
-            return None  # search results and the archive
-        return DropTarget(pinned=section.words == PINNED)
 
 
 def _title(row: Row) -> str:

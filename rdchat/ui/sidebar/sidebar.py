@@ -12,14 +12,13 @@ from rdchat.chat.search_words import WordMatcher
 from rdchat.chat.storage.search_reader import SearchQuery
 from rdchat.services.order.chat_list import ChatList
 from rdchat.services.order.chat_order import Place
-from rdchat.ui.look.icons import line_icon
+from rdchat.ui.look.icons import show_icon
 from rdchat.ui.look.labels import Ground, ThemedLabel
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.sidebar.filters import FilterButton, FilterLine
+from rdchat.ui.sidebar.bars import FilterButton, FilterLine, PlaceBar, PlaceHeader, bin_bar
 from rdchat.ui.sidebar.list_view import SidebarListView
-from rdchat.ui.sidebar.places import BinBar, PlaceBar, PlaceHeader
 from rdchat.ui.sidebar.row_actions import RowActions, thing_of
 
 _SEARCH_DELAY_MS = 120  # search after a pause in typing, not after each letter
@@ -37,8 +36,8 @@ class Sidebar(Ground):
         row_actions: What can be done to a row.
     """
 
-    def __init__(self, desk: ChatList, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(theme, "window", parent)
+    def __init__(self, desk: ChatList, theme: Theme) -> None:
+        super().__init__(theme, "window")
         self._desk = desk
         self._refresh_waits = False
         self.row_actions = RowActions(desk, self.rename, self)
@@ -48,7 +47,12 @@ class Sidebar(Ground):
         self.filter_line = FilterLine(self.filter, theme)
         self.header = PlaceHeader(theme, lambda: self.show_place(Place.CHATS))
         self.places = PlaceBar(theme, self.show_place)
-        self.bin_bar = BinBar(theme, self._restore_current, self._erase_current, self.row_actions.erase)
+        in_bin = {
+            "Restore": ("Take the chosen chat out of the bin", self._restore_current),
+            "Delete…": ("Delete the chosen chat for good", self._erase_current),
+            "Empty…": ("Delete everything in the bin for good", self.row_actions.erase),
+        }
+        self.bin_bar = bin_bar(theme, in_bin)
         self.empty = ThemedLabel(theme, "", "muted", -1, wraps=True)
         self.empty.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.empty.setContentsMargins(LARGE, LARGE, LARGE, LARGE)
@@ -60,7 +64,6 @@ class Sidebar(Ground):
         for before, after in pairwise(tab_order):
             QWidget.setTabOrder(before, after)
         self._connect()
-        self._draw_icon()
         self.refresh()
 
     def refresh(self) -> None:
@@ -123,8 +126,9 @@ class Sidebar(Ground):
         search.setAccessibleName("Search conversations")
         set_tip(search, "Search titles and messages")
         search.setClearButtonEnabled(True)
-        self._search_icon = QAction(search)
-        search.addAction(self._search_icon, QLineEdit.ActionPosition.LeadingPosition)
+        icon = QAction(search)
+        show_icon(icon, "search", self._theme, size=16)
+        search.addAction(icon, QLineEdit.ActionPosition.LeadingPosition)
         self._search_timer = QTimer(self, interval=_SEARCH_DELAY_MS, singleShot=True)
         self._search_timer.timeout.connect(self._ask)
         search.textChanged.connect(self._search_timer.start)
@@ -138,7 +142,6 @@ class Sidebar(Ground):
         self._desk.order.copied.connect(self._desk.chat.open)
         self._desk.conversations_changed.connect(self.refresh)
         self._desk.chat.opened.connect(self.mark_open)
-        self._theme.changed.connect(self._draw_icon)
 
     def _ask(self) -> None:
         self._search_timer.stop()
@@ -168,6 +171,3 @@ class Sidebar(Ground):
     def _refresh_after_edit(self) -> None:
         if self._refresh_waits:
             self.refresh()
-
-    def _draw_icon(self) -> None:
-        self._search_icon.setIcon(line_icon("search", self._theme.colors.muted, 16))

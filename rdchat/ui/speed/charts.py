@@ -8,8 +8,8 @@ from PySide6.QtGui import QColor
 
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.shown_ledger import Spent
+from rdchat.ui.look.definitions import stage_words
 from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.stage_words import stage_words
 from rdchat.ui.look.theme import Theme, control_font
 from rdchat.ui.plots.drawing import Box, Drawing
 from rdchat.ui.plots.plot_view import Chart
@@ -73,13 +73,18 @@ class BarChart(Chart):
         return max(1, -int(-(widest + 2) // step)) if step else 1
 
 
-class SpeedSamples:
-    """Turns growing counters into speeds of the last moments."""
+class Sparkline(Chart):
+    """Draws the speeds of the last moments as a line from zero up; the newest is at the right."""
 
-    def __init__(self) -> None:
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme, "Decoding speed over time")
+        set_tip(self, "Decode speed during this reply, from zero up; each point is a quarter of a second.")
+        self.clear()
+
+    def clear(self) -> None:
         self.rates: deque[float] = deque(maxlen=_SAMPLES)
-        self._tokens = 0
-        self._decode_ms = 0.0
+        self._tokens, self._decode_ms = 0, 0.0
+        self.update()
 
     def add(self, statistics: Statistics) -> None:
         """Add a sample once enough decoding time has passed; counters that fall back begin a new reply."""
@@ -91,32 +96,12 @@ class SpeedSamples:
         if elapsed >= _SAMPLE_MS:
             self.rates.append((statistics.generated_tokens - self._tokens) / elapsed * 1000)
             self._tokens, self._decode_ms = statistics.generated_tokens, statistics.decode_ms
-
-    def clear(self) -> None:
-        self.rates.clear()
-        self._tokens, self._decode_ms = 0, 0.0
-
-
-class Sparkline(Chart):
-    """Draws the last `SpeedSamples` as a line from zero up; the newest is at the right."""
-
-    def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Decoding speed over time")
-        self.samples = SpeedSamples()
-        set_tip(self, "Decode speed during this reply, from zero up; each point is a quarter of a second.")
-
-    def add(self, statistics: Statistics) -> None:
-        self.samples.add(statistics)
-        self.update()
-
-    def clear(self) -> None:
-        self.samples.clear()
-        self.update()
+            self.update()
 
     def draw(self, drawing: Drawing) -> None:
         drawing.height, base = _SPARKLINE_HEIGHT, _SPARKLINE_HEIGHT - 1.5
         drawing.line([(0, base), (drawing.width, base)])
-        rates, top = self.samples.rates, max(self.samples.rates, default=0.0)
+        rates, top = self.rates, max(self.rates, default=0.0)
         if top <= 0 or len(rates) < 2:
             return
         right, newest = drawing.width - 4.0, len(rates) - 1
@@ -174,7 +159,7 @@ class Swatch(Chart):
 
 def time_color(theme: Theme, spent: Spent) -> str:
     """Return the colour of what time is spent on, in the present appearance."""
-    color: QColor = getattr(theme.times, spent.name.lower())
+    color: QColor = getattr(theme.colors, spent.name.lower())
     return color.name()
 
 

@@ -2,22 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 
-from PySide6.QtCore import QSignalBlocker, Qt, QTimer
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QCheckBox, QFormLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.reply_statistics import AutoChoice
-from rdchat.inference.api.requests import MOST_BEAM_ROWS, MOST_DRAFT_TOKENS, DraftSettings, Mode
+from rdchat.inference.api.requests import MOST_BEAM_ROWS, MOST_DRAFT_TOKENS, Mode
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import row
+from rdchat.ui.look.layouts import add_row, form_layout, row
 from rdchat.ui.look.plain_text import PlainLabel, set_tip
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
-from rdchat.ui.speed.fields import CalmComboBox, CalmSpinBox, FolderPicker
+from rdchat.ui.speed.fields import CalmCheckBox, CalmComboBox, CalmSpinBox, FolderPicker
 from rdchat.ui.speed.sections import Section
 
 _COPIED_MS = 1600
@@ -26,17 +28,35 @@ _COPY = "Copy training command"
 _WHO = "Who proposes tokens for the model to verify. It changes how fast a reply comes, never what it says."
 
 
+class _Field(NamedTuple):
+    """A field that changes one of the draft settings."""
+
+    name: str
+    widget: CalmSpinBox | CalmCheckBox | FolderPicker
+    setting: str  # of `DraftSettings`
+    modes: Sequence[Mode]  # that use it
+    words: str  # what it means
+
+
 class DraftControls(Section):
     """Shows the loaded model's draft settings and applies each change at once."""
 
     def __init__(self, drafting: DraftControl, theme: Theme) -> None:
         super().__init__(theme, "Drafting")
         self._drafting = drafting
-        self._used_in: dict[QWidget, Sequence[Mode]] = {}
-        self._labels: dict[QWidget, PlainLabel] = {}
         self._build_mode()
-        self._build_sizes()
-        self._build_pickers()
+        self.width_, self.length = CalmSpinBox(1, MOST_BEAM_ROWS), CalmSpinBox(2, MOST_BEAM_ROWS)
+        self.draft_tokens = CalmSpinBox(1, MOST_DRAFT_TOKENS)
+        self.lookup_branch = CalmCheckBox("Lookup branch")
+        self.drafter = FolderPicker(
+            "Model's own", "Choose a drafter's folder", lambda: drafting.recent_drafters, lambda: drafting.drafters
+        )
+        self.draft_model = FolderPicker(
+            "None", "Choose a draft model's folder", lambda: drafting.recent_draft_models, tuple
+        )
+        self.facts = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
+        self._fields = self._all_fields()
+        self._build_form()
         self.applies = self.add(ThemedLabel(theme, "", "muted", -1))
         self._connect()
         self.refresh()
@@ -62,74 +82,50 @@ class DraftControls(Section):
     def _add_words(self, color: str) -> ThemedLabel:
         return self.add(ThemedLabel(self.theme, "", color, -1, wraps=True, selectable=True))
 
-    def _build_sizes(self) -> None:
-        self.width_, self.length = CalmSpinBox(1, MOST_BEAM_ROWS), CalmSpinBox(2, MOST_BEAM_ROWS)
-        self.draft_tokens = CalmSpinBox(1, MOST_DRAFT_TOKENS)
-        self.lookup_branch = QCheckBox("Lookup branch")
-        form, head = self._add_form(), (Mode.DRAFTER,)
-        words = f"Beams that the drafter follows side by side. Width times length is at most {MOST_BEAM_ROWS}."
-        self._add_field(form, "Beam width", self.width_, head, words)
-        words = "Tokens of a beam; the first one is the token that the model has chosen already."
-        self._add_field(form, "Beam length", self.length, head, words)
-        words = "The most tokens that are proposed in a round."
-        self._add_field(form, "Draft tokens", self.draft_tokens, (Mode.SPECULATIVE, Mode.LOOKUP), words)
-        words = "Also propose what followed the same words earlier in the chat."
-        self._add_field(form, "Lookup branch", self.lookup_branch, head, words)
-
-    def _build_pickers(self) -> None:
-        drafting = self._drafting
-        self.drafter = FolderPicker(
-            "Model's own", "Choose a drafter's folder", lambda: drafting.recent_drafters, lambda: drafting.drafters
+    def _all_fields(self) -> Sequence[_Field]:
+        head, chains = (Mode.DRAFTER,), (Mode.SPECULATIVE, Mode.LOOKUP)
+        width = f"Beams that the drafter follows side by side. Width times length is at most {MOST_BEAM_ROWS}."
+        length = "Tokens of a beam; the first one is the token that the model has chosen already."
+        lookup = "Also propose what followed the same words earlier in the chat."
+        drafter = "A small network that drafts for this very model: published for it, or made by rdchat train-drafter."
+        model = "A smaller model that knows the same tokens."
+        most = "The most tokens that are proposed in a round."
+        return (
+            _Field("Beam width", self.width_, "beam_width", head, width),
+            _Field("Beam length", self.length, "beam_length", head, length),
+            _Field("Draft tokens", self.draft_tokens, "draft_tokens", chains, most),
+            _Field("Lookup branch", self.lookup_branch, "lookup_branch", head, lookup),
+            _Field("Drafter", self.drafter, "drafter", (*head, Mode.AUTO), drafter),
+            _Field("Draft model", self.draft_model, "draft_model", (Mode.SPECULATIVE, Mode.AUTO), model),
         )
-        self.draft_model = FolderPicker(
-            "None", "Choose a draft model's folder", lambda: drafting.recent_draft_models, tuple
-        )
-        form = self._add_form()
-        words = "A small network that drafts for this very model: published for it, or made by rdchat train-drafter."
-        self._add_field(form, "Drafter", self.drafter, (Mode.DRAFTER, Mode.AUTO), words)
-        self.facts = ThemedLabel(self.theme, "", "muted", -1, wraps=True, selectable=True)
-        form.addRow(self.facts)
-        words = "A smaller model that knows the same tokens."
-        self._add_field(form, "Draft model", self.draft_model, (Mode.SPECULATIVE, Mode.AUTO), words)
 
-    def _add_form(self) -> QFormLayout:
-        form = QFormLayout(area := QWidget())
-        form.setContentsMargins(0, 0, 0, 0)
-        form.setHorizontalSpacing(SMALL)
-        form.setVerticalSpacing(TIGHT)
-        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
+    def _build_form(self) -> None:
+        self._form = form_layout(area := QWidget(), spacing=(SMALL, TIGHT), align=Qt.AlignmentFlag.AlignLeft)
         self.add(area)
-        return form
-
-    def _add_field(self, form: QFormLayout, name: str, field: QWidget, modes: Sequence[Mode], words: str) -> None:
-        """Add a field with its label; `words` explain it, `modes` are those that use it."""
-        self._used_in[field] = modes
-        field.setAccessibleName(name)
-        explanation = f"{words} Used by: {' and '.join(mode.words for mode in modes)}."
-        if isinstance(field, FolderPicker):
-            field.explain(explanation)
-        else:
-            field.setAccessibleDescription(words)
-            set_tip(field, explanation)
-        if isinstance(field, QCheckBox):
-            form.addRow(field)
-            return
-        label = self._labels[field] = PlainLabel(name)
-        label.setBuddy(field)
-        set_tip(label, explanation)
-        form.addRow(label, row(None, field) if isinstance(field, CalmSpinBox) else field)
+        for field in self._fields:
+            widget, explanation = field.widget, f"{field.words} Used by: {' and '.join(m.words for m in field.modes)}."
+            if isinstance(widget, CalmCheckBox):
+                self._form.addRow(widget)
+            else:
+                line = row(None, widget) if isinstance(widget, CalmSpinBox) else None
+                add_row(self._form, field.name, widget, explanation, line)
+            widget.setAccessibleName(field.name)
+            if isinstance(widget, FolderPicker):
+                widget.explain(explanation)
+            else:
+                widget.setAccessibleDescription(field.words)
+                set_tip(widget, explanation)
+            if widget is self.drafter:
+                self._form.addRow(self.facts)
+        self._labels = {label.buddy(): label for label in area.findChildren(PlainLabel)}
 
     def _connect(self) -> None:
         self._drafting.changed.connect(self.refresh)
         self._drafting.changed.connect(self.drafter.refresh)
         self.drafter.opened.connect(self._drafting.look_for_drafters)
-        self.mode.activated.connect(lambda: self._change(mode=Mode(self.mode.currentData())))
-        self.width_.valueChanged.connect(lambda value: self._change(beam_width=value))
-        self.length.valueChanged.connect(lambda value: self._change(beam_length=value))
-        self.draft_tokens.valueChanged.connect(lambda value: self._change(draft_tokens=value))
-        self.lookup_branch.toggled.connect(lambda on: self._change(lookup_branch=on))
-        self.drafter.picked.connect(lambda name: self._change(drafter=name))
-        self.draft_model.picked.connect(lambda name: self._change(draft_model=name))
+        self.mode.activated.connect(lambda: self._change("mode", Mode(self.mode.currentData())))
+        for field in self._fields:
+            field.widget.edited.connect(partial(self._change, field.setting))
         for box in (self.mode, self.drafter, self.draft_model):
             box.opened.connect(self._drafting.refresh_options)
         self.copy.clicked.connect(self._copy_command)
@@ -137,41 +133,28 @@ class DraftControls(Section):
     def refresh(self) -> None:
         """Show the present settings, and which of them can be changed."""
         settings = self._drafting.settings
-        with QSignalBlocker(self.mode):
-            self.mode.setCurrentIndex(self.mode.findData(settings.mode))
-        self._show_beams(settings)
-        with QSignalBlocker(self.draft_tokens):
-            self.draft_tokens.setValue(settings.draft_tokens)
-        with QSignalBlocker(self.lookup_branch):
-            self.lookup_branch.setChecked(settings.lookup_branch)
-        self.drafter.show_chosen(settings.drafter)
-        self.draft_model.show_chosen(settings.draft_model)
+        self.mode.setCurrentIndex(self.mode.findData(settings.mode))
+        self.width_.limit(MOST_BEAM_ROWS // settings.beam_length)
+        self.length.limit(MOST_BEAM_ROWS // settings.beam_width)
         self.mode.setEnabled(self._drafting.ready)
         option = self._drafting.option(settings.mode)
         missing = option is not None and not option.available
-        for field, modes in self._used_in.items():
-            used = self._drafting.ready and settings.mode in modes
-            used = used and (not missing or isinstance(field, FolderPicker))  # what is picked may be what is missing
-            used = used and (field is not self.width_ or option is None or option.trees)
-            shown = not isinstance(field, FolderPicker) or settings.mode in modes
-            for part in (field, self._labels.get(field)):
-                if part is not None:
-                    part.setEnabled(used)
-                    part.setVisible(shown)
+        for field in self._fields:
+            widget, picker = field.widget, isinstance(field.widget, FolderPicker)
+            widget.show_value(getattr(settings, field.setting))
+            used = self._drafting.ready and settings.mode in field.modes
+            used = used and (not missing or picker)  # the missing one can be picked
+            used = used and (widget is not self.width_ or option is None or option.trees)
+            widget.setEnabled(used)
+            if label := self._labels.get(widget):
+                label.setEnabled(used)
+            if picker:
+                self._form.setRowVisible(widget, settings.mode in field.modes)
         self._show_words(settings.mode, option)
-
-    def _show_beams(self, settings: DraftSettings) -> None:
-        for field, value, low, other in (
-            (self.width_, settings.beam_width, 1, settings.beam_length),
-            (self.length, settings.beam_length, 2, settings.beam_width),
-        ):
-            with QSignalBlocker(field):
-                field.setRange(low, max(low, MOST_BEAM_ROWS // other))
-                field.setValue(value)
 
     def _show_words(self, mode: Mode, option: ModeOption | None) -> None:
         self.explanation.setText(formatting.MODE_EXPLANATIONS[mode])
-        self.facts.say(_facts(option) if mode in self._used_in[self.drafter] else "")
+        self.facts.say(_facts(option) if mode in (Mode.DRAFTER, Mode.AUTO) else "")
         self._show_choice()
         problem, serious = self._problem(option)
         self.problem.say(problem)
@@ -204,8 +187,8 @@ class DraftControls(Section):
             return self._drafting.last_problem, True
         return (option.reason if option else ""), False
 
-    def _change(self, **values: object) -> None:
-        self._drafting.change(replace(self._drafting.settings, **values))  # type: ignore[arg-type]
+    def _change(self, setting: str, value: Any) -> None:
+        self._drafting.change(replace(self._drafting.settings, **{setting: value}))
 
     def _copy_command(self) -> None:
         option = self._drafting.option(self._drafting.settings.mode)

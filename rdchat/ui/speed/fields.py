@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 
-from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QAction, QResizeEvent, QWheelEvent
-from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QSizePolicy, QSpinBox
+from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
+from PySide6.QtGui import QResizeEvent, QWheelEvent
+from PySide6.QtWidgets import QCheckBox, QComboBox, QPushButton, QSizePolicy, QSpinBox
 
 from rdchat.inference.api.model_card import ModelCard
-from rdchat.ui.look.file_dialogs import FileMode, ask_to_open
+from rdchat.ui.look.buttons import OpenMenu, add_action
 from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.open_menu import refill
+from rdchat.ui.look.opening import FileMode, ask_to_open
 from rdchat.ui.look.plain_text import button_text, set_tip
 
 _MOST_REASONS = 20  # in a tip
@@ -30,6 +30,18 @@ class CalmComboBox(QComboBox):
         event.ignore()
 
 
+class CalmCheckBox(QCheckBox):
+    """A check box whose signal is that of the other fields."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.edited = self.toggled
+
+    def show_value(self, checked: bool) -> None:
+        with QSignalBlocker(self):
+            self.setChecked(checked)
+
+
 class CalmSpinBox(QSpinBox):
     """A spin box that the wheel changes only where it has the focus."""
 
@@ -40,6 +52,16 @@ class CalmSpinBox(QSpinBox):
         self.setKeyboardTracking(False)  # of 12, the 1 is not a value
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setFixedWidth(60)
+        self.edited = self.valueChanged
+
+    def limit(self, high: int) -> None:
+        """Set the highest value, without `edited`."""
+        with QSignalBlocker(self):
+            self.setMaximum(max(self.minimum(), high))
+
+    def show_value(self, value: int) -> None:
+        with QSignalBlocker(self):
+            self.setValue(value)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if self.hasFocus():
@@ -52,13 +74,13 @@ class FolderPicker(QPushButton):
     """Shows the name of a chosen folder; its menu offers none, recent folders, installed drafters, and a dialog.
 
     Args:
-        none: What choosing no folder is called.
+        none: Shown if no folder is chosen.
         title: Of the dialog that asks for a folder.
         recent: Returns the folders or hub ids to offer.
         installed: Returns the drafters on this machine; those that cannot be used have a problem.
     """
 
-    picked = Signal(object)  # a folder or hub id, or None
+    edited = Signal(object)  # a folder or hub id, or None
     opened = Signal()
 
     def __init__(
@@ -73,12 +95,12 @@ class FolderPicker(QPushButton):
         self._chosen: str | None = None
         self._explanation = ""
         self._shown: tuple[object, ...] = ()  # in the menu
-        self._menu = QMenu(self)
+        self._menu = OpenMenu(self._fill, self)
         self._menu.setToolTipsVisible(True)
-        self._menu.aboutToShow.connect(self._open)
+        self._menu.aboutToShow.connect(self.opened)
         self.setMenu(self._menu)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.show_chosen(None)
+        self.show_value(None)
 
     def sizeHint(self) -> QSize:
         return QSize(80, super().sizeHint().height())  # however long a name is
@@ -89,9 +111,9 @@ class FolderPicker(QPushButton):
     def explain(self, words: str) -> None:
         """Show an explanation in the tooltip, below the chosen folder."""
         self._explanation = words
-        self.show_chosen(self._chosen)
+        self.show_value(self._chosen)
 
-    def show_chosen(self, name: str | None) -> None:
+    def show_value(self, name: str | None) -> None:
         self._chosen = name
         self.setAccessibleDescription(name or self._none)
         set_tip(self, f"{name}\n\n{self._explanation}" if name else self._explanation)
@@ -108,12 +130,8 @@ class FolderPicker(QPushButton):
 
     def refresh(self) -> None:
         """Show drafters that were found since the menu was opened."""
-        if self._menu.isVisible() and self._entries() != self._shown:
-            refill(self._menu, self._fill)
-
-    def _open(self) -> None:
-        refill(self._menu, self._fill)
-        self.opened.emit()
+        if self._entries() != self._shown:
+            self._menu.refresh()
 
     def _entries(self) -> tuple[object, ...]:
         return self._chosen, tuple(self._recent()), tuple(self._installed())
@@ -131,7 +149,7 @@ class FolderPicker(QPushButton):
         self._menu.addAction("Choose folder…", self._choose_folder)
 
     def _choose_folder(self) -> None:
-        ask_to_open(self, self._title, FileMode.Directory, lambda names: self.picked.emit(names[0]))
+        ask_to_open(self, self._title, FileMode.Directory, lambda names: self.edited.emit(names[0]))
 
     def _add_installed(self, listed: Set[str]) -> None:
         """List the installed drafters by place; those that do not fit share a line, whose tooltip has the reasons."""
@@ -151,7 +169,4 @@ class FolderPicker(QPushButton):
                 left_out.setEnabled(False)
 
     def _add(self, words: str, name: str | None) -> None:
-        action = QAction(button_text(words), self._menu, checkable=True, checked=self._chosen == name)
-        set_tip(action, name or words)
-        action.triggered.connect(lambda: self.picked.emit(name))
-        self._menu.addAction(action)
+        add_action(self._menu, words, lambda: self.edited.emit(name), self._chosen == name, name or words)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from PySide6.QtWidgets import QProgressBar, QWidget
+from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, PrefillProgress
 from rdchat.inference.api.reply_statistics import Statistics
@@ -11,11 +11,11 @@ from rdchat.services.context.summariser import SummaryProgress
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
-from rdchat.ui.look.layouts import column
+from rdchat.ui.look.layouts import column, thin_bar
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.charts import Bar, BarChart
-from rdchat.ui.speed.sections import FigureRow, Section
+from rdchat.ui.speed.sections import Section
 
 _STATE_WORDS = {
     EngineState.LOADING: "Loading the model…",
@@ -26,6 +26,20 @@ _STATE_WORDS = {
 }
 _FEW_TOKENS = 8  # a shorter prefill is one call, and its rate means nothing
 _WHY_ENDED = "Why the reply ended."
+
+
+class Shown(NamedTuple):
+    """The reply, the model and the engine's state that the panel shows."""
+
+    statistics: Statistics = Statistics()
+    finish: FinishReason | None = None
+    model: ModelInfo | None = None
+    state: EngineState = EngineState.NO_MODEL
+
+    @property
+    def context(self) -> tuple[int, int]:
+        """Tokens in the context, and the most that it takes; 0 without a model."""
+        return self.statistics.context_tokens, self.model.context_length if self.model else 0
 
 
 class Figure[T](NamedTuple):
@@ -75,8 +89,18 @@ _REPLY: Sequence[Figure[Statistics]] = (
     Figure("Time to first token", definitions.TTFT, lambda s: formatting.duration(s.ttft_ms)),
     Figure("Decode time", definitions.DECODE_TIME, lambda s: formatting.duration(s.decode_ms)),
 )
-_PEAK: Sequence[Figure[Statistics]] = (
-    Figure("Peak memory", definitions.PEAK_MEMORY, lambda s: formatting.memory(s.peak_memory_bytes)),
+_MEMORY: Sequence[Figure[Shown]] = (
+    Figure(
+        "Context",
+        f"{definitions.CONTEXT} The second number is the most that they may be together.",
+        lambda shown: "{:,} of {:,}".format(*shown.context) if shown.model else formatting.NONE,
+    ),
+    Figure(
+        "Weights",
+        "Memory that the model's weights take.",
+        lambda shown: formatting.memory(shown.model.weights_bytes if shown.model else 0),
+    ),
+    Figure("Peak memory", definitions.PEAK_MEMORY, lambda shown: formatting.memory(shown.statistics.peak_memory_bytes)),
 )
 _MODEL: Sequence[Figure[ModelInfo]] = (
     Figure("Precision", "The format the model's weights are held in.", lambda m: formatting.dtype_words(m.dtype)),
@@ -88,14 +112,10 @@ _MODEL: Sequence[Figure[ModelInfo]] = (
 class FigureSection[T](Section):
     """A section with a row for each figure of `T`."""
 
-    def __init__(self, theme: Theme, name: str) -> None:
+    def __init__(self, theme: Theme, name: str, figures: Sequence[Figure[T]]) -> None:
         super().__init__(theme, name)
-        self._figures: list[Figure[T]] = []
-        self.rows: dict[str, FigureRow] = {}
-
-    def add_figures(self, figures: Sequence[Figure[T]]) -> None:
-        self._figures += figures
-        self.rows |= {figure.name: self.add_figure(figure.name, figure.definition) for figure in figures}
+        self._figures = figures
+        self.rows = {figure.name: self.add_figure(figure.name, figure.definition) for figure in figures}
 
     def show_values(self, source: T | None) -> None:
         """Show the figures of a source; of None dashes."""
@@ -107,8 +127,7 @@ class DraftFigures(FigureSection[Statistics]):
     """What was drafted, accepted and verified; dashes and empty charts if nothing was drafted."""
 
     def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Drafts")
-        self.add_figures(_DRAFTS)
+        super().__init__(theme, "Drafts", _DRAFTS)
         self.lengths = self._add_chart("Accepted length", definitions.LENGTHS)
         self.positions = self._add_chart("Acceptance by position, %", definitions.POSITIONS)
 
@@ -118,7 +137,8 @@ class DraftFigures(FigureSection[Statistics]):
         heading.setContentsMargins(0, TIGHT, 0, 0)
         return self.add(BarChart(self.theme, name, definition))
 
-    def show_statistics(self, statistics: Statistics) -> None:
+    def show_figures(self, shown: Shown) -> None:
+        statistics = shown.statistics
         self.show_values(statistics)
         self.lengths.show_bars(_length_bars(statistics) if statistics.rounds else ())
         self.positions.show_bars(
@@ -150,57 +170,40 @@ class ReplySection(FigureSection[Statistics]):
     """Tokens and times of the reply and its prompt, and why it ended."""
 
     def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Reply")
-        self.add_figures(_REPLY)
+        super().__init__(theme, "Reply", _REPLY)
         self.finish = self.add_figure("Ended", _WHY_ENDED)
 
-    def show_finish(self, reason: FinishReason | None) -> None:
+    def show_figures(self, shown: Shown) -> None:
+        reason = shown.finish
+        self.show_values(shown.statistics)
         self.finish.show_value(formatting.FINISH_WORDS[reason] if reason else formatting.NONE)
         set_tip(self.finish, f"{_WHY_ENDED} {formatting.FINISH_REASONS[reason]}" if reason else _WHY_ENDED)
 
 
-class MemorySection(FigureSection[Statistics]):
+class MemorySection(FigureSection[Shown]):
     """The context in use, and the memory of weights and reply."""
 
     def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Memory")
-        self._used = self._limit = 0
-        self.context = self.add_figure(
-            "Context", f"{definitions.CONTEXT} The second number is the most that they may be together."
-        )
-        self.context_bar = self.add(QProgressBar(textVisible=False, maximum=1000))
-        self.context_bar.setFixedHeight(6)
-        self.context_bar.setAccessibleName("Context used")
-        self.weights = self.add_figure("Weights", "Memory that the model's weights take.")
-        self.add_figures(_PEAK)
+        super().__init__(theme, "Memory", _MEMORY)
+        self.context_bar = self.add(thin_bar("Context used", 6), 1)
 
-    def show_model(self, model: ModelInfo | None) -> None:
-        self._limit = model.context_length if model else 0
-        self.weights.show_value(formatting.memory(model.weights_bytes if model else 0))
-        self._show_context()
-
-    def show_statistics(self, statistics: Statistics) -> None:
-        self.show_values(statistics)
-        self._used = statistics.context_tokens
-        self._show_context()
-
-    def _show_context(self) -> None:
-        self.context.show_value(f"{self._used:,} of {self._limit:,}" if self._limit else formatting.NONE)
-        self.context_bar.setValue(min(round(self._used / self._limit * 1000), 1000) if self._limit else 0)
+    def show_figures(self, shown: Shown) -> None:
+        used, limit = shown.context
+        self.show_values(shown)
+        self.context_bar.setValue(min(round(used / limit * 1000), 1000) if limit else 0)
 
 
 class ModelSection(FigureSection[ModelInfo]):
     """The loaded model's name, precision, processor and size."""
 
     def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Model")
-        self.model_name = self.add(ElidedLabel(theme))
-        self.add_figures(_MODEL)
+        super().__init__(theme, "Model", _MODEL)
+        self.model_name = self.add(ElidedLabel(theme), 0)
 
-    def show_model(self, state: EngineState, model: ModelInfo | None) -> None:
-        none = "None" if state is EngineState.NO_MODEL else formatting.NONE
-        self.model_name.setText(model.name if model else none)
-        self.show_values(model)
+    def show_figures(self, shown: Shown) -> None:
+        none = "None" if shown.state is EngineState.NO_MODEL else formatting.NONE
+        self.model_name.setText(shown.model.name if shown.model else none)
+        self.show_values(shown.model)
 
 
 class StatusLine(QWidget):
@@ -210,9 +213,7 @@ class StatusLine(QWidget):
         super().__init__()
         self.state = ElidedLabel(theme, "", "muted")
         self.state.setFont(ThemedLabel(theme, tabular=True).font())
-        self.progress = QProgressBar(textVisible=False, maximum=1000)
-        self.progress.setAccessibleName("Progress")
-        self.progress.setFixedHeight(4)
+        self.progress = thin_bar("Progress", 4)
         policy = self.progress.sizePolicy()
         policy.setRetainSizeWhenHidden(True)  # the widgets below do not move
         self.progress.setSizePolicy(policy)

@@ -4,16 +4,20 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QPainter, QResizeEvent, QShowEvent, QStandardItem, QStandardItemModel
+from PySide6.QtCore import QModelIndex, QSize, Qt
+from PySide6.QtGui import (
+    QBrush,
+    QColor,
+    QFontMetrics,
+    QLinearGradient,
+    QShowEvent,
+    QStandardItem,
+    QStandardItemModel,
+)
 from PySide6.QtWidgets import (
-    QApplication,
     QCheckBox,
     QHeaderView,
     QMessageBox,
-    QStyle,
-    QStyledItemDelegate,
-    QStyleOptionViewItem,
     QTreeView,
     QWidget,
 )
@@ -24,18 +28,16 @@ from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.time_ledger import ProfileCost, TimeLedger
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.file_dialogs import ask_to_save
+from rdchat.ui.look.definitions import stage_words
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.opening import SideWindow, ask_to_save
 from rdchat.ui.look.plain_text import message_box, set_tip, tip_text
-from rdchat.ui.look.side_window import SideWindow
-from rdchat.ui.look.stage_words import stage_words
-from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
+from rdchat.ui.look.theme import LARGE, MEDIUM, Theme
 from rdchat.ui.look.throttle import Throttle
 
 _LOG = logging.getLogger(__name__)
 NAME, CALLS, MEAN, TOTAL, PERCENT = range(5)
-SHARE_ROLE = Qt.ItemDataRole.UserRole  # of the parent's time, from 0 to 1; None at the top
 _HEADERS = (
     ("Stage", "What the time was spent on, and the parts of that."),
     ("Calls", "How often it ran."),
@@ -44,20 +46,19 @@ _HEADERS = (
     ("% of parent", "Share of the time of the stage above it."),
 )
 _NOTHING = "Nothing was measured yet: the times of the next reply show here as it is written."
-_WIDTHS = {CALLS: 72, MEAN: 84, TOTAL: 92, PERCENT: 180}
-_NARROW = {CALLS: 56, MEAN: 72, TOTAL: 80, PERCENT: 96}
+_WIDTHS = {CALLS: 64, MEAN: 80, TOTAL: 88, PERCENT: 112}
 _INDENT = 14
-_ROOM_FOR_BARS = 600  # a narrower window has no bars, so that names can be read
-_FIGURE_WIDTH = 48.0  # pixels for `100.0` to the right of the bar
-_LEAST_BAR = 60  # pixels; a shorter bar is not drawn
 _AIR = 8  # pixels that a row is higher than its text
+_TINT = 70  # opacity of a bar, of 255
+_WHOLE = 0.999  # a larger share fills the cell
 
 
 class LedgerModel(QStandardItemModel):
     """A tree of `LedgerRow`; rows that are already there keep their place, so a view keeps what is unfolded."""
 
-    def __init__(self) -> None:
+    def __init__(self, theme: Theme) -> None:
         super().__init__(0, len(_HEADERS))
+        self._theme = theme
         self.rows: tuple[LedgerRow, ...] = ()
         self._items: dict[str, list[QStandardItem]] = {}  # by path, a row's items
         for place, (name, words) in enumerate(_HEADERS):
@@ -82,11 +83,13 @@ class LedgerModel(QStandardItemModel):
                 items = self._items[path] = [_item(place, text, words) for place, text in enumerate(texts)]
                 parent = self._items[stage.parent][NAME] if stage.parent in self._items else self.invisibleRootItem()
                 parent.appendRow(items)
-            items[PERCENT].setData(None if share is None else share / 100, SHARE_ROLE)
+            if share is not None:
+                items[PERCENT].setBackground(_bar(share / 100, self._theme.colors.accent))
 
 
 def _item(place: int, text: str, words: str) -> QStandardItem:
     item = QStandardItem(text)
+    item.setSizeHint(QSize(0, QFontMetrics(item.font()).height() + _AIR))
     item.setEditable(False)
     item.setToolTip(tip_text(words))
     side = Qt.AlignmentFlag.AlignLeft if place == NAME else Qt.AlignmentFlag.AlignRight
@@ -94,36 +97,16 @@ def _item(place: int, text: str, words: str) -> QStandardItem:
     return item
 
 
-class BarDelegate(QStyledItemDelegate):
-    """Draws the share of `SHARE_ROLE` as a bar beside the cell's figure."""
-
-    def __init__(self, theme: Theme, parent: QWidget) -> None:
-        super().__init__(parent)
-        self._theme = theme
-
-    def paint(
-        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
-    ) -> None:
-        share = index.data(SHARE_ROLE)
-        super().paint(painter, option, index)
-        if share is None or option.rect.width() < _LEAST_BAR + _FIGURE_WIDTH:
-            return
-        selected = bool(option.state & QStyle.StateFlag.State_Selected)
-        fill = QApplication.palette().highlightedText().color() if selected else self._theme.colors.accent
-        ground = QColor(fill)
-        ground.setAlpha(40)
-        width = option.rect.width() - TIGHT - _FIGURE_WIDTH
-        painter.save()
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(Qt.PenStyle.NoPen)
-        for color, part in ((ground, 1.0), (fill, min(share, 1.0))):
-            painter.setBrush(color)
-            bar = QRectF(option.rect.left() + TIGHT, option.rect.center().y() - 3, part * width, 6)
-            painter.drawRoundedRect(bar, 3, 3)
-        painter.restore()
-
-    def sizeHint(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> QSize:
-        return QSize(super().sizeHint(option, index).width(), option.fontMetrics.height() + _AIR)
+def _bar(share: float, accent: QColor) -> QBrush:
+    """Return a background whose left part, of this share, is tinted."""
+    tint = QColor(accent)
+    tint.setAlpha(_TINT)
+    bar = QLinearGradient(0, 0, _WIDTHS[PERCENT], 0)  # from the left edge of the cell
+    bar.setColorAt(0, tint)
+    bar.setColorAt(min(share, 1.0), tint)
+    if share < _WHOLE:
+        bar.setColorAt(share + 1 - _WHOLE, QColor(Qt.GlobalColor.transparent))
+    return QBrush(bar)
 
 
 class LedgerWindow(SideWindow):
@@ -132,9 +115,8 @@ class LedgerWindow(SideWindow):
     def __init__(self, ledger: TimeLedger, drafting: DraftControl, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Time ledger", (700, 520), (480, 300), parent)
         self._ledger, self._drafting = ledger, drafting
-        self._widths: dict[int, int] = {}
-        self.model = LedgerModel()
-        self.view = self._build_view(theme)
+        self.model = LedgerModel(theme)
+        self.view = self._build_view()
         self.exact = QCheckBox("Exact times (profiling)")
         self.exact.setAccessibleName("Exact times (profiling)")
         set_tip(
@@ -152,6 +134,7 @@ class LedgerWindow(SideWindow):
         self._throttle = Throttle(self)
         self._throttle.due.connect(self._show_rows)
         ledger.changed.connect(lambda: self._throttle.note() if self.isVisible() else None)
+        theme.changed.connect(self._show_rows)
         drafting.exact_times_changed.connect(self._show_kind)
         self.exact.clicked.connect(drafting.set_exact_times)
         self.reset.clicked.connect(ledger.reset)
@@ -159,7 +142,7 @@ class LedgerWindow(SideWindow):
         self.model.rowsInserted.connect(self._unfold)
         self._show_kind()
 
-    def _build_view(self, theme: Theme) -> QTreeView:
+    def _build_view(self) -> QTreeView:
         view = QTreeView()
         self.model.setParent(view)
         view.setModel(self.model)
@@ -168,18 +151,12 @@ class LedgerWindow(SideWindow):
         view.setAllColumnsShowFocus(True)
         view.setIndentation(_INDENT)
         view.setAccessibleName("Time ledger")
-        view.setItemDelegateForColumn(PERCENT, BarDelegate(theme, view))
         view.header().setStretchLastSection(False)
         view.header().setSectionResizeMode(NAME, QHeaderView.ResizeMode.Stretch)
+        for place, width in _WIDTHS.items():
+            view.setColumnWidth(place, width)
+        view.header().setSectionResizeMode(PERCENT, QHeaderView.ResizeMode.Fixed)  # as long as a full bar
         return view
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        widths = _NARROW if event.size().width() < _ROOM_FOR_BARS else _WIDTHS
-        if widths is not self._widths:  # otherwise the columns keep the widths that the person gave them
-            self._widths = widths
-            for place, width in widths.items():
-                self.view.setColumnWidth(place, width)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

@@ -4,11 +4,13 @@ Speed, drafting and times fit into a window of 1180 x 780 without scrolling; the
 """
 
 from dataclasses import replace
+from typing import Any
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat_controller import ChatController
@@ -19,10 +21,8 @@ from rdchat.ui.look.layouts import column
 from rdchat.ui.look.theme import LARGE, MEDIUM, PANEL_WIDTH, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.speed.draft_controls import DraftControls
-from rdchat.ui.speed.figure_sections import DraftFigures, MemorySection, ModelSection, ReplySection, StatusLine
-from rdchat.ui.speed.sections import Section
-from rdchat.ui.speed.speed_section import SpeedSection
-from rdchat.ui.speed.time_section import TimeSection
+from rdchat.ui.speed.figure_sections import DraftFigures, MemorySection, ModelSection, ReplySection, Shown, StatusLine
+from rdchat.ui.speed.sections import Section, SpeedSection, TimeSection
 
 _BUSY = (EngineState.PREFILL, EngineState.WRITING)
 
@@ -36,7 +36,7 @@ class SpeedPanel(QScrollArea):
         super().__init__()
         self._controller, self._context, self._preferences = controller, controller.context, controller.preferences
         self._pending = Statistics()
-        self._state = controller.replies.state
+        self._shown = Shown(state=controller.replies.state)
         self.throttle = Throttle(self)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setWidgetResizable(True)
@@ -52,10 +52,8 @@ class SpeedPanel(QScrollArea):
         self.reply = ReplySection(theme)
         self.memory = MemorySection(theme)
         self.model = ModelSection(theme)
-        self.sections: tuple[Section, ...] = (
-            *(self.drafting, self.time, self.drafts),
-            *(self.reply, self.memory, self.model),
-        )
+        self._figures = self.drafts, self.reply, self.memory, self.model
+        self.sections: tuple[Section, ...] = (self.drafting, self.time, *self._figures)
         self.setWidget(self._build_column(theme))
         self._connect()
         self._show_state()
@@ -96,13 +94,11 @@ class SpeedPanel(QScrollArea):
 
     def _show_state(self) -> None:
         state, model = self._controller.replies.state, self._controller.model_slot.info
-        if state is EngineState.PREFILL and self._state is not state:
+        if state is EngineState.PREFILL and self._shown.state is not state:
             self._begin(Statistics())  # another reply, or the same one again
-        self._state = state
         if state is not EngineState.IDLE or self._context.doing is Doing.NOTHING:
             self.status.show_state(state)
-        self.model.show_model(state, model)
-        self.memory.show_model(model)
+        self._show(state=state, model=model)
 
     def _note_statistics(self, statistics: Statistics) -> None:
         self._pending = statistics
@@ -111,37 +107,34 @@ class SpeedPanel(QScrollArea):
     def _show_pending(self) -> None:
         if self._controller.replies.state in _BUSY:
             self.speed.sparkline.add(self._pending)
-        self._show_statistics(self._pending)
+        self._show(statistics=self._pending)
 
     def _note_message(self, message: Message) -> None:
         if message.role is not Role.ASSISTANT or message.status is MessageStatus.STREAMING or not message.statistics:
             return
         self._pending = message.statistics
-        self._show_statistics(message.statistics)
-        self.reply.show_finish(message.finish_reason)
+        self._show(statistics=message.statistics, finish=message.finish_reason)
 
     def show_last_reply(self) -> None:
         """Show the figures of the open chat's last reply, unless one is being written."""
         if self._controller.replies.state in _BUSY:
             return  # the figures are those of the reply that is being written
         last = self._controller.chat.path.last_measured
-        self._begin(last.statistics if last is not None and last.statistics else Statistics())
-        if last is not None:
-            self.reply.show_finish(last.finish_reason)
+        self._begin((last and last.statistics) or Statistics(), last.finish_reason if last else None)
 
-    def _begin(self, statistics: Statistics) -> None:
+    def _begin(self, statistics: Statistics, finish: FinishReason | None = None) -> None:
         self._pending = statistics
         self.speed.sparkline.clear()
-        self.reply.show_finish(None)
-        self._show_statistics(statistics)
+        self._show(statistics=statistics, finish=finish)
 
-    def _show_statistics(self, statistics: Statistics) -> None:
-        self.speed.show_statistics(statistics)
-        self.drafting.show_choice(statistics.choice)
-        self.time.show_statistics(statistics)
-        self.drafts.show_statistics(statistics)
-        self.reply.show_values(statistics)
-        self.memory.show_statistics(statistics)
+    def _show(self, **changes: Any) -> None:
+        """Show the figures with some fields of `Shown` changed."""
+        self._shown = self._shown._replace(**changes)
+        self.speed.show_statistics(self._shown.statistics)
+        self.drafting.show_choice(self._shown.statistics.choice)
+        self.time.show_statistics(self._shown.statistics)
+        for section in self._figures:
+            section.show_figures(self._shown)
 
     def _remember_fold(self, name: str, folded: bool) -> None:
         settings = self._preferences.settings

@@ -5,7 +5,6 @@ from PySide6.QtWidgets import QScrollArea, QWidget
 
 from rdchat.chat.conversation import Message
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 
 
 class MessageArea(QScrollArea):
@@ -31,6 +30,5 @@ class MessageArea(QScrollArea):
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.theme = theme
-        self.library = LexerLibrary()
         self.column = QWidget(self)
         self.setWidget(self.column)

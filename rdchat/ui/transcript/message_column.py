@@ -16,10 +16,10 @@ from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.ui.look.theme import LARGE, SMALL, TEXT_WIDTH, Theme
 from rdchat.ui.transcript.markdown.text_body import TextBody
 from rdchat.ui.transcript.message_area import MessageArea
+from rdchat.ui.transcript.message_parts import EDGE
 from rdchat.ui.transcript.message_range import AROUND, MOST, STEP, MessageRange
 from rdchat.ui.transcript.message_widget import MessageWidget
-from rdchat.ui.transcript.person_message import PersonMessage
-from rdchat.ui.transcript.reply_message import ReplyMessage
+from rdchat.ui.transcript.messages import PersonMessage, ReplyMessage
 
 _NEAR_END = 12  # pixels from the end that still count as being there
 
@@ -174,7 +174,8 @@ class MessageColumn(MessageArea):
         left = (self.width() - width) // 2  # the scroll bar stands in the margin: nothing moves when it comes
         y = LARGE
         for widget in self.widgets.values():
-            rect = QRect(left, y, width, widget.layout_for(width))
+            outer = width + 2 * EDGE
+            rect = QRect(left - EDGE, y, outer, widget.layout_for(outer))
             if widget.geometry() != rect:
                 widget.setGeometry(rect)
             if widget.isHidden():

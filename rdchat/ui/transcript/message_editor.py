@@ -2,8 +2,9 @@
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QInputMethodEvent, QKeyEvent, QKeySequence, QPainter, QPaintEvent, QTextCursor
-from PySide6.QtWidgets import QDialogButtonBox, QFrame, QPlainTextEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialogButtonBox, QFrame, QPlainTextEdit, QWidget
 
+from rdchat.ui.look.layouts import column
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import RADIUS, SMALL, Theme
 
@@ -50,11 +51,7 @@ class MessageEditor(QWidget):
             keys = QKeySequence("Ctrl+Return").toString(QKeySequence.SequenceFormat.NativeText)
             tip = self.tr("Keeps your version beside the model's own (%s)") % keys
         set_tip(self._save, tip)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(SMALL)
-        column.addWidget(self._edit)
-        column.addWidget(buttons)
+        column(self._edit, buttons, within=self)
         self._edit.submitted.connect(self._submit)
         self._edit.cancelled.connect(self.cancelled)
         self._edit.textChanged.connect(self._text_changed)

@@ -10,24 +10,25 @@ from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.chat.search_words import WordMatcher
 from rdchat.inference.api.requests import Role
 from rdchat.ui.look.buttons import TextButton
-from rdchat.ui.look.theme import MEDIUM, SMALL
-from rdchat.ui.transcript.cut_mark import CutMark
-from rdchat.ui.transcript.markdown.clipboard import CopyForm, TextCopy, copy_blocks
+from rdchat.ui.look.layouts import Part, column
+from rdchat.ui.look.theme import TIGHT
+from rdchat.ui.transcript.markdown.copying import CopyForm, blocks_of, copy_blocks
 from rdchat.ui.transcript.markdown.markdown_text import as_markdown
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_actions import MessageActions
 from rdchat.ui.transcript.message_area import MessageArea
 from rdchat.ui.transcript.message_editor import MessageEditor
+from rdchat.ui.transcript.message_parts import CutMark
 
 
 class MessageWidget(QWidget):
-    """Places its parts itself: the transcript knows every height at once, and the reader's place is never lost."""
+    """One message. The transcript gives it its place: it asks for the height first, and keeps the reader's place."""
 
     def __init__(self, message: Message, parser: Parser, area: MessageArea) -> None:
         super().__init__(area.column)
         self.message, self.area = message, area
-        self.body = TextBody(parser, area.theme, area.library, parent=self)
+        self.body = TextBody(parser, area.theme, parent=self)
         self.body.caret_moved.connect(self._report_caret)
         self.body.menu_requested.connect(self._show_menu)
         self.body.height_changed.connect(area.height_changed)
@@ -40,7 +41,11 @@ class MessageWidget(QWidget):
         self.actions_row.menu_requested.connect(self._open_menu)
         self._editor: MessageEditor | None = None
         self._cut: CutMark | None = None
-        self._last = False
+        self.is_last = False
+
+    def _lay_out(self, *parts: Part) -> None:
+        """Lay the parts out, and the buttons below them."""
+        self._column = column(*parts, self.actions_row, within=self, spacing=TIGHT)
 
     # --- what subclasses add
 
@@ -54,27 +59,13 @@ class MessageWidget(QWidget):
         if self.work:
             self.area.work_added.emit()
 
-    def _place_parts(self, width: int) -> int:
-        """Place everything but the editor and the cut at a width, and return the height that they need."""
-        raise NotImplementedError
-
-    def _place_more(self, left: int, top: int) -> int:
-        """Place the button that shows more of a long text, and return the height it needs."""
-        size = self.more.sizeHint()
-        self.more.setGeometry(left, top, size.width(), size.height())
-        return 0 if self.more.isHidden() else size.height()
-
-    def _editor_top(self, width: int) -> int:
-        """Place what stays above the editor, and return its height."""
-        return 0
-
     def _add_actions(self, menu: QMenu) -> None:
         """Add what the context menu offers for this kind of message."""
         raise NotImplementedError
 
     def _show_parts(self) -> None:
         """Show the editor, or what it replaces."""
-        reading = self._editor is None
+        reading = not self.is_edited
         self.body.setVisible(reading)
         self.more.setVisible(reading and self.body.hidden_characters > 0)
         self.actions_row.setVisible(reading and not self.is_busy)
@@ -89,23 +80,16 @@ class MessageWidget(QWidget):
         """The text as it was written, which is what is copied and edited."""
         return self.message.text
 
-    # --- places
+    @property
+    def is_edited(self) -> bool:
+        """Whether an editor stands in the place of the text."""
+        return self._editor is not None
 
     def layout_for(self, width: int) -> int:
-        """Place the parts at a width and return the height they need."""
-        if self._editor:
-            top, height = self._editor_top(width), self._editor.sizeHint().height()
-            self._editor.setGeometry(0, top, width, height)
-            self.update()  # there is no bubble now
-            bottom = top + height + SMALL
-        else:
-            bottom = self._place_parts(width)
-        if self._cut:
-            top = bottom + SMALL
-            height = self._cut.layout_for(width)
-            self._cut.setGeometry(0, top, width, height)
-            bottom = top + height + MEDIUM - SMALL
-        return bottom
+        """Return the height that the message needs at a width."""
+        self._column.activate()  # forgets the heights of what has changed
+        height = self._column.heightForWidth(width)
+        return height if height >= 0 else self._column.sizeHint().height()
 
     def show_cut(self, cut: ContextCut | None, messages: int) -> None:
         """Show below the message that the model does not get it and those before, `messages` in all; None for none."""
@@ -116,10 +100,11 @@ class MessageWidget(QWidget):
             self._cut.deleteLater()
             self._cut = None
         if cut:
-            self._cut = CutMark(cut, messages, self.area.theme, self.area.library, self)
+            self._cut = CutMark(cut, messages, self.area.theme, self)
             self._cut.undo_requested.connect(lambda: self.area.cut_undo_requested.emit(self.message.id))
-            self.mark(self.body.marks.matcher)
+            self._column.addWidget(self._cut)
             self._cut.show()
+            self.mark(self.body.marks.matcher)
 
     # --- being edited
 
@@ -135,6 +120,7 @@ class MessageWidget(QWidget):
         editor.cancelled.connect(self._close_editor)
         editor.height_changed.connect(self.area.height_changed)
         editor.changed.connect(lambda text: self.area.edited.emit(self.message, text))
+        self._column.insertWidget(self._column.indexOf(self.actions_row), editor)
         self._show_parts()
         editor.show()
         self.area.height_changed.emit()
@@ -177,11 +163,10 @@ class MessageWidget(QWidget):
         """What is left to draw."""
         return max(body.work for body in self.shown_bodies)
 
-    def advance(self, deadline: float) -> None:
-        """Do one bounded step of drawing in each text."""
+    def draw(self, deadline: float) -> None:
+        """Draw until the deadline, at least one step of each text."""
         for body in self.shown_bodies:
-            if body.work:
-                body.advance(deadline)
+            body.draw(deadline)
 
     def draw_more(self, deadline: float) -> bool:
         """Draw some of what is not drawn yet, folded and hidden parts too; return whether there was any."""
@@ -198,10 +183,6 @@ class MessageWidget(QWidget):
         """Follow the theme."""
         for body in self.bodies:
             body.restyle()
-        self.more.restyle()
-        self.actions_row.restyle()
-        if self._cut:
-            self._cut.restyle()
         self.area.work_added.emit()
 
     def mark(self, matcher: WordMatcher) -> None:
@@ -226,15 +207,15 @@ class MessageWidget(QWidget):
 
     def copy(self) -> None:
         """Copy the message as it was written."""
-        self.actions_row.copy(self.written_text)
+        self.actions_row.copy_button.copy(self.written_text)
 
     def copy_as(self, form: CopyForm) -> None:
         """Copy the message in a form; Markdown is as it was written."""
         if form is CopyForm.MARKDOWN:
             self.copy()
-        else:  # made when first needed: a chat has many messages
-            copying = self.findChild(TextCopy) or TextCopy(self)
-            copying.copy(self.written_text, type(self.body.parser), form, self.actions_row.say_copied)
+        else:
+            copy_blocks(blocks_of(self.written_text, self.body.parser), form)
+            self.actions_row.copy_button.say_copied()
 
     def _open_menu(self, place: QPoint) -> None:
         menu = QMenu(self)
@@ -276,14 +257,9 @@ class MessageWidget(QWidget):
 
     # --- focus and pointer
 
-    @property
-    def is_last(self) -> bool:
-        """Whether it is the transcript's last message."""
-        return self._last
-
     def set_last(self, last: bool) -> None:
         """Say whether it is the last message: its buttons always show."""
-        self._last = last
+        self.is_last = last
         self.actions_row.set_revealed(last=last)
 
     def _report_caret(self, rect: QRect) -> None:

@@ -1,19 +1,20 @@
 """Statistics of a finished reply: in words, as a line beside its buttons, and in full in a popup."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from PySide6.QtCore import QPoint, QSize, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QFrame, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
-from rdchat.chat.conversation import Drafting, Message
+from rdchat.chat.conversation import Drafting, MadeWith, Message
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import column
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 from rdchat.ui.speed.sections import FigureRow
@@ -26,8 +27,7 @@ _BETWEEN = " · "
 _WIDTH = 280
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """A figure with its name and its definition."""
 
     name: str
@@ -37,34 +37,32 @@ class Fact:
 
 def summary(message: Message) -> list[str]:
     """Return the parts of the line of statistics, the most important first; what was not measured is left out."""
-    statistics = message.statistics
-    edited = "edited" if message.edited else ""
-    if statistics is None:
-        return [edited] if edited else []
-    drafting = message.drafting
-    said = [
-        edited,
-        _mode_words(drafting) if drafting else "",
-        _with_unit(formatting.rate(statistics.decode_tps), "tokens/s"),
-        formatting.ratio(statistics.speedup) if statistics.speedup and statistics.rounds else "",
-        _with_unit(formatting.decimal(statistics.tokens_per_target_call), "per call"),
-        _with_unit(formatting.percent(statistics.acceptance_rate), "accepted"),
-        formatting.counted(statistics.rounds, "round") if statistics.rounds else "",
-        f"first token {formatting.duration(statistics.ttft_ms)}" if statistics.ttft_ms else "",
-        f"prefill {formatting.duration(statistics.prefill_ms)}" if statistics.prefill_ms else "",
-        _kept(statistics),
-        f"drafter {drafter_name(drafting)}" if drafting and drafting.mode in _NAMED else "",
-        _LAST_PART if drafting and drafting.last_part else "",
-    ]
-    return [part for part in said if part]
+    s, drafting = message.statistics, message.drafting
+    parts = ["edited" if message.edited else ""]
+    if s is not None:
+        parts += [
+            _mode_words(drafting) if drafting else "",
+            _with_unit(formatting.rate(s.decode_tps), "tokens/s"),
+            formatting.ratio(s.speedup) if s.speedup and s.rounds else "",
+            _with_unit(formatting.decimal(s.tokens_per_target_call), "per call"),
+            _with_unit(formatting.percent(s.acceptance_rate), "accepted"),
+            formatting.counted(s.rounds, "round") if s.rounds else "",
+            f"first token {formatting.duration(s.ttft_ms)}" if s.ttft_ms else "",
+            f"prefill {formatting.duration(s.prefill_ms)}" if s.prefill_ms else "",
+            f"{s.cached_prompt_tokens:,} of {s.prompt_tokens:,} prompt tokens kept" if s.cached_prompt_tokens else "",
+            f"drafter {drafter_name(drafting)}" if drafting and drafting.mode in _NAMED else "",
+            _LAST_PART if drafting and drafting.last_part else "",
+        ]
+    return [part for part in parts if part]
 
 
 def facts(message: Message) -> list[Fact]:
     """Return all that was kept of a reply."""
-    statistics = message.statistics
-    found = _making(message)
-    if statistics is not None:
-        found += [*_how(message.drafting), *_speed(statistics), *_drafts(statistics), *_sizes(statistics)]
+    found = [Fact("Text", "Edited by you", definitions.EDITED)] if message.edited else []
+    if message.statistics is not None:
+        found += [] if message.edited else _options(message.made_with)
+        found += [*_drafting(message.drafting), *_speed(message.statistics), *_drafts(message.statistics)]
+        found += _sizes(message.statistics)
     return [fact for fact in found if fact.value]
 
 
@@ -74,93 +72,80 @@ def drafter_name(drafting: Drafting) -> str:
     return ", ".join(Path(source).name for source in sources) or formatting.NONE
 
 
-def _making(message: Message) -> list[Fact]:
-    """Return the options of the reply, and whether the person changed its text."""
-    if message.edited:
-        return [Fact("Text", "Edited by you", definitions.EDITED)]
-    made_with = message.made_with
-    if made_with is None or message.statistics is None:
-        return []
+def _options(made_with: MadeWith | None) -> list[Fact]:
+    """Return the temperature of a reply, and the system prompt if it was of this reply alone."""
     found = []
-    if made_with.sampling is not None:
+    if made_with and made_with.sampling is not None:
         found.append(Fact("Temperature", f"{made_with.sampling.temperature:g}", definitions.TEMPERATURE))
-    if made_with.once and made_with.system_prompt is not None:
-        words = " ".join(made_with.system_prompt.split()) or "None"
-        short = words if len(words) <= _NAME_SHOWN else f"{words[: _NAME_SHOWN - 1].rstrip()}…"
-        found.append(Fact("System prompt", short, f"Of this reply alone: {made_with.system_prompt.strip() or 'none.'}"))
+    if made_with and made_with.once and made_with.system_prompt is not None:
+        prompt = made_with.system_prompt.strip()
+        words = _shortened(" ".join(prompt.split()) or "None")
+        found.append(Fact("System prompt", words, f"Of this reply alone: {prompt or 'none.'}"))
     return found
 
 
-def _how(drafting: Drafting | None) -> list[Fact]:
+def _drafting(drafting: Drafting | None) -> list[Fact]:
     if drafting is None:
         return []
-    reason = f" {drafting.reason}" if drafting.reason else ""
-    found = [Fact("Drafting", _mode_words(drafting), f"The drafting mode that ran.{reason}")]
-    if drafting.drafter:
-        name = drafter_name(drafting)
-        short = name if len(name) <= _NAME_SHOWN else f"{name[: _NAME_SHOWN - 1].rstrip(' ,')}…"
-        found.append(Fact("Drafter", short, f"What proposed the tokens: {drafting.drafter}"))
-    if drafting.last_part:
-        told = "The reply was continued: all figures are those of the part that was written last."
-        found.append(Fact("Figures", _LAST_PART, told))
-    return found
-
-
-def _speed(statistics: Statistics) -> list[Fact]:
-    speed = _with_unit(formatting.rate(statistics.decode_tps), "tokens/s") or formatting.NONE
-    plain = _with_unit(formatting.rate(statistics.plain_tps), "tokens/s") if statistics.speedup else ""
-    # a plainly decoded reply has no rounds: what it is compared with was measured later
-    ratio = formatting.ratio(statistics.speedup) if statistics.speedup and statistics.rounds else ""
-    rate = _with_unit(formatting.rate(statistics.prefill_tps), "tokens/s")
-    prefill = formatting.duration(statistics.prefill_ms) + (f", {rate}" if rate else "")
+    name = _shortened(drafter_name(drafting)) if drafting.drafter else ""
+    last_part = "The reply was continued: all figures are those of the part that was written last."
     return [
-        Fact("Speed", speed, definitions.SPEED),
-        Fact("Plain decoding", plain, definitions.PLAIN),
-        Fact("Ratio to plain decoding", ratio, definitions.RATIO),
-        Fact("Time to first token", formatting.duration(statistics.ttft_ms), definitions.TTFT),
-        Fact("Prefill", prefill, "Reading the prompt; tokens kept from the turn before do not count."),
-        Fact("Decode", formatting.duration(statistics.decode_ms), definitions.DECODE_TIME),
+        Fact("Drafting", _mode_words(drafting), f"The drafting mode that ran. {drafting.reason}".rstrip()),
+        Fact("Drafter", name, f"What proposed the tokens: {drafting.drafter}"),
+        Fact("Figures", _LAST_PART if drafting.last_part else "", last_part),
     ]
 
 
-def _drafts(statistics: Statistics) -> list[Fact]:
+def _speed(s: Statistics) -> list[Fact]:
+    rate = _with_unit(formatting.rate(s.prefill_tps), "tokens/s")
+    prefill = ", ".join(part for part in (formatting.duration(s.prefill_ms), rate) if part)
+    plain = _with_unit(formatting.rate(s.plain_tps), "tokens/s") if s.speedup else ""
+    # a plainly decoded reply has no rounds: its plain speed was measured later
+    ratio = formatting.ratio(s.speedup) if s.speedup and s.rounds else ""
+    return [
+        Fact("Speed", _with_unit(formatting.rate(s.decode_tps), "tokens/s") or formatting.NONE, definitions.SPEED),
+        Fact("Plain decoding", plain, definitions.PLAIN),
+        Fact("Ratio to plain decoding", ratio, definitions.RATIO),
+        Fact("Time to first token", formatting.duration(s.ttft_ms), definitions.TTFT),
+        Fact("Prefill", prefill, "Reading the prompt; tokens kept from the turn before do not count."),
+        Fact("Decode", formatting.duration(s.decode_ms), definitions.DECODE_TIME),
+    ]
+
+
+def _drafts(s: Statistics) -> list[Fact]:
     """Return how well the drafts did; lists that are too long to show are in the definitions."""
-    rounds = statistics.rounds
-    if not rounds:
+    if not s.rounds:
         return []
-    per_call = formatting.decimal(statistics.tokens_per_target_call)
-    accepted = f"{formatting.percent(statistics.acceptance_rate)}, {statistics.accepted:,} of {statistics.drafted:,}"
-    shares = [f"{share * 100:.0f}" for share in statistics.acceptance_by_position]
+    accepted = f"{formatting.percent(s.acceptance_rate)}, {s.accepted:,} of {s.drafted:,}"
+    shares = [f"{share * 100:.0f}" for share in s.acceptance_by_position]
     shown = ", ".join(shares[:_POSITIONS_SHOWN]) + ("…" if len(shares) > _POSITIONS_SHOWN else "")
     all_shares = f"{definitions.POSITIONS} From the first place on: {', '.join(shares)}."
-    mean = formatting.decimal(statistics.accepted / rounds) if statistics.accepted_lengths else ""
-    lengths = ", ".join(str(number) for number in statistics.accepted_lengths)
+    lengths = ", ".join(map(str, s.accepted_lengths))
     all_lengths = f"{definitions.LENGTHS} Shown is the mean. Rounds that accepted none, 1 and so on: {lengths}."
-    nodes = formatting.decimal(statistics.verified_nodes / rounds) if statistics.verified_nodes else ""
-    dropped = formatting.count(statistics.dropped_drafts) if statistics.dropped_drafts else ""
-    calls = statistics.target_calls
-    syncs = formatting.decimal(statistics.host_syncs / calls) if statistics.host_syncs and calls else ""
+    mean = formatting.decimal(s.accepted / s.rounds) if s.accepted_lengths else ""
+    nodes = formatting.decimal(s.verified_nodes / s.rounds) if s.verified_nodes else ""
+    syncs = formatting.decimal(s.host_syncs / s.target_calls) if s.host_syncs and s.target_calls else ""
+    dropped = formatting.count(s.dropped_drafts) if s.dropped_drafts else ""
     return [
-        Fact("Tokens per call", per_call, definitions.TOKENS_PER_CALL),
-        Fact("Accepted", accepted if statistics.drafted else formatting.NONE, definitions.ACCEPTANCE),
+        Fact("Tokens per call", formatting.decimal(s.tokens_per_target_call), definitions.TOKENS_PER_CALL),
+        Fact("Accepted", accepted if s.drafted else formatting.NONE, definitions.ACCEPTANCE),
         Fact("Accepted by position, %", shown, all_shares),
         Fact("Accepted length", mean, all_lengths),
-        Fact("Rounds", formatting.count(rounds), definitions.ROUNDS),
+        Fact("Rounds", formatting.count(s.rounds), definitions.ROUNDS),
         Fact("Verified nodes per round", nodes, definitions.NODES),
         Fact("Dropped drafts", dropped, definitions.DROPPED_DRAFTS),
         Fact("Host syncs per round", syncs, definitions.HOST_SYNCS),
     ]
 
 
-def _sizes(statistics: Statistics) -> list[Fact]:
-    prompt = formatting.count(statistics.prompt_tokens)
-    kept = f", {statistics.cached_prompt_tokens:,} kept" if statistics.cached_prompt_tokens else ""
-    context = formatting.counted(statistics.context_tokens, "token") if statistics.context_tokens else ""
-    memory = formatting.memory(statistics.peak_memory_bytes) if statistics.peak_memory_bytes else ""
+def _sizes(s: Statistics) -> list[Fact]:
+    kept = f", {s.cached_prompt_tokens:,} kept" if s.cached_prompt_tokens else ""
     kept_words = "Tokens of the conversation; kept ones were in the cache already."
+    context = formatting.counted(s.context_tokens, "token") if s.context_tokens else ""
+    memory = formatting.memory(s.peak_memory_bytes) if s.peak_memory_bytes else ""
     return [
-        Fact("Tokens written", formatting.count(statistics.generated_tokens), definitions.TOKENS_WRITTEN),
-        Fact("Prompt tokens", f"{prompt}{kept}", kept_words),
+        Fact("Tokens written", formatting.count(s.generated_tokens), definitions.TOKENS_WRITTEN),
+        Fact("Prompt tokens", f"{formatting.count(s.prompt_tokens)}{kept}", kept_words),
         Fact("Context", context, definitions.CONTEXT),
         Fact("Peak memory", memory, definitions.PEAK_MEMORY),
     ]
@@ -173,10 +158,8 @@ def _mode_words(drafting: Drafting) -> str:
     return f"{drafting.mode.words}, {kind.words}" if kind else drafting.mode.words
 
 
-def _kept(statistics: Statistics) -> str:
-    """Return how much of the prompt was still in the cache: after an edit, everything before it."""
-    kept, prompt = statistics.cached_prompt_tokens, statistics.prompt_tokens
-    return f"{kept:,} of {prompt:,} prompt tokens kept" if kept else ""
+def _shortened(words: str) -> str:
+    return words if len(words) <= _NAME_SHOWN else f"{words[: _NAME_SHOWN - 1].rstrip(' ,')}…"
 
 
 def _with_unit(figure: str, unit: str) -> str:
@@ -237,23 +220,19 @@ class ReplyDetails(QFrame):
         self.setFrameShape(QFrame.Shape.StyledPanel)
         self.setAccessibleName(self.tr("Details of the reply"))
         self.setFixedWidth(_WIDTH)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(MEDIUM, MEDIUM, MEDIUM, SMALL)
-        column.setSpacing(TIGHT + 2)
+        parts = column(within=self, spacing=TIGHT + 2, margins=(MEDIUM, MEDIUM, MEDIUM, SMALL))
         if message.model:
-            column.addWidget(ThemedLabel(theme, message.model, bold=True))
+            parts.addWidget(ThemedLabel(theme, message.model, bold=True))
         for fact in facts(message):
             figure = FigureRow(theme, fact.name, fact.definition)
             figure.show_value(fact.value)
-            column.addWidget(figure)
+            parts.addWidget(figure)
         if message.drafting and message.drafting.reason:
-            reason = ThemedLabel(theme, message.drafting.reason, "muted", -1)
-            reason.setWordWrap(True)
-            column.addWidget(reason)
+            parts.addWidget(ThemedLabel(theme, message.drafting.reason, "muted", -1, wraps=True))
         tokens = TextButton(self.tr("Show tokens"), theme)
         tokens.clicked.connect(self.close)
         tokens.clicked.connect(self.tokens_requested)
-        column.addWidget(tokens, 0, Qt.AlignmentFlag.AlignRight)
+        parts.addWidget(tokens, 0, Qt.AlignmentFlag.AlignRight)
         tokens.setFocus()
 
     def open_above(self, anchor: QWidget) -> None:

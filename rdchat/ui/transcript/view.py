@@ -16,11 +16,12 @@ from rdchat.inference.api.requests import Role
 from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.ui.look.buttons import JumpButton
 from rdchat.ui.look.theme import MEDIUM, Theme
+from rdchat.ui.transcript.markdown.code_highlighter import preload_lexers
 from rdchat.ui.transcript.markdown.markdown_text import as_markdown
 from rdchat.ui.transcript.markdown.text_body import Work
 from rdchat.ui.transcript.message_column import MessageColumn
 from rdchat.ui.transcript.message_range import FIRST
-from rdchat.ui.transcript.reply_message import ReplyMessage
+from rdchat.ui.transcript.messages import ReplyMessage
 from rdchat.ui.transcript.search_hits import SearchHits
 
 _FRAME_S = 1 / 30  # growing text is drawn at most this often
@@ -39,7 +40,7 @@ class TranscriptView(MessageColumn):
 
     def __init__(self, theme: Theme, parent: QWidget | None = None, unsent: UnsentMemory | None = None) -> None:
         super().__init__(theme, unsent or UnsentMemory(), parent)
-        QTimer.singleShot(_PRELOAD_MS, self, self.library.preload)
+        QTimer.singleShot(_PRELOAD_MS, self, preload_lexers)
         self._drawn_at, self._pause = 0.0, _FRAME_S
         self._hits = SearchHits(self)
         self._jump = JumpButton(theme, self)
@@ -254,11 +255,9 @@ class TranscriptView(MessageColumn):
         for widget in self.in_order_of_need():
             if not widget.work or (only_in_view and not self.is_in_view(widget)):
                 continue
-            while time.perf_counter() < deadline:
-                widget.advance(deadline)
+            if time.perf_counter() < deadline:
+                widget.draw(deadline)
                 drawn = True  # also a formula that was waited for is higher than its source
-                if widget.work is not Work.READY:
-                    break
             left = max(left, widget.work)
             if only_in_view and drawn:
                 self.place()  # heights guessed so far decide what is in view

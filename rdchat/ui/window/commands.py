@@ -13,8 +13,8 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.order.chat_order import Place
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
-from rdchat.ui.look.file_dialogs import FileMode, ask_to_open
-from rdchat.ui.look.open_menu import OpenMenu
+from rdchat.ui.look.buttons import OpenMenu
+from rdchat.ui.look.opening import FileMode, ask_to_open
 from rdchat.ui.look.theme import LARGEST_TEXT, SMALLEST_TEXT, Theme
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ class Commands(QObject):
         self._show_place(Place.CHATS)
         self._window.sidebar.row_actions.make_folder()
 
-    def chat_action_text(self, name: str) -> str:
-        """Return the text of an action on the open chat; empty if there is none."""
+    def chat_action_text(self, name: str, text: str) -> str:
+        """Return the text of an action on the open chat, or `text` if there is none."""
         chat = self._desk.chat.conversation
-        return self._window.sidebar.row_actions.chat_actions(chat)[name][0].format(" chat") if chat else ""
+        return self._window.sidebar.row_actions.chat_actions(chat)[name][0].format(" chat") if chat else text
 
     def run_chat_action(self, name: str) -> None:
         """Carry out an action on the open chat."""
@@ -143,6 +143,10 @@ class Commands(QObject):
 
     # Replies and drafts
 
+    def regenerate_text(self) -> str:
+        """Return the text of the action that writes the last reply again, or writes the missing one."""
+        return "Regenerate last reply" if self.has_reply() else "Get a reply"
+
     def regenerate(self) -> None:
         """Write the last reply again."""
         self.controller.regenerate(self.controller.chat.path[-1].id)
@@ -163,6 +167,14 @@ class Commands(QObject):
         model.choices_changed.connect(sheet.offer_found)
         sheet.wished.connect(lambda wish: controller.regenerate(reply, wish))
         sheet.open()
+
+    def open_options(self) -> None:
+        """Open the chat's options below their button."""
+        self._window.header.open_options()
+
+    def uses_mode(self, mode: Mode) -> bool:
+        """Tell whether a draft mode is the chosen one."""
+        return self.controller.drafting.settings.mode is mode
 
     def choose_mode(self, mode: Mode) -> None:
         """Change the draft mode; show why, if it is not available."""

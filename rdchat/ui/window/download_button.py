@@ -49,7 +49,6 @@ class DownloadButton(QToolButton):
         self.action.setVisible(False)
         self._throttle = Throttle(self)
         self._throttle.due.connect(self._show)
-        theme.changed.connect(self.update)
         windows.on_models_desk = self._follow
 
     def resume_downloads(self) -> None:

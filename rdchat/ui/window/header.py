@@ -11,16 +11,16 @@ from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QToolBar, QWidget
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import Dtype
-from rdchat.services.background.folder_search import InstalledModels
+from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look import formatting
-from rdchat.ui.look.icons import line_icon
-from rdchat.ui.look.open_menu import OpenMenu, add_action
+from rdchat.ui.look.buttons import OpenMenu, add_action
+from rdchat.ui.look.icons import show_icon
 from rdchat.ui.look.plain_text import button_text, set_tip
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings.chat_options import ChatOptions
-from rdchat.ui.window.actions import WindowActions
+from rdchat.ui.window.menus import WindowActions
 
 _MOST_REASONS = 20  # in a tip
 
@@ -32,10 +32,10 @@ class ModelButton(QPushButton):
     models_requested = Signal()
     choices_changed = Signal()
 
-    def __init__(self, slot: ModelSlot, preferences: SettingsControl, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, slot: ModelSlot, preferences: SettingsControl) -> None:
+        super().__init__()
         self._slot, self._preferences = slot, preferences
-        self._installed: InstalledModels | None = None
+        self._installed: FolderSearch | None = None
         self._menu = OpenMenu(self._fill_menu, self)
         self._menu.setToolTipsVisible(True)
         self._precisions = self._build_precisions()
@@ -48,7 +48,7 @@ class ModelButton(QPushButton):
         slot.load_progressed.connect(self._show_load)
         self.refresh()
 
-    def offer(self, installed: InstalledModels) -> None:
+    def offer(self, installed: FolderSearch) -> None:
         """Also list the models on this machine."""
         self._installed = installed
         installed.changed.connect(self._menu.refresh)
@@ -63,7 +63,7 @@ class ModelButton(QPushButton):
         """Return the names of the known models but the chosen one, each with the argument for `ModelSlot.load`."""
         found: dict[str | None, str] = {None: formatting.DEFAULT_MODEL}
         found |= {model: Path(model).name for model in self._preferences.settings.recent_models}
-        for each in self._installed.models if self._installed is not None else ():
+        for each in self._installed.found if self._installed is not None else ():
             if not each.problem:
                 found.setdefault(each.model, each.name)
         return [(name, model) for model, name in found.items() if model != self._slot.chosen]
@@ -99,7 +99,7 @@ class ModelButton(QPushButton):
             for model in recent:
                 self._add_model(Path(model).name, model)
         if self._installed is not None:
-            self._add_installed(self._installed.models, {None, *recent})
+            self._add_installed(self._installed.found, {None, *recent})
         self._menu.addSeparator()
         self._menu.addMenu(self._precisions)
         self._menu.addSeparator()
@@ -143,21 +143,8 @@ class Header(QToolBar):
         actions: The window's.
     """
 
-    def __init__(
-        self,
-        model: ModelButton,
-        popover: ChatOptions,
-        theme: Theme,
-        actions: WindowActions,
-    ) -> None:
+    def __init__(self, model: ModelButton, popover: ChatOptions, theme: Theme, actions: WindowActions) -> None:
         super().__init__("Toolbar")
-        self._theme = theme
-        self._icons = {
-            actions.sidebar: "sidebar",
-            actions.new_chat: "new",
-            actions.options: "options",
-            actions.panel: "panel",
-        }
         self.setObjectName("header")
         self.setMovable(False)
         self.setFloatable(False)
@@ -172,20 +159,15 @@ class Header(QToolBar):
         self.addWidget(self.model)
         self.addWidget(_spring())
         self.addActions([actions.options, actions.panel])
-        for action in self._icons:
+        shown = (actions.sidebar, actions.new_chat, actions.options, actions.panel)
+        for action, icon in zip(shown, ("sidebar", "new", "options", "panel"), strict=True):
+            show_icon(action, icon, theme, "text")
             self.widgetForAction(action).setAccessibleName(action.text().rstrip("…"))
-        theme.changed.connect(self._draw_icons)
-        self._draw_icons()
+        show_icon(model, "model", theme)
 
     def open_options(self) -> None:
         """Open the chat's options below their button."""
         self.popover.open_below(self.widgetForAction(self._options))
-
-    def _draw_icons(self) -> None:
-        color = self._theme.colors.text
-        for action, name in self._icons.items():
-            action.setIcon(line_icon(name, color))
-        self.model.setIcon(line_icon("model", self._theme.colors.muted))
 
 
 def _spring() -> QWidget:

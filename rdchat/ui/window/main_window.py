@@ -1,6 +1,5 @@
 """The main window: sidebar, conversation and speed panel beside each other, with the toolbar and the menus."""
 
-from base64 import b64decode, b64encode
 from dataclasses import replace
 from functools import cached_property
 
@@ -12,18 +11,17 @@ from rdchat.chat.settings import Appearance, Settings
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
-from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.icons import app_icon
+from rdchat.ui.look.opening import show_in_front
 from rdchat.ui.look.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.preferences import Preferences
 from rdchat.ui.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.window.actions import WindowActions
 from rdchat.ui.window.commands import Commands
 from rdchat.ui.window.header import Header, ModelButton
-from rdchat.ui.window.menus import menus
+from rdchat.ui.window.menus import WindowActions, menus
 from rdchat.ui.window.side_windows import SideWindows
 from rdchat.ui.window.unsaved_question import UnsavedQuestion
 
@@ -130,8 +128,8 @@ class MainWindow(QMainWindow):
         if not self._unsaved.may_close():
             event.ignore()
             return
-        state, geometry = self._splitter.saveState(), self.saveGeometry()
-        self.change(window_state=_encode(state), window_geometry=_encode(geometry))
+        state, geometry = (blob.toBase64().toStdString() for blob in (self._splitter.saveState(), self.saveGeometry()))
+        self.change(window_state=state, window_geometry=geometry)
         self.hide()  # ending the engine thread may take as long as one chunk of a prompt
         self.windows.close()
         self._controller.close()
@@ -192,10 +190,10 @@ class MainWindow(QMainWindow):
         self.actions_.refresh()
 
     def _restore(self, settings: Settings) -> None:
-        if not self.restoreGeometry(_decode(settings.window_geometry)):
+        if not self.restoreGeometry(_decoded(settings.window_geometry)):
             room = self.screen().availableSize()
             self.resize(min(1180, room.width() - 80), min(780, room.height() - 80))
-        self._splitter.restoreState(_decode(settings.window_state))
+        self._splitter.restoreState(_decoded(settings.window_state))
 
     def _apply_settings(self, settings: Settings) -> None:
         self._theme.set_scheme(_SCHEMES[settings.appearance])
@@ -220,12 +218,6 @@ class MainWindow(QMainWindow):
         self.setWindowTitle(conversation.title if conversation else "New chat")
 
 
-def _encode(blob: QByteArray) -> str:
-    return b64encode(blob.data()).decode("ascii")
-
-
-def _decode(text: str) -> QByteArray:
-    try:
-        return QByteArray(b64decode(text, validate=True))
-    except ValueError:  # a settings file edited by hand: Qt refuses an empty blob, and the default size applies
-        return QByteArray()
+def _decoded(text: str) -> QByteArray:
+    """Return what base64 stands for; Qt refuses what a settings file that was edited by hand may have."""
+    return QByteArray.fromBase64(text.encode("ascii", "ignore"))

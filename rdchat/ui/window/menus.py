@@ -1,43 +1,128 @@
-"""The table of commands: names, texts, keys, when each is enabled, and what it calls."""
+"""The window's actions, declared in one table, from which the menu bar, the keys and the tooltips are made."""
 
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from PySide6.QtGui import QAction, QKeySequence
+from PySide6.QtCore import QObject
+from PySide6.QtGui import QAction, QActionGroup, QKeySequence
+from PySide6.QtWidgets import QMenu, QMenuBar, QWidget
 
 from rdchat import paths
 from rdchat.inference.api.requests import Mode
 from rdchat.services.order.chat_order import Place
-from rdchat.ui.look.focus import show_in_front
-from rdchat.ui.look.opening import show_folder
+from rdchat.ui.look.opening import show_folder, show_in_front
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import DEFAULT_TEXT
 from rdchat.ui.window.about import about_box
-from rdchat.ui.window.actions import Command, Menu
 
 if TYPE_CHECKING:
     from rdchat.ui.window.commands import Commands
     from rdchat.ui.window.main_window import MainWindow
 
 _Standard, _Role = QKeySequence.StandardKey, QAction.MenuRole
+_Key = str | QKeySequence.StandardKey
 
 
-def menus(window: "MainWindow", do: "Commands") -> list[Menu]:
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One entry of the menu bar."""
+
+    name: str  # its action is an attribute of `WindowActions` with this name
+    text: str
+    run: Callable[[], object] | None = None  # None: another object connects the action
+    keys: _Key | tuple[_Key, ...] = ()
+    _: KW_ONLY
+    tip: str = ""  # empty: the text is the tooltip
+    role: QAction.MenuRole = QAction.MenuRole.NoRole
+    submenu: QMenu | None = None
+    group: str = ""  # of the commands with one group, one is checked
+    when: Callable[[], bool] | None = None  # whether it is enabled; None: always
+    checked: Callable[[], bool] | None = None  # None: not checkable
+    label: Callable[[], str] | None = None  # the text that suits the state, where it changes
+
+
+class WindowActions(QObject):
+    """The actions of the commands, each an attribute by its name.
+
+    Args:
+        bar: Lists the menus.
+        menus: The commands of each menu by its title; None is a separator.
+        parent: The window.
+    """
+
+    def __init__(self, bar: QMenuBar, menus: dict[str, list[Command | None]], parent: QObject) -> None:
+        super().__init__(parent)
+        self._groups: dict[str, QActionGroup] = {}
+        self._actions: dict[str, tuple[QAction, Command]] = {}
+        for title, commands in menus.items():
+            menu = bar.addMenu(title)
+            for command in commands:
+                if command is None:
+                    menu.addSeparator()
+                else:
+                    menu.addAction(self._add(command))
+        self.refresh()
+
+    def __getattr__(self, name: str) -> QAction:
+        found = self.__dict__.get("_actions", {}).get(name)
+        if found is None:
+            raise AttributeError(name)
+        action: QAction = found[0]
+        return action
+
+    def refresh(self) -> None:
+        """Enable, check and name all actions as suits the present state."""
+        for action, command in self._actions.values():
+            if command.when is not None:
+                action.setEnabled(command.when())
+            if command.checked is not None:
+                action.setChecked(command.checked())
+            if command.label is not None:
+                action.setText(command.label())
+
+    def _add(self, command: Command) -> QAction:
+        action = QAction(command.text, self, checkable=command.checked is not None)
+        keys = command.keys if isinstance(command.keys, tuple) else (command.keys,)
+        action.setShortcuts([sequence for key in keys for sequence in _sequences(key)])
+        action.setMenuRole(command.role)
+        action.setIconVisibleInMenu(False)
+        shown = action.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
+        tip = command.tip or command.text.rstrip("…")
+        set_tip(action, f"{tip} ({shown})" if shown else command.tip or command.text)
+        if command.submenu is not None:
+            action.setMenu(command.submenu)
+        if command.group:
+            self._groups.setdefault(command.group, QActionGroup(self)).addAction(action)
+        action.triggered.connect(lambda _checked: self._run(command))
+        self._actions[command.name] = action, command
+        return action
+
+    def _run(self, command: Command) -> None:
+        if command.run is not None:
+            command.run()
+        self.refresh()
+
+
+def _sequences(key: _Key) -> list[QKeySequence]:
+    return [QKeySequence(key)] if isinstance(key, str) else QKeySequence.keyBindings(key)
+
+
+def menus(window: "MainWindow", do: "Commands") -> dict[str, list[Command | None]]:
     """Return the menus in the order of a Mac app."""
-    return [
-        ("&File", _file(window, do)),
-        ("&Edit", _edit(window, do)),
-        ("&Chat", _chat(window, do)),
-        ("&Draft", _draft(window, do)),
-        ("&View", _view(window, do)),
-        ("&Window", [Command("minimize", "Minimise", window.showMinimized, "Ctrl+M")]),
-        (
-            "&Help",
-            [
-                Command("show_log", "Show log", partial(show_folder, paths.log_path())),
-                Command("about", "About rdchat", lambda: about_box(window).open(), role=_Role.AboutRole),
-            ],
-        ),
-    ]
+    return {
+        "&File": _file(window, do),
+        "&Edit": _edit(window, do),
+        "&Chat": _chat(window, do),
+        "&Draft": _draft(window, do),
+        "&View": _view(window, do),
+        "&Window": [Command("minimize", "Minimise", window.showMinimized, "Ctrl+M")],
+        "&Help": [
+            Command("show_log", "Show log", partial(show_folder, paths.log_path())),
+            Command("about", "About rdchat", lambda: about_box(window).open(), role=_Role.AboutRole),
+        ],
+    }
 
 
 def _file(window: "MainWindow", do: "Commands") -> list[Command | None]:
@@ -50,7 +135,7 @@ def _file(window: "MainWindow", do: "Commands") -> list[Command | None]:
         Command("models", "Models…", lambda: show_in_front(window.windows.models), "Ctrl+Shift+M"),
         None,
         Command("import_chats", "Import chats…"),
-        Command("export_chat", "Export chat…", None, "Ctrl+Shift+E", enabled=do.has_chat),
+        Command("export_chat", "Export chat…", None, "Ctrl+Shift+E", when=do.has_chat),
         Command("export_all", "Export all chats…"),
         None,
         Command("back_up", "Back up…"),
@@ -62,7 +147,7 @@ def _file(window: "MainWindow", do: "Commands") -> list[Command | None]:
 
 
 def _edit(window: "MainWindow", do: "Commands") -> list[Command | None]:
-    find_bar = window.conversation.find_bar
+    find_bar, role = window.conversation.find_bar, _Role.PreferencesRole
     return [
         Command("undo", "Undo", do.undo, _Standard.Undo),
         Command("redo", "Redo", partial(do.edit, "redo"), _Standard.Redo),
@@ -78,57 +163,26 @@ def _edit(window: "MainWindow", do: "Commands") -> list[Command | None]:
         Command("find_previous", "Find previous", partial(find_bar.step, -1), _Standard.FindPrevious),
         Command("search", "Search chats", do.search, "Ctrl+Alt+F"),
         None,
-        Command(
-            "preferences",
-            "Preferences…",
-            lambda: show_in_front(window.preferences),
-            "Ctrl+,",
-            role=_Role.PreferencesRole,
-        ),
+        Command("preferences", "Preferences…", lambda: show_in_front(window.preferences), "Ctrl+,", role=role),
     ]
 
 
 def _chat(window: "MainWindow", do: "Commands") -> list[Command | None]:
-    controller = do.controller
+    conversation, tip = window.conversation, "System prompt and sampling of this chat"
+    copy, editor, regenerate = conversation.transcript.copy_last_reply, do.controller.editor, do.regenerate_text()
     return [
-        Command("stop", "Stop reply", controller.stop, ("Esc", "Ctrl+."), enabled=do.busy),
-        Command(
-            "regenerate",
-            "Regenerate last reply",
-            do.regenerate,
-            "Ctrl+R",
-            enabled=do.can_regenerate,
-            label=lambda: "Regenerate last reply" if do.has_reply() else "Get a reply",
-        ),
-        Command(
-            "regenerate_with", "Regenerate with…", do.regenerate_with, "Ctrl+Shift+R", enabled=do.can_regenerate_with
-        ),
-        Command(
-            "copy_reply",
-            "Copy last reply",
-            window.conversation.transcript.copy_last_reply,
-            "Ctrl+Shift+C",
-            enabled=do.has_reply,
-        ),
-        Command(
-            "restore_message",
-            "Restore deleted message",
-            controller.editor.restore_deleted,
-            enabled=lambda: do.has_deleted,
-        ),
+        Command("stop", "Stop reply", do.controller.stop, ("Esc", "Ctrl+."), when=do.busy),
+        Command("regenerate", regenerate, do.regenerate, "Ctrl+R", when=do.can_regenerate, label=do.regenerate_text),
+        Command("regenerate_with", "Regenerate with…", do.regenerate_with, "Ctrl+Shift+R", when=do.can_regenerate_with),
+        Command("copy_reply", "Copy last reply", copy, "Ctrl+Shift+C", when=do.has_reply),
+        Command("restore_message", "Restore deleted message", editor.restore_deleted, when=lambda: do.has_deleted),
         None,
-        Command(
-            "options",
-            "Chat options…",
-            lambda: window.header.open_options(),  # noqa: PLW0108  the header is built after the actions
-            "Ctrl+Shift+O",
-            tip="System prompt and sampling of this chat",
-        ),
-        Command("write", "Go to message field", window.conversation.composer.setFocus, "Ctrl+L"),
+        Command("options", "Chat options…", do.open_options, "Ctrl+Shift+O", tip=tip),
+        Command("write", "Go to message field", conversation.composer.setFocus, "Ctrl+L"),
         None,
         _on_chat(do, "rename", "Rename chat"),
         _on_chat(do, "pin", "Pin chat"),
-        Command("move", "Move to folder", submenu=do.move_menu, enabled=do.has_chat),
+        Command("move", "Move to folder", submenu=do.move_menu, when=do.has_chat),
         _on_chat(do, "duplicate", "Duplicate chat", "Ctrl+D"),
         None,
         _on_chat(do, "archive", "Archive chat", "Ctrl+Alt+A"),
@@ -138,32 +192,13 @@ def _chat(window: "MainWindow", do: "Commands") -> list[Command | None]:
 
 def _on_chat(do: "Commands", name: str, text: str, *keys: str) -> Command:
     """Return a command on the open chat, which the sidebar's context menu also has."""
-    return Command(
-        name,
-        text,
-        partial(do.run_chat_action, name),
-        keys,
-        enabled=do.has_chat,
-        label=lambda: do.chat_action_text(name) or text,
-    )
+    label = partial(do.chat_action_text, name, text)
+    return Command(name, text, partial(do.run_chat_action, name), keys, when=do.has_chat, label=label)
 
 
 def _draft(window: "MainWindow", do: "Commands") -> list[Command | None]:
-    drafting = do.controller.drafting
-
-    def choose(mode: Mode, place: int) -> Command:
-        return Command(
-            f"draft_{mode.value}",
-            mode.words,
-            partial(do.choose_mode, mode),
-            f"Ctrl+Alt+{place}",
-            group="draft",
-            enabled=lambda: drafting.ready,
-            checked=lambda: drafting.settings.mode is mode,
-        )
-
     return [
-        *(choose(mode, place) for place, mode in enumerate(Mode, start=1)),
+        *(_mode(do, mode, f"Ctrl+Alt+{place}") for place, mode in enumerate(Mode, start=1)),
         None,
         Command("draft_settings", "Draft settings", do.show_drafting, "Ctrl+Shift+D"),
         None,
@@ -172,28 +207,20 @@ def _draft(window: "MainWindow", do: "Commands") -> list[Command | None]:
     ]
 
 
+def _mode(do: "Commands", mode: Mode, keys: str) -> Command:
+    drafting, name, choose = do.controller.drafting, f"draft_{mode.value}", partial(do.choose_mode, mode)
+    used = partial(do.uses_mode, mode)
+    return Command(name, mode.words, choose, keys, group="draft", when=lambda: drafting.ready, checked=used)
+
+
 def _view(window: "MainWindow", do: "Commands") -> list[Command | None]:
     return [
-        Command(
-            "sidebar",
-            "Sidebar",
-            partial(window.toggle, window.sidebar),
-            "Ctrl+Alt+S",
-            tip="Show or hide the conversations",
-            checked=lambda: not window.sidebar.isHidden(),
-        ),
-        _show_place(do, "show_archive", "Archive", Place.ARCHIVE),
-        _show_place(do, "show_bin", "Bin", Place.BIN),
+        _side(window, window.sidebar, "sidebar", "Sidebar", "Ctrl+Alt+S", tip="Show or hide the conversations"),
+        _place(do, "show_archive", "Archive", Place.ARCHIVE),
+        _place(do, "show_bin", "Bin", Place.BIN),
         None,
-        Command(
-            "panel",
-            "Speed panel",
-            partial(window.toggle, window.panel),
-            "Ctrl+Alt+P",
-            tip="Show or hide the speed panel",
-            checked=lambda: not window.panel.isHidden(),
-        ),
-        Command("tokens", "Tokens and drafts", do.show_tokens, "Ctrl+Shift+T", enabled=do.has_reply),
+        _side(window, window.panel, "panel", "Speed panel", "Ctrl+Alt+P", tip="Show or hide the speed panel"),
+        Command("tokens", "Tokens and drafts", do.show_tokens, "Ctrl+Shift+T", when=do.has_reply),
         Command("ledger", "Time ledger…", lambda: show_in_front(window.windows.ledger), "Ctrl+Alt+L"),
         None,
         Command("larger", "Larger text", partial(do.change_text_size, 1), _Standard.ZoomIn),
@@ -204,5 +231,9 @@ def _view(window: "MainWindow", do: "Commands") -> list[Command | None]:
     ]
 
 
-def _show_place(do: "Commands", name: str, text: str, place: Place) -> Command:
+def _side(window: "MainWindow", side: QWidget, name: str, text: str, keys: str, *, tip: str) -> Command:
+    return Command(name, text, partial(window.toggle, side), keys, tip=tip, checked=lambda: not side.isHidden())
+
+
+def _place(do: "Commands", name: str, text: str, place: Place) -> Command:
     return Command(name, text, partial(do.toggle_place, place), checked=lambda: do.place is place)

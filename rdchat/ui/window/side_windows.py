@@ -10,10 +10,9 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.requests import DraftSettings, Role
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.models.installed.dropped_model import DroppedModel
 from rdchat.services.models.sources import DeviceMemory, ModelSources
-from rdchat.ui.drops.file_drops import FileDrops
-from rdchat.ui.look.focus import show_in_front
+from rdchat.ui.files.file_drops import FileDrops
+from rdchat.ui.look.opening import show_in_front
 from rdchat.ui.look.theme import Theme
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class SideWindows:
         self._chat_of_tokens: int | None = None
         self.on_models_desk: Callable[[ModelsDesk], object] = lambda _desk: None
         self.memory = DeviceMemory(sources.memory, parent)
-        self.drops = FileDrops(DroppedModel(sources, controller.model_slot, parent), parent, theme, takes_files=True)
+        self.drops = FileDrops(sources.problem, controller.model_slot.load, parent, theme, takes_files=True)
 
     @cached_property
     def ledger(self) -> "LedgerWindow":
@@ -140,8 +139,7 @@ class SideWindows:
         from rdchat.ui.models import ModelsWindow  # noqa: PLC0415
 
         desk = self.models_desk
-        drops = DroppedModel(self._sources, self._controller.model_slot, desk)
-        window = ModelsWindow(desk, self._theme, drops, self._parent)
+        window = ModelsWindow(desk, self._theme, self._sources.problem, self._parent)
         desk.shelf.race_requested.connect(self.try_in_race)
         return window
 
@@ -188,10 +186,4 @@ class SideWindows:
 
 
 def _import_models() -> None:
-    import rdchat.ui.models.installed.page  # noqa: PLC0415  first what is shown first
-    import rdchat.ui.models.window  # noqa: PLC0415
-
-    # isort: split
-    import rdchat.ui.models.discover.page  # noqa: PLC0415
-    import rdchat.ui.models.downloads.page  # noqa: PLC0415
-    import rdchat.ui.models.drafters.page  # noqa: F401, PLC0415
+    import rdchat.ui.models.window  # noqa: F401, PLC0415

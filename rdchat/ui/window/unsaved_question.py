@@ -8,8 +8,8 @@ from PySide6.QtWidgets import QDialog, QMessageBox, QWidget
 from rdchat.chat.conversation import Notice
 from rdchat.errors import StorageError
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, UnsavedReply
-from rdchat.ui.look.file_dialogs import ask_to_save
 from rdchat.ui.look.formatting import counted
+from rdchat.ui.look.opening import ask_to_save
 from rdchat.ui.look.plain_text import message_box
 
 _LOOK_MS = 500  # how often to look whether the store has taken the replies

@@ -12,6 +12,7 @@ import pytest
 from rdchat.chat.attachments import attached_file, child
 from rdchat.chat.attachments.attached_file import FileRefusedError
 from rdchat.chat.attachments.file_reader import FileReader
+from rdchat.work.job import Job
 from tests.chat.attachments.documents import docx, paragraph, pdf
 
 ENTITIES = "<!DOCTYPE x [<!ENTITY a 'aaaaaaaaaa'>" + "".join(
@@ -164,8 +165,8 @@ def test_the_size_of_a_file_and_of_its_text_is_bounded(tmp_path: Path, monkeypat
     monkeypatch.setattr(child, "MOST_CHARACTERS", 100)
     (tmp_path / "a.txt").write_text("x" * 1001)
     with pytest.raises(FileRefusedError, match="larger than"):
-        child.OpenedFile(tmp_path / "a.txt")
+        child.read_file(Job(), str(tmp_path / "a.txt"))
     (tmp_path / "a.txt").write_text("x" * 101)
     with pytest.raises(FileRefusedError, match="more than the"):
-        child.OpenedFile(tmp_path / "a.txt")
+        child.read_file(Job(), str(tmp_path / "a.txt"))
     assert attached_file.MOST_CHARACTERS > 10**6

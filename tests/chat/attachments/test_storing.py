@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached
-from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.conversation import Message
+from rdchat.chat.file_texts import FileTexts
 from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.reports import FileReport

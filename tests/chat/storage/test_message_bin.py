@@ -4,7 +4,6 @@ import pytest
 
 from rdchat.chat.asked_questions import asked_questions
 from rdchat.chat.conversation import ContextCut, MadeWith
-from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
@@ -122,7 +121,7 @@ def test_deleted_messages_are_not_found_copied_or_asked_again(tree: Tree) -> Non
 
 def test_after_30_days_they_are_erased_step_by_step(database: Path) -> None:
     clock = ManualClock()
-    timed = ConversationStore(Database(database), clock)
+    timed = ConversationStore.open(database, clock)
     tree = Tree(timed)
     timed.message_bin.delete(tree.replies[1].id)
     clock.now += 29 * 86_400
@@ -141,7 +140,7 @@ def test_after_30_days_they_are_erased_step_by_step(database: Path) -> None:
 
 def test_messages_that_a_wrong_clock_deleted_are_kept_another_day(database: Path) -> None:
     clock = ManualClock()
-    timed = ConversationStore(Database(database), clock)
+    timed = ConversationStore.open(database, clock)
     tree = Tree(timed)
     timed.message_bin.delete(tree.replies[1].id)
     clock.now += 20 * 365 * 86_400

@@ -12,7 +12,7 @@ from rdchat.chat.storage.search import rebuild_search
 from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
-from tests.stores import written_by_hand
+from tests.stores import finish_message, written_by_hand
 
 
 @pytest.fixture
@@ -94,12 +94,12 @@ def test_a_reply_is_found_when_it_is_finished_and_when_it_is_continued(store: Co
     chat = store.create_conversation("chat")
     message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
     store.save_text(message.id, "alpha")
-    store.finish_message(message.id, "alpha", MessageStatus.COMPLETE)
+    finish_message(store, message.id, "alpha", MessageStatus.COMPLETE)
     assert found(store, "alpha") == {"chat"}
     store.reopen_message(message.id)
     store.save_text(message.id, "alpha beta")
-    store.finish_message(message.id, "alpha beta", MessageStatus.COMPLETE)
-    store.finish_message(message.id, "alpha gamma", MessageStatus.COMPLETE)
+    finish_message(store, message.id, "alpha beta", MessageStatus.COMPLETE)
+    finish_message(store, message.id, "alpha gamma", MessageStatus.COMPLETE)
     assert found(store, "alpha gamma") == {"chat"}
     assert found(store, "beta") == set()
 
@@ -151,8 +151,8 @@ def test_long_texts_of_the_version_that_searched_their_beginning_are_found_whole
             )
     with closing(ConversationStore.open(database)) as store:
         assert [found(store, words) for words in ("short", "word last", "cut", "nul")] == [{"chat"}] * 4
-        store.finish_message(2, "other", MessageStatus.COMPLETE)
-        store.finish_message(4, "other", MessageStatus.COMPLETE)
+        finish_message(store, 2, "other", MessageStatus.COMPLETE)
+        finish_message(store, 4, "other", MessageStatus.COMPLETE)
         assert found(store, "last") == set()
         with written_by_hand(store) as connection:
             connection.execute("INSERT INTO messages_index (messages_index, rank) VALUES ('integrity-check', 1)")
@@ -193,7 +193,7 @@ def test_the_index_made_anew_leaves_out_replies_that_are_being_written(store: Co
     message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
     store.save_text(message.id, "alpha")
     store.database.write(rebuild_search)
-    store.finish_message(message.id, "beta", MessageStatus.COMPLETE)
+    finish_message(store, message.id, "beta", MessageStatus.COMPLETE)
     assert found(store, "alpha") == set()
     assert found(store, "beta") == {"chat"}
     with written_by_hand(store) as connection:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from rdchat.chat.storage.whole_chat import WholeChat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import source_files
 from rdchat.chat.transfer.chat_import import ImportWriter
 from rdchat.chat.transfer.formats import chatgpt
 from rdchat.chat.transfer.importing import read_files
 from rdchat.chat.transfer.reports import ImportReport, NotTaken, TaskProgress
-from rdchat.chat.transfer.whole_chat import WholeChat
 from rdchat.work.job import CancelledError, Job, StopWork
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, lm_studio_chat, write_jan, write_old_lm_studio
@@ -248,7 +248,7 @@ def test_an_import_that_is_stopped_takes_back_what_it_wrote(store: ConversationS
     def send(frame: dict[str, Any]) -> None:
         writer.take(frame)
         sent.append(frame)
-        if len(sent) == 3:
+        if len(sent) == 2:
             job.cancel()
 
     with pytest.raises(StopWork):

@@ -10,9 +10,9 @@ import pytest
 from rdchat.chat.conversation import ContextCut, Drafting, MadeWith, MessageStatus, Thinking
 from rdchat.chat.reply_trace import encode
 from rdchat.chat.storage.connections import reading
+from rdchat.chat.storage.whole_chat import WholeChat, read_chat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import importing, source_files
-from rdchat.chat.transfer.whole_chat import WholeChat, read_chat
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
@@ -21,6 +21,7 @@ from tests.chat.conftest import StartProcess
 from tests.chat.traces import drafted_trace
 from tests.chat.transfer import tasks
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
+from tests.stores import finish_message
 
 STATISTICS = Statistics(
     prompt_tokens=9, generated_tokens=41, prefill_ms=20.0, ttft_ms=30.0, decode_ms=1000.0, rounds=10, drafted=20,
@@ -37,11 +38,11 @@ def full_chat(store: ConversationStore) -> int:
     store.set_thinking_choice(chat.id, ThinkingChoice.LOW)
     question = store.add_message(chat.id, None, Role.USER, "Why?\n\n# A heading")
     failed = store.add_message(chat.id, question.id, Role.ASSISTANT, "", status=MessageStatus.STREAMING, model="tiny")
-    store.finish_message(failed.id, "Hm", MessageStatus.FAILED, error="No memory.")
+    finish_message(store, failed.id, "Hm", MessageStatus.FAILED, error="No memory.")
     reply = store.add_message(
         chat.id, question.id, Role.ASSISTANT, "", status=MessageStatus.STREAMING, model="tiny", seed=2**64 - 1
     )
-    store.finish_message(
+    finish_message(store,
         reply.id, "<think>\nwell\n</think>\n\nBecause </s> so.", MessageStatus.COMPLETE,
         finish_reason=FinishReason.LENGTH, statistics=STATISTICS,
         drafting=Drafting(Mode.DRAFTER, "", "drafters/tiny"), control_offsets=(33,),

@@ -14,7 +14,7 @@ from rdchat.inference.auto.cost_model import CostModel
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDEST, WIDTHS, Plan
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.auto.sources import Source, head_source
-from rdchat.inference.drafting.node_pool import HostPool, NodePool, children
+from rdchat.inference.drafting.beam_search import HostPool, NodePool, children
 from scripts.chips import STEP_MS, Chip
 
 NOTHING = np.empty(0)

@@ -18,7 +18,7 @@ from rdchat.inference.auto.calibration import (
 )
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
-from rdchat.inference.drafting.node_pool import NodePool, step_probs
+from rdchat.inference.drafting.beam_search import NodePool, step_probs
 from tests.inference.fakes import ask, random_drafter, tiny_llama
 
 SHAPE = (len(WIDTHS), len(LENGTHS), MOST_ROWS + 1)

@@ -24,9 +24,9 @@ HEADS = {"eagle3": eagle3_folder, "block": written_block}
 def ready(kind: str, model: LoadedModel, folder: Path) -> HeadModel:
     """Return a drafter of a kind, written to a folder and read from there."""
     head = HeadModel(model, load_drafter(HEADS[kind](folder / kind, model), model))
-    assert head.kind == kind
-    assert head.remembers
-    assert not head.drafts_ahead
+    assert head.head.kind == kind
+    assert head.head.remembers
+    assert not head.head.drafts_ahead
     return head
 
 
@@ -47,7 +47,7 @@ def test_the_text_is_that_of_plain_decoding(kind: str, temperature: float, tmp_p
 def test_their_costs_are_measured(kind: str, tmp_path: Path) -> None:
     model = tiny_llama(context_length=2048)
     head = ready(kind, model, tmp_path)
-    longest = min(6, 1 + head.most_drafted)
+    longest = min(6, 1 + head.head.most_drafted)
     costs = finished(measure_beams(model, head, OtherPrograms())).costs
     assert set(costs) == {(width, length) for width in (1, 4, 8) for length in (2, longest)}
     assert all(ms > 0 for ms in costs.values())

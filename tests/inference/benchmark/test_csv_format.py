@@ -10,12 +10,16 @@ from rdchat.errors import RdchatError
 from rdchat.inference.api.bench_results import BenchRun, Difference
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.benchmark.apple_csv import PLAIN_COLUMNS, RECURRENT_COLUMNS
-from rdchat.inference.benchmark.charts import Charts
 from rdchat.inference.benchmark.csv_format import COLUMNS, read_csv
+from rdchat.inference.benchmark.csv_table import PLAIN_COLUMNS, RECURRENT_COLUMNS
 from rdchat.inference.benchmark.result import BenchResult
+from rdchat.ui.plots.speedups import HeatMap, SpeedBars, plots_of
 from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN, result, written
 from tests.inference.benchmark.runs import LOOKUP, plan, run
+
+
+def maps_of(found: BenchResult) -> list[HeatMap]:
+    return [plot for plot in plots_of(found) if isinstance(plot, HeatMap)]
 
 
 def test_what_is_read_back_comes_to_the_same_figures(tmp_path: Path) -> None:
@@ -97,7 +101,7 @@ def test_apples_two_files_give_apples_speed_ups(tmp_path: Path) -> None:
     plain.write_text(APPLE_PLAIN)
     drafted.write_text(APPLE_DRAFTED)
     found = read_csv([drafted, plain])
-    greedy, sampled = Charts.of(found).maps
+    greedy, sampled = maps_of(found)
     # mean comprehension is 100 ms; W2 L3: 4100 / 2050 and 3900 / 1950
     assert greedy.values == pytest.approx({(1, 2): 4100 / 4100, (2, 3): 2.0})
     assert (greedy.dtype, greedy.best, sampled.best) == ("float16, greedy", (2, 3), (2, 3))
@@ -118,7 +122,9 @@ def test_apples_file_of_plain_decoding_alone_compares_with_mlx_lm(tmp_path: Path
     assert ratio is not None
     assert (ratio.low, ratio.high) == pytest.approx((0.75 * 4 / 4.1 + 0.25 * 4 / 3.9, 0.25 * 4 / 4.1 + 0.75 * 4 / 3.9))
     assert report.figures["ratio_to_plain"] is None
-    ((name, ((label, _),)),) = Charts.of(found).bars
+    (bars,) = plots_of(found)
+    assert isinstance(bars, SpeedBars)
+    ((name, ((label, _),)),) = bars.groups
     assert (name, label) == ("float16", "mlx-lm")
 
 
@@ -126,12 +132,12 @@ def test_apples_file_of_drafting_finds_the_plain_one_beside_it_or_is_drawn_by_it
     drafted = tmp_path / "recurrent_drafting.csv"
     drafted.write_text(APPLE_DRAFTED)
     alone = read_csv([drafted])
-    heat_map = Charts.of(alone).maps[0]
+    heat_map = maps_of(alone)[0]
     assert heat_map.reference == "W 1, L 2"
     assert heat_map.values == pytest.approx({(1, 2): 1.0, (2, 3): 4200 / 2098.8}, abs=0.01)
     (tmp_path / "autoregression.csv").write_text(APPLE_PLAIN)
     together = read_csv([drafted])
-    assert Charts.of(together).maps[0].values[2, 3] == pytest.approx(2.0)
+    assert maps_of(together)[0].values[2, 3] == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
 from rdchat.inference.api.bench_results import MLX_LM, BenchRun, Difference
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
-from rdchat.inference.benchmark.charts import Charts
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure
+from rdchat.ui.plots.speedups import HeatMap, SpeedBars, plots_of
 from tests.inference.benchmark.runs import LOOKUP, OFF, beam, plan, run
 
 BASE, FIRST, SECOND = 0, 1, 2  # indices where one baseline stands before the cells
@@ -158,13 +158,14 @@ def test_bars_show_the_fastest_shape_of_each_mode_and_maps_all_of_them() -> None
     runs = [run(asked, 0, 10, dtype="float32"), run(asked, 1, 20, baseline=1, dtype="float16")]
     runs += [run(asked, index, tps, baseline=index == 5) for index, tps in fast.items()]
     runs += [run(asked, MLX_LM, 9)]
-    pictures = Charts.of(BenchResult(asked, tuple(runs), {}))
-    (first, first_bars), (second, second_bars) = pictures.bars
+    bars, heat_map = plots_of(BenchResult(asked, tuple(runs), {}))  # one beam alone makes no map
+    assert isinstance(bars, SpeedBars)
+    assert isinstance(heat_map, HeatMap)
+    (first, first_bars), (second, second_bars) = bars.groups
     assert (first, [(name, figure.median) for name, figure in first_bars]) == (
         "float32",
         [("mlx-lm", 0.9), ("Prompt lookup K3", 1.0), ("Drafter W2 L3", 1.5)],
     )
     assert (second, [(name, figure.median) for name, figure in second_bars]) == ("float16", [("Drafter W2 L3", 1.5)])
-    (heat_map,) = pictures.maps  # one beam alone makes no map
     assert heat_map.values == pytest.approx({(2, 3): 1.5, (4, 3): 1.2})
     assert (heat_map.best, heat_map.reference) == ((2, 3), "Plain decoding")

@@ -5,6 +5,7 @@ Told is the order of what is built, queued and waited for, and how often; never 
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -17,8 +18,9 @@ from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.drafting.beam_search import DevicePool
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel, HeadSettings
+from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
@@ -26,7 +28,7 @@ from rdchat.inference.target.target import LoadedModel
 from scripts.device_stand_in import DeviceStandIn, DeviceTimes, Event
 from tests.grids import grid
 from tests.inference.drafting.draft_pairs import Pair, shared_near
-from tests.inference.fakes import ask, chains_only, random_drafter, shared_family, shared_llama
+from tests.inference.fakes import ask, chains_only, random_drafter, shared_family, shared_llama, with_beams
 from tests.inference.plain_replies import plain
 
 SLOW = DeviceTimes().scaled(100)  # so that the host is always ahead of the device
@@ -38,8 +40,24 @@ def job_of(model: LoadedModel, request: GenerationRequest) -> ReplyJob:
 
 
 def recurrent(model: LoadedModel, job: ReplyJob, branch: bool = False, width: int = 3) -> HeadDrafter:
-    settings = HeadSettings(BeamShape(width, 4), lookup_branch=branch)
-    return random_drafter(model).drafter(job.prompt, job.request, settings)
+    return random_drafter(model).drafter(job.prompt, with_beams(job.request, BeamShape(width, 4), branch))
+
+
+def note_reuse(drafter: HeadDrafter) -> list[bool]:
+    """Return a list that takes, for each draft, whether its search had been begun in the round before."""
+    reused, begun = list[bool](), list[object]()
+    search, begin = drafter.search, drafter._search
+    monkey: Any = drafter
+    monkey._search = lambda *arguments: (begun.append(arguments), begin(*arguments))[1]
+
+    def noted(root: int, shape: BeamShape) -> DevicePool:
+        before = len(begun)
+        pool = search(root, shape)
+        reused.append(len(begun) == before)
+        return pool
+
+    monkey.search = noted
+    return reused
 
 
 def decoding(device: DeviceStandIn, iterator: Iterator[GenerationEvent]) -> tuple[ReplyEnd, list[Event]]:
@@ -118,11 +136,9 @@ def test_drafts_that_were_begun_ahead_are_those_of_a_round_that_begins_with_its_
                     job = job_of(model, request)
                     job = replace(job, request=replace(request, draft=replace(request.draft, trace=True)))
                     drafter = recurrent(model, job, branch=True, width=width)
-                    events, used = [], set()
-                    for event in RoundIterator(job, drafter):
-                        events.append(event)
-                        used.add(drafter.began_ahead)
-                    assert used == {False, ahead}
+                    used = note_reuse(drafter)
+                    events = list(RoundIterator(job, drafter))
+                    assert set(used) == {False, ahead}
                     told = [event.tree for event in events if isinstance(event, TokenEvent) and event.tree]
                     trees.append([(tree.tokens, tree.parents) for tree in told])
             assert trees[0] == trees[1]
@@ -141,11 +157,10 @@ def test_a_draft_begun_below_another_token_is_not_used(monkeypatch: pytest.Monke
     request = ask(max_tokens=30, temperature=1.0)
     expected = plain(model, request)
     monkeypatch.setattr(TokenChooser, "choose_quickly", seldom_right)
-    job, used = job_of(model, request), []
+    job = job_of(model, request)
     drafter = recurrent(model, job)
-    for event in RoundIterator(job, drafter):
-        used.append(drafter.began_ahead)
-        last = event
+    used = note_reuse(drafter)
+    *_, last = RoundIterator(job, drafter)
     assert isinstance(last, ReplyEnd)
     assert last.token_ids == expected.token_ids
     assert {True, False} == set(used)
@@ -157,8 +172,9 @@ def test_a_draft_that_prompt_lookup_would_replace_is_not_begun() -> None:
     job = job_of(model, request)
     drafter = recurrent(model, job, branch=True, width=1)
     assert not drafter.drafts_ahead(10)
+    used = note_reuse(drafter)
     list(RoundIterator(job, drafter))
-    assert not drafter.began_ahead
+    assert not any(used)
     assert recurrent(model, job, branch=False, width=1).drafts_ahead(10)
 
 
@@ -235,6 +251,6 @@ def test_drafters_share_nothing_that_was_begun_for_another_reply() -> None:
     request = ask(max_tokens=20, temperature=0)
     for _ in range(2):
         job = job_of(model, request)
-        *_, end = RoundIterator(job, serving.drafter(job.prompt, request, HeadSettings(BeamShape(3, 4), False)))
+        *_, end = RoundIterator(job, serving.drafter(job.prompt, with_beams(request, BeamShape(3, 4), False)))
         assert isinstance(end, ReplyEnd)
         assert end.token_ids == plain(model, request).token_ids

@@ -20,7 +20,7 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
-from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
+from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.target.capability import Capability, DraftKind
 from rdchat.inference.target.target import LoadedModel
@@ -58,6 +58,9 @@ class OneTokenMemory(nn.Module):
         return self.lm_head(self.model(tokens))
 
 
+BEAMS = BeamShape(4, 4)
+
+
 @pytest.fixture(scope="module")
 def target() -> LoadedModel:
     mx.random.seed(3)
@@ -76,13 +79,15 @@ def drafter(target: LoadedModel) -> HeadModel:
     return HeadModel(target, StoredDrafter(head, mx.arange(SIZE, dtype=mx.int32), None))
 
 
-def decoded(target: LoadedModel, drafter: HeadModel | None, settings: HeadSettings, samples: int) -> list[ReplyEnd]:
+def decoded(
+    target: LoadedModel, drafter: HeadModel | None, samples: int, shape: BeamShape = BEAMS, branch: bool = False
+) -> list[ReplyEnd]:
     """Return replies of the seeds from 0 on, which have so many windows of three tokens."""
     ends = []
     for seed in range(samples // REPLY):
         request = fakes.ask(seed=seed, temperature=TEMPERATURE, top_p=1.0, max_tokens=REPLY + 2)
         job = ReplyJob.fresh(target, [seed % SIZE], request)
-        draft = drafter and drafter.drafter(job.prompt, request, settings)
+        draft = drafter and drafter.drafter(job.prompt, fakes.with_beams(request, shape, branch))
         *_, end = RoundIterator(job, draft) if draft else AutoregressiveIterator(job)
         assert isinstance(end, ReplyEnd)
         ends.append(end)
@@ -134,7 +139,7 @@ def test_replies_are_distributed_as_the_target_says(target: LoadedModel) -> None
     assert counts.sum() == SAMPLES
     found, limit = variation(target, counts)
     assert found < limit
-    for seed, end in enumerate(decoded(target, None, HeadSettings(), 2 * REPLY)):
+    for seed, end in enumerate(decoded(target, None, 2 * REPLY)):
         assert list(end.token_ids) == by_definition(target, seed)
         assert end.statistics.tokens_per_target_call == 1
 
@@ -144,7 +149,7 @@ def test_replies_are_distributed_as_the_target_says(target: LoadedModel) -> None
 def test_drafted_replies_are_those_whose_distribution_is_right(
     target: LoadedModel, drafter: HeadModel, width: int, branch: bool
 ) -> None:
-    ends = decoded(target, drafter, HeadSettings(BeamShape(width, 4), branch), DECODED)
+    ends = decoded(target, drafter, DECODED, BeamShape(width, 4), branch)
     assert all(end.statistics.tokens_per_target_call > 1.3 for end in ends), "drafts were accepted"
     found, limit = variation(target, counted([end.token_ids for end in ends]))
     assert found < limit
@@ -171,6 +176,6 @@ def test_wrong_rules_of_acceptance_show(
 ) -> None:
     """The tests above can fail: as many samples as the drafted replies have are enough."""
     monkeypatch.setattr(TokenChooser, "choose_quickly", rule)
-    ends = decoded(target, drafter, HeadSettings(BeamShape(4, 4), False), DECODED)
+    ends = decoded(target, drafter, DECODED)
     found, limit = variation(target, counted([end.token_ids for end in ends]))
     assert found > limit

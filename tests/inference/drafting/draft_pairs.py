@@ -1,5 +1,6 @@
 """A target with a draft model, small ones, and their caches: what the tests of draft models share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -13,6 +14,7 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
+from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.fakes import ALPHABET, positions, shared_llama, tiny_llama
@@ -54,7 +56,13 @@ class Pair:
         prompt = self.target.encode_chat(request.messages, continue_last=False)
         self.cache.keep_prefix_of(prompt)
         job = ReplyJob.fresh(self.target, prompt, request, self.cache)
-        return RoundIterator(job, self.draft.drafter(prompt, request, shape, job.ledger))
+        return RoundIterator(job, self.draft.drafter(prompt, request, job.ledger, self._shape_of(shape, request)))
+
+    def _shape_of(self, shape: DraftShape, request: GenerationRequest) -> Callable[[int], DraftShape] | None:
+        """Return a shape for the request's settings, and the usual ones for others."""
+        if self.target.capability.kind is not DraftKind.TREE:
+            return None
+        return lambda tokens: shape if tokens == request.draft.draft_tokens else self.draft.usual_shape(tokens)
 
     def reply(self, request: GenerationRequest, shape: DraftShape = TREE) -> ReplyEnd:
         *_, end = self.start(request, shape)

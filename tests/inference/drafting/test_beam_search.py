@@ -9,12 +9,13 @@ import pytest
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import BeamShape, SamplingParams
 from rdchat.inference.decoding.noise import gumbel_noise
-from rdchat.inference.drafting.beam_search import DevicePool, PathScorer, search
+from rdchat.inference.drafting.beam_search import DevicePool, search
 from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
 from rdchat.inference.drafting.heads.head import Head, Root
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.drafting.node_selection import best_nodes
 from rdchat.inference.drafting.repetition import Repetition, RepetitionTracker
+from rdchat.inference.drafting.scoring import PathScorer
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from tests.inference.fakes import ALPHABET, tiny_llama
 

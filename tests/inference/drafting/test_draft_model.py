@@ -85,10 +85,10 @@ def test_a_target_that_verifies_chains_only_gets_chains() -> None:
 def test_measured_costs_may_choose_between_a_chain_and_runner_ups() -> None:
     target = shared_llama()
     chains = chains_only(target)
-    shapes = DraftModel(target, shared_near(), SIZE).shapes(4)
+    shapes = DraftModel(target, shared_near(), SIZE).shapes(4, (4, 8, 16))
     assert [shape.nodes for shape in shapes] == [5, 8, 16]
     assert all(DraftShape.of_size(shape.draft_tokens, shape.nodes) == shape for shape in shapes), "a plan has these two"
-    assert DraftModel(chains, shared_near(), SIZE).shapes(4) == shapes[:1]
+    assert DraftModel(chains, shared_near(), SIZE).shapes(4, (4, 8, 16)) == shapes[:1]
 
 
 def test_new_settings_count_from_the_next_round_on() -> None:

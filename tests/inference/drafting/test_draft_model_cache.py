@@ -69,7 +69,7 @@ def test_a_cancel_while_the_draft_model_reads_the_prompt_keeps_what_it_read() ->
     target = shared_llama()
     pair = Pair.of(target, shared_near())
     prompt = target.encode_chat(ask("several chunks of prompt please").messages, continue_last=False)
-    drafter = pair.draft.drafter(prompt, ask(), TREE)
+    drafter = pair.draft.drafter(prompt, ask(), shape_of=lambda _: TREE)
     looks = iter([False, False, True])
     read = list(drafter.prefill(lambda: next(looks), Ledger()))
     drafter.close(len(prompt))

@@ -11,7 +11,7 @@ from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter, target_named_in
-from rdchat.inference.drafting.checkpoints.drafter_search import find_drafter
+from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.checkpoints.recurrent_layout import save_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output, quantize
 from rdchat.inference.models.fingerprint import TargetBinding, target_hash
@@ -120,7 +120,7 @@ def test_missing_weights_are_refused(folder: Path, target: LoadedModel) -> None:
 
 def test_a_missing_tensor_is_named(folder: Path, target: LoadedModel) -> None:
     edit_weights(folder, lambda tensors: tensors.pop("recurrence.weight"))
-    refuses(folder, target, "incomplete", "recurrence.weight")
+    refuses(folder, target, "lacks the tensor", "recurrence.weight")
 
 
 def test_a_tensor_too_many_is_named(folder: Path, target: LoadedModel) -> None:
@@ -154,16 +154,16 @@ def test_drafters_are_found_by_the_targets_hash(
     tmp_path: Path, target: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path / "data"))
-    assert find_drafter(target) is None
+    assert search_drafters(target_hash(target.info.path)).folder is None
     own = tmp_path / "data" / "drafters"
     (own / "half-written").mkdir(parents=True)
     (own / "half-written" / "config.json").write_text("{")
     other = with_files(tiny_llama(seed=1), tmp_path / "other", "tokenizer")
     save_drafter(own / "another", stored(other), "")
-    assert find_drafter(target) is None
+    assert search_drafters(target_hash(target.info.path)).folder is None
     save_drafter(own / "mine", stored(target), "")
-    assert find_drafter(target) == own / "mine"
-    assert find_drafter(other) == own / "another"
+    assert search_drafters(target_hash(target.info.path)).folder == own / "mine"
+    assert search_drafters(target_hash(other.info.path)).folder == own / "another"
 
 
 def silu(x: np.ndarray) -> np.ndarray:

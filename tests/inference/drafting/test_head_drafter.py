@@ -14,7 +14,7 @@ from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRe
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
-from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
+from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
@@ -31,7 +31,7 @@ def reply(
 ) -> ReplyEnd:
     prompt = model.encode_chat(request.messages, continue_last=False)
     job = ReplyJob.fresh(model, prompt, request)
-    *_, end = RoundIterator(job, drafter.drafter(prompt, request, HeadSettings(shape, branch)))
+    *_, end = RoundIterator(job, drafter.drafter(prompt, fakes.with_beams(request, shape, branch)))
     assert isinstance(end, ReplyEnd)
     return end
 
@@ -87,7 +87,7 @@ def test_a_target_that_takes_chains_only_gets_chains(branch: bool) -> None:
 def test_of_a_search_as_many_nodes_are_offered_as_are_asked_for(width: int, nodes: int) -> None:
     model, request = fakes.shared_llama(), fakes.ask()
     prompt = model.encode_chat(request.messages, False)
-    drafter = fakes.random_drafter(model).drafter(prompt, request, HeadSettings(BeamShape(width, 5), False))
+    drafter = fakes.random_drafter(model).drafter(prompt, fakes.with_beams(request, BeamShape(width, 5), False))
     model.network(mx.array([prompt]))  # the drafter reads its hidden states
     pool = drafter.search(7, BeamShape(width, 5))
     tree = drafter.offer(pool, nodes).tree.fetch()
@@ -103,7 +103,7 @@ def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
     model = fakes.shared_llama()
     request = fakes.ask(temperature=0, max_tokens=40)
     prompt = model.encode_chat(request.messages, continue_last=False)
-    drafter = fakes.random_drafter(model).drafter(prompt, request, HeadSettings(BeamShape(3, 4), False))
+    drafter = fakes.random_drafter(model).drafter(prompt, fakes.with_beams(request, BeamShape(3, 4), False))
     iterator = RoundIterator(ReplyJob.fresh(model, prompt, request), drafter)
     nodes, ids = [], []
     for event in iterator:
@@ -193,7 +193,7 @@ def test_drafts_reckon_with_the_repetition_penalty() -> None:
     for believed in (asked, replace(asked, sampling=replace(asked.sampling, repetition_penalty=1))):
         prompt = model.encode_chat(asked.messages, continue_last=False)
         job = ReplyJob.fresh(model, prompt, asked)
-        *_, end = RoundIterator(job, drafter.drafter(prompt, believed, HeadSettings(BeamShape(4, 5), False)))
+        *_, end = RoundIterator(job, drafter.drafter(prompt, fakes.with_beams(believed, BeamShape(4, 5), False)))
         assert isinstance(end, ReplyEnd)
         assert end.token_ids == plain(model, asked).token_ids
         calls.append(end.statistics.target_calls)

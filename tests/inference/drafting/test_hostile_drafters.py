@@ -18,7 +18,7 @@ from rdchat.inference.auto.acceptance_file import read_acceptance
 from rdchat.inference.auto.cost_file import CostFile
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, load_drafter
-from rdchat.inference.drafting.checkpoints.drafter_search import search_drafters
+from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.checkpoints.recurrent_layout import save_drafter
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.models.fingerprint import TargetBinding, target_hash
@@ -142,7 +142,7 @@ def test_weights_of_odd_types(name: str, target: LoadedModel, drafter: Path) -> 
     mx.eval(tensors)
     odd = mx.bfloat16 if name == "draft_vocabulary" else mx.int64
     mx.save_safetensors(str(path), tensors | {name: tensors[name].astype(odd)})
-    with pytest.raises(ModelError, match=f"{name} of the drafter good is stored as"):
+    with pytest.raises(ModelError, match=f"The drafter good cannot be used: its tensor {name} is stored as"):
         load_drafter(drafter, target)
 
 
@@ -161,7 +161,7 @@ def test_apples_checkpoint_with_a_flat_matrix(tmp_path: Path, target: LoadedMode
     tensors = apple_checkpoint(tmp_path / "apple", 32, 48, 1, True, target.info.vocabulary_size)
     flat = tensors | {"input_proj.weight": mx.zeros((48 * 64,))}
     mx.save_safetensors(str(tmp_path / "apple" / "model.safetensors"), flat)
-    with pytest.raises(ModelError, match=r"from_hidden\.weight is missing"):
+    with pytest.raises(ModelError, match=r"input_proj\.weight has the shape"):
         load_drafter(tmp_path / "apple", target)
 
 

@@ -14,14 +14,14 @@ from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import (
     BESIDE,
     SHIPPED,
     drafters_made_for,
     installed_drafters,
+    resolve_drafter,
 )
-from rdchat.inference.drafting.heads.block_config import Markov
+from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.models.model_places import TRAINED
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel

@@ -14,7 +14,6 @@ from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.drafting.head_drafter import HeadSettings
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
@@ -22,7 +21,7 @@ from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from tests.grids import share
-from tests.inference.fakes import ALPHABET, ask, lenient, loaded, random_drafter
+from tests.inference.fakes import ALPHABET, ask, lenient, loaded, random_drafter, with_beams
 from tests.inference.families import TREES, network_of
 from tests.inference.plain_replies import plain
 from tests.inference.training.short_runs import short_evaluation
@@ -72,7 +71,7 @@ def test_a_drafter_is_bound_drafts_and_is_verified(mode: str, bits: int, group: 
     drafter = random_drafter(model, hidden_size=64)
     request = ask(temperature=0.7)
     prompt = model.encode_chat(request.messages, False)
-    drafts = drafter.drafter(prompt, request, HeadSettings(BeamShape(3, 4), lookup_branch=True))
+    drafts = drafter.drafter(prompt, with_beams(request, BeamShape(3, 4), True))
     *_, end = RoundIterator(ReplyJob.fresh(model, prompt, request), drafts)
     assert isinstance(end, ReplyEnd)
     assert end.statistics.verified_nodes > end.statistics.rounds > 0

@@ -13,13 +13,14 @@ from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download_record import DownloadRecord
 from rdchat.hub.known_files import HubFile, RepositoryFiles
 from rdchat.inference.api.model_card import TriedOut, Verifies
-from rdchat.inference.library.facts_child import FactsReader, facts_reader
+from rdchat.inference.library.facts_child import facts_reader
+from rdchat.inference.library.facts_file import remember_tried, tried_out
 from rdchat.inference.library.folder_facts import FolderFacts, read_facts
 from rdchat.inference.library.model_library import installed_models, library_models, problem_of
-from rdchat.inference.library.tried_models import remember_tried, tried_out
 from rdchat.inference.models.gguf_import import convert_gguf
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.work.child_limits import Limits
+from rdchat.work.child_process import ChildProcess
 from tests.inference.gguf_samples import write_gguf
 from tests.inference.library.conftest import into_hub_cache
 from tests.processes import kill_while_asked
@@ -231,16 +232,16 @@ def test_a_child_reads_as_this_process_does_and_a_crash_of_it_costs_one_folder(
 ) -> None:
     odd = Path(shutil.copytree(small_model, tmp_path / "ünusual\nname"))
     told: list[str] = []
-    with facts_reader() as reader:
+    child = ChildProcess("facts")
+    with facts_reader(child=child) as read:
         for path in (small_model, odd, tmp_path, tmp_path / "nothing"):
-            assert reader.read(path) == read_facts(path)
-        kill_while_asked(reader.child, lambda: told.append(reader.read(small_model).problem))
+            assert read(path) == read_facts(path)
+        kill_while_asked(child, lambda: told.append(read(small_model).problem))
         assert "could not be looked at" in told[0]
-        assert reader.read(small_model) == read_facts(small_model)
+        assert read(small_model) == read_facts(small_model)
 
 
 def test_a_header_that_takes_too_much_memory_is_the_models_problem(small_model: Path):
-    reader = FactsReader(Limits(memory_bytes=-(1 << 40)))  # any memory is too much
-    facts = reader.read(small_model)
-    reader.child.close()
+    with facts_reader(Limits(memory_bytes=-(1 << 40))) as read:  # any memory is too much
+        facts = read(small_model)
     assert "of memory, so it was ended" in facts.problem

@@ -14,8 +14,8 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.memory_facts import Fit, MemoryRoom, fit_of, memory_need
 from rdchat.inference.api.model_card import TriedOut, Verifies
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
+from rdchat.inference.library.facts_file import tried_out
 from rdchat.inference.library.folder_facts import read_facts
-from rdchat.inference.library.tried_models import tried_out
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.models import loading
 from rdchat.inference.target import device

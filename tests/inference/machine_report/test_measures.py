@@ -13,11 +13,15 @@ from rdchat.commands.report_page import report_page
 from rdchat.inference.api.requests import Dtype, Mode
 from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS
 from rdchat.inference.machine_report import model_report
-from rdchat.inference.machine_report.divergences import count_divergences
-from rdchat.inference.machine_report.graph_size import graph_sizes, primitives
+from rdchat.inference.machine_report.measures import (
+    ROWS,
+    compare_plain,
+    cost_by_rows,
+    count_divergences,
+    graph_sizes,
+    primitives,
+)
 from rdchat.inference.machine_report.model_report import ModelReport
-from rdchat.inference.machine_report.plain_decoding import compare_plain
-from rdchat.inference.machine_report.row_costs import ROWS, cost_by_rows
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.embeddings import TargetEmbeddings
@@ -70,7 +74,7 @@ def test_in_float32_on_a_cpu_drafts_change_no_token(session: ChatSession) -> Non
 
 def test_what_there_was_no_time_for_is_listed(session: ChatSession) -> None:
     report = ModelReport(session, 0.0)
-    steps = [step.words for step in report]
+    steps = list(report)
     assert steps
     assert report.found["rows"] == {}
     assert "bench" not in report.found
@@ -96,7 +100,7 @@ def test_drafters_are_measured_one_after_the_other_and_none_is_named(
     apple_checkpoint(tmp_path / "of Bob", width, 2 * width, 0, False, model.info.vocabulary_size)
     drafters = [str(own), str(tmp_path / "none"), str(tmp_path / "of Bob")]
     report = ModelReport(session, 3600.0, drafters=drafters)
-    steps = [step.words for step in report]
+    steps = list(report)
     assert any(step.startswith("Benchmark of drafter 3: ") for step in steps)
     told = report.found["drafters"]
     kinds = [(one["drafter"], one["kind"], one["sure"]) for one in told]

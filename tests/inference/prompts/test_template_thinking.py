@@ -6,8 +6,7 @@ import pytest
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
-from rdchat.inference.prompts.answers_only import answers_only
-from rdchat.inference.prompts.model_prompts import ModelPrompts
+from rdchat.inference.prompts.model_prompts import ModelPrompts, answers_only
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.thoughts import split_thoughts
 from tests.inference.prompts.folders import assistant, prompts_of, user, with_template

@@ -5,7 +5,6 @@ import pytest
 
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.requests import ChatMessage, Role
-from rdchat.inference.prompts.model_prompts import TokenCounter
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.inference.prompts.folders import assistant, prompts_of, user, with_template
 
@@ -18,8 +17,8 @@ NO_SYSTEM = (
 def test_the_count_is_that_of_the_prompt(small_model: Path, process: TokenizerProcess) -> None:
     prompts = prompts_of(small_model, process)
     chat = (user("Hello <|im_end|> there"), assistant("Hi!"), user("What is \u6f22?"))
-    assert TokenCounter(prompts, 512).count(chat) == len(prompts.encode(chat, None, 512))
-    assert TokenCounter(prompts, 512).count(()) == 0
+    assert prompts.count(chat, 512) == len(prompts.encode(chat, None, 512))
+    assert prompts.count((), 512) == 0
 
 
 def test_a_template_without_a_system_role_counts_it_all_the_same(
@@ -27,20 +26,20 @@ def test_a_template_without_a_system_role_counts_it_all_the_same(
 ) -> None:
     prompts = prompts_of(with_template(small_model, tmp_path / "plain", NO_SYSTEM), process)
     merged = len(prompts.encode((user("Be brief\n\nHello"),), None, 512))
-    assert TokenCounter(prompts, 512).count((ChatMessage(Role.SYSTEM, "Be brief"), user("Hello"))) == merged
+    assert prompts.count((ChatMessage(Role.SYSTEM, "Be brief"), user("Hello")), 512) == merged
 
 
 def test_far_more_than_the_context_is_not_counted_to_the_end(small_model: Path, process: TokenizerProcess) -> None:
     with pytest.raises(PromptTooLongError):
-        TokenCounter(prompts_of(small_model, process), 16).count((user("word " * 100_000),))
+        prompts_of(small_model, process).count((user("word " * 100_000),), 16)
 
 
 @pytest.mark.slow  # it starts another child
 def test_threads_take_turns_also_where_the_child_was_ended(small_model: Path, process: TokenizerProcess) -> None:
     prompts = prompts_of(small_model, process)
-    counter, chat = TokenCounter(prompts, 512), (user("Hello"),)
-    expected, counts = counter.count(chat), list[int]()
-    threads = [threading.Thread(target=lambda: counts.append(counter.count(chat))) for _ in range(4)]
+    chat = (user("Hello"),)
+    expected, counts = prompts.count(chat, 512), list[int]()
+    threads = [threading.Thread(target=lambda: counts.append(prompts.count(chat, 512))) for _ in range(4)]
     process.child.close()  # as a request that takes too long has it
     for thread in threads:
         thread.start()

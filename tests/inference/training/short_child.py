@@ -7,7 +7,7 @@ from pathlib import Path
 from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.api.training import TrainingOrder
 from rdchat.inference.training import child
-from rdchat.inference.training.run import comparison, train_phase, training_run
+from rdchat.inference.training.run import measuring, train_phase
 from rdchat.inference.training.run.clocks import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings
 
@@ -24,9 +24,9 @@ def _short(order: TrainingOrder, folder: Path, asked: tuple[str, ...]) -> Traini
 def main() -> None:
     """Be the training process."""
     child.settings_of = _short
-    training_run._EVALUATED = training_run._CALIBRATION_PROMPTS = 1
-    training_run._EVALUATED_TOKENS = comparison._TOKENS = 8
-    comparison.EVERYDAY_PROMPTS = comparison.EVERYDAY_PROMPTS[:2]
+    measuring._EVALUATED = measuring._CALIBRATION_PROMPTS = 1
+    measuring._EVALUATED_TOKENS = measuring._COMPARED_TOKENS = 8
+    measuring.EVERYDAY_PROMPTS = measuring.EVERYDAY_PROMPTS[:2]
     train_phase._LOOK_EVERY = 0.5
     Pace.EVERY = 0.05
     child.main()

@@ -10,8 +10,7 @@ from PySide6.QtNetwork import QLocalSocket
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import StorageLockedError
-from rdchat.services.app.instance_channel import InstanceRequest, ask_open_app
-from rdchat.services.app.instance_socket import connect
+from rdchat.services.app.instance_channel import InstanceRequest, ask_open_app, connect
 from rdchat.services.app.single_instance import SingleInstance
 
 
@@ -70,14 +69,6 @@ def test_an_app_of_before_hangs_up_and_that_is_told(qtbot: QtBot, instance: Sing
 def test_where_nobody_listens_that_is_told(qtbot: QtBot, tmp_path: Path):
     (outcome,) = ask(qtbot, tmp_path / "nowhere", {"do": "import"})
     assert "does not answer" in str(outcome)
-
-
-def test_an_earlier_version_that_says_nothing_raises_the_window(
-    qtbot: QtBot, instance: SingleInstance, socket: QLocalSocket
-):
-    with qtbot.waitSignal(instance.activation_requested, timeout=5000):
-        pass
-    qtbot.waitUntil(lambda: socket.state() is QLocalSocket.LocalSocketState.UnconnectedState)
 
 
 @pytest.mark.parametrize("line", [b"\xff\xfe\n", b"[1]\n", b"[" * 5000 + b"\n", b"9" * 5000 + b"\n"])

@@ -20,9 +20,8 @@ from rdchat.cli import main
 from rdchat.commands.chats.through_app import ask_app
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.files.file_lock import FileLock
-from rdchat.services.app import instance_socket
-from rdchat.services.app.instance_channel import ask_open_app
-from rdchat.services.app.instance_socket import connect, place_to_listen
+from rdchat.services.app import instance_channel
+from rdchat.services.app.instance_channel import ask_open_app, connect, place_to_listen
 from rdchat.services.app.single_instance import SingleInstance
 from tests.commands.running import check_refused
 from tests.users import BECOME_ANOTHER, OTHER_USER, folder_for_all, needs_root
@@ -63,7 +62,7 @@ def folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
     """The system's folder for sockets and the one that is made where that is not to be had, neither of them there."""
     with folder_for_all(0o1777) as place:
         both = place / "runtime", place / "made"
-        monkeypatch.setattr(instance_socket, "_folders", lambda: both)
+        monkeypatch.setattr(instance_channel, "_folders", lambda: both)
         yield both
 
 
@@ -93,7 +92,7 @@ def test_a_path_that_is_too_long_for_a_socket_is_not_taken(
 ) -> None:
     runtime = folders[0].parent / ("r" * 80)
     runtime.mkdir(mode=0o700)
-    monkeypatch.setattr(instance_socket, "_folders", lambda: (runtime, folders[1]))
+    monkeypatch.setattr(instance_channel, "_folders", lambda: (runtime, folders[1]))
     path = place_to_listen(tmp_path / "data")
     assert path.parent == folders[1]
     assert len(os.fsencode(path)) < 104  # what macOS takes, its closing zero included

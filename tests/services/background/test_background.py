@@ -8,8 +8,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError, RdchatError
-from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.background.folder_search import FolderSearch
+from rdchat.services.background.background_work import BackgroundWork, FolderSearch
 from rdchat.work.job import Job
 
 MAIN = threading.get_ident()

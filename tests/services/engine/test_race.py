@@ -6,8 +6,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.bench_results import BenchProgress, Difference
 from rdchat.inference.api.prompt_files import Prompt
+from rdchat.services.engine.benchmark import Race, RaceResult, Replay, ReplayState
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.race import Race, RaceResult, Replay, ReplayState
 from tests.services.bench_runs import LOOKUP, bench_run
 from tests.services.fakes import Gate, ScriptedEngine
 

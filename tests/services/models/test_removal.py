@@ -30,10 +30,10 @@ def removal(qtbot: QtBot) -> Iterator[Removal]:
 
 
 def asked(qtbot: QtBot, removal: Removal, model: ModelCard) -> RemovalQuestion:
-    with qtbot.waitSignal(removal.asked) as told:
-        removal.ask(model)
-    assert isinstance(told.args[0], RemovalQuestion)
-    return told.args[0]
+    questions: list[RemovalQuestion] = []
+    removal.ask(model, questions.append)
+    qtbot.waitUntil(lambda: bool(questions))
+    return questions[0]
 
 
 def remove(qtbot: QtBot, removal: Removal, model: ModelCard) -> None:
@@ -103,7 +103,7 @@ def test_other_programs_models_are_left_to_them(qtbot: QtBot, removal: Removal, 
     model = library_model("theirs/model", path=tmp_path, place=place, repository="")
     assert reason_not_to_delete(model)
     with qtbot.waitSignal(removal.failed):
-        removal.ask(model)
+        removal.ask(model, lambda _question: pytest.fail("it was asked about"))
 
 
 def test_an_unfinished_download_goes_and_the_older_version_stays(

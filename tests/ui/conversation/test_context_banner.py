@@ -4,7 +4,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.services.context.summariser import SummaryProgress
 from rdchat.ui.conversation.context_banner import ContextBanner
-from rdchat.ui.transcript.cut_mark import CutMark
+from rdchat.ui.transcript.message_parts import CutMark
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat

@@ -7,7 +7,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import ContextCut
 from rdchat.inference.api.requests import Role
 from rdchat.ui.conversation.find_bar import FindBar
-from rdchat.ui.transcript.cut_mark import CutMark
+from rdchat.ui.transcript.message_parts import CutMark
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat

@@ -1,5 +1,5 @@
 from rdchat.inference.api.events import RoundTree
-from rdchat.ui.drafts.tree_layout import place_nodes
+from rdchat.ui.drafts.tree_view import place_nodes
 from tests.chat.traces import round_tree
 
 

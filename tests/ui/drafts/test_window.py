@@ -17,7 +17,7 @@ from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.ui.drafts.window import DraftsWindow
-from rdchat.ui.look.theme import DARK_DRAFTS, LIGHT_DRAFTS, Theme
+from rdchat.ui.look.theme import DARK, LIGHT, Theme
 from tests.chat.traces import drafted_events, events_of_round, round_tree
 
 REPLY = 1
@@ -202,7 +202,7 @@ def test_drafted_tokens_have_their_drafters_colour(
     qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder, theme: Theme, dark: bool
 ) -> None:
     theme.set_scheme(Qt.ColorScheme.Dark if dark else Qt.ColorScheme.Light)
-    colors = DARK_DRAFTS if dark else LIGHT_DRAFTS
+    colors = DARK if dark else LIGHT
     traces.add(REPLY, [TokenEvent(1, 0, 0, "MMMM", "lookup", 1), TokenEvent(1, 1, 1, "MMMM")])
     with qtbot.waitExposed(window):
         window.show_reply(REPLY)

@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.files.chips import FileChip
 from rdchat.ui.files.file_view import FileView
-from rdchat.ui.transcript.person_message import PersonMessage
+from rdchat.ui.transcript.messages import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf
 from tests.ui.conftest import Chat

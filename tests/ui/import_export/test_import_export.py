@@ -11,15 +11,13 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog, QPushButton, QTextBrowser, QToolButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Notice
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.restore import Restored
 from rdchat.chat.transfer.stored_chats import readable_again
 from rdchat.inference.api.requests import Role
-from rdchat.services.transfer.remote_requests import RemoteRequests
-from rdchat.services.transfer.transfer_desk import TransferDesk
+from rdchat.services.transfer.transfer_desk import RemoteRequests, TransferDesk
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.import_export.import_export import ImportExport
 from rdchat.ui.import_export.pages import ExportPage, ImportPage, MessagePage, ReportPage, RestorePage
@@ -167,9 +165,11 @@ def test_escape_cancels_what_is_under_way(menu: Menu, chat: Chat, tmp_path: Path
     (tmp_path / "conversations.json").write_text(json.dumps(chats))
     menu.actions.import_chats.trigger()
     menu.click("Choose files…")
-    with menu.qtbot.waitSignal(menu.desk.progressed, timeout=WAIT_MS):  # it has begun
-        menu.choose(tmp_path / "conversations.json")
+    menu.choose(tmp_path / "conversations.json")
     menu.wait_for_page(ProgressPage)
+    page = menu.sheet.page
+    assert isinstance(page, ProgressPage)
+    menu.qtbot.waitUntil(lambda: page.words.text() != "Beginning…", timeout=WAIT_MS)
     menu.qtbot.keyClick(menu.sheet, Qt.Key.Key_Escape)
     menu.wait_for_page(ReportPage)
     assert menu.sheet.page is not None
@@ -203,7 +203,7 @@ def test_an_undo_that_could_not_begin_leaves_the_next_restore_its_question(menu:
     menu.actions.back_up.trigger()
     menu.choose(tmp_path / "backup.zip")
     menu.wait_for_banner("Backed up")
-    menu.desk.back_up(tmp_path / "terminal.zip")  # as the terminal does it
+    menu.desk.back_up(tmp_path / "terminal.zip", print, print)  # as the terminal does it
     menu.transfers._undo_restore(Restored(str(tmp_path / "kept.db")))
     menu.wait_for_page(MessagePage)
     menu.qtbot.waitUntil(lambda: not menu.desk.busy, timeout=WAIT_MS)
@@ -244,7 +244,7 @@ def test_what_the_terminal_imports_is_told_with_an_undo(menu: Menu, chat: Chat, 
     later = chat.store.create_conversation("From there")
     chat.controller.chats.refresh()
     report = ImportReport((FileReport("a.json", "rdchat", (later.id,), 1),))
-    menu.transfers._report_import(report)
+    menu.transfers._report_remote_import(report)
     menu.wait_for_banner("1 chat imported from the terminal")
     menu.undo()
     menu.wait_for_banner("The import was undone")
@@ -267,11 +267,6 @@ def test_every_control_is_reached_by_tab_and_has_a_name(menu: Menu):
         seen.add(focused.property("text") if focused is not None else "")
     assert {"Markdown, for reading", "With settings and statistics", "Cancel", "Export…"} <= seen
     assert menu.sheet.accessibleName() == "Export “Bread”"
-
-
-def test_a_failure_that_is_not_ours_stays_with_who_asked(menu: Menu):
-    menu.desk.failed.emit(Notice("Wrong", "Somewhere"))
-    assert not menu.sheet.isVisible()
 
 
 def put_aside(folder: Path) -> Path:

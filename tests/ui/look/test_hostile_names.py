@@ -15,7 +15,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, TargetMatch
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode, Role, SamplingParams
-from rdchat.services.background.folder_search import FolderSearch, InstalledModels
+from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.alternatives import AlternativesWindow
@@ -25,8 +25,8 @@ from rdchat.ui.drafts.window import DraftsWindow
 from rdchat.ui.import_export.pages import ExportPage, MessagePage, ReportPage
 from rdchat.ui.import_export.sheet import Sheet
 from rdchat.ui.look.labels import ElidedLabel
+from rdchat.ui.look.opening import ask
 from rdchat.ui.look.plain_text import OfflineBrowser, button_text, message_box, tip_text
-from rdchat.ui.look.questions import ask
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.traces import drafted_events
@@ -125,7 +125,7 @@ def test_the_menus_of_models_and_folders(qtbot: QtBot, window: MainWindow, chat:
         ModelCard(pipe.named(f"{what}name"), pipe.named(what), pipe.named("place"), problem=problem)
         for what, problem in (("fit", ""), ("unfit", pipe.named("problem")))
     )
-    search = InstalledModels(lambda: models)
+    search = FolderSearch(lambda: models)
     window.header.model.offer(search)
     window.header.model.look()
     qtbot.waitUntil(lambda: len(window.header.model.choices()) == 1)

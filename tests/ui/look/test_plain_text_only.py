@@ -22,7 +22,7 @@ _WIDGETS = {
 _ALLOWED = {
     ("ui/window/about.py", "setTextFormat"),  # markup of our own around versions, which are escaped
     ("ui/import_export/pages.py", "setHtml"),  # markup of our own around titles, which are escaped
-    ("ui/transcript/markdown/clipboard.py", "setHtml"),  # of the clipboard's data: for other programs
+    ("ui/transcript/markdown/copying.py", "setHtml"),  # of the clipboard's data: for other programs
 }
 _PROPERTIES = {"toolTip", "statusTip", "whatsThis", "textFormat", "html", "markdown"}  # which PySide takes as arguments
 _ROLES = {"ToolTipRole", "StatusTipRole", "WhatsThisRole"}

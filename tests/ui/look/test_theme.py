@@ -5,7 +5,7 @@ from PySide6.QtWidgets import QApplication, QCheckBox, QRadioButton, QStyle, QSt
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.shown_ledger import Spent
-from rdchat.ui.look.theme import DARK, DARK_TIMES, LIGHT, LIGHT_TIMES, Colors, Theme, TimeColors, control_font
+from rdchat.ui.look.theme import DARK, LIGHT, Colors, Theme, control_font
 
 
 def _contrast(one: QColor, other: QColor) -> float:
@@ -30,9 +30,9 @@ def test_text_can_be_read_on_every_ground(colors: Colors) -> None:
     assert _contrast(colors.on_accent, colors.accent) >= 4.5
 
 
-@pytest.mark.parametrize(("colors", "times"), [(LIGHT, LIGHT_TIMES), (DARK, DARK_TIMES)], ids=["light", "dark"])
-def test_what_time_is_spent_on_can_be_told_from_the_ground(colors: Colors, times: TimeColors) -> None:
-    drawn = {spent: getattr(times, spent.name.lower()) for spent in Spent}
+@pytest.mark.parametrize("colors", [LIGHT, DARK], ids=["light", "dark"])
+def test_what_time_is_spent_on_can_be_told_from_the_ground(colors: Colors) -> None:
+    drawn = {spent: getattr(colors, spent.name.lower()) for spent in Spent}
     assert len({color.name() for color in drawn.values()}) == len(Spent)
     for spent, color in drawn.items():
         assert spent is Spent.NOT_MEASURED or _contrast(color, colors.window) >= 3, spent

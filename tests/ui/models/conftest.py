@@ -9,7 +9,6 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.memory_facts import MachineMemory
 from rdchat.inference.api.model_card import ModelCard
-from rdchat.services.models.installed.dropped_model import DroppedModel
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.look.theme import Theme
@@ -74,7 +73,7 @@ def desk(chat: Chat, machine: Machine, no_keychain: None) -> Iterator[ModelsDesk
 
 @pytest.fixture
 def models_window(qtbot: QtBot, theme: Theme, desk: ModelsDesk, machine: Machine) -> ModelsWindow:
-    window = ModelsWindow(desk, theme, DroppedModel(machine.sources, desk.slot, desk))
+    window = ModelsWindow(desk, theme, machine.sources.problem)
     qtbot.addWidget(window)
     window.show_page(window.installed)
     qtbot.waitExposed(window)

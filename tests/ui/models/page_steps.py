@@ -8,12 +8,11 @@ from rdchat.ui.models.installed.page import InstalledPage
 
 
 def names(page: InstalledPage) -> list[str]:
-    return [str(entry.item.name) for entry in page.list.rows.shown]
+    return [str(entry.item.name) for entry in page.list.entries]
 
 
 def pick(page: InstalledPage, name: str) -> None:
-    rows = page.list.rows
-    page.list.setCurrentIndex(rows.index(names(page).index(name)))
+    page.list.setCurrentRow(names(page).index(name))
 
 
 def refresh(qtbot: QtBot, desk: ModelsDesk) -> None:
@@ -21,8 +20,9 @@ def refresh(qtbot: QtBot, desk: ModelsDesk) -> None:
     qtbot.waitUntil(lambda: not desk.library.looking)
 
 
-def answer(parent: QWidget, button: str) -> str:
-    """Press a button of the question that stands; return what it says."""
+def answer(qtbot: QtBot, parent: QWidget, button: str) -> str:
+    """Press a button of the question that comes; return what it says."""
+    qtbot.waitUntil(lambda: any(box.isVisible() for box in parent.findChildren(QMessageBox)))
     (box,) = [box for box in parent.findChildren(QMessageBox) if box.isVisible()]
     words = f"{box.text()} {box.informativeText()}"
     next(each for each in box.findChildren(QPushButton) if each.text() == button).click()

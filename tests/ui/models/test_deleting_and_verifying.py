@@ -41,9 +41,8 @@ def test_a_model_is_deleted_after_a_question_and_comes_back(
     qtbot: QtBot, machine: Machine, page: InstalledPage, desk: ModelsDesk, downloaded: Path
 ) -> None:
     model = machine.models.pop()
-    with qtbot.waitSignal(desk.removal.asked):
-        qtbot.keyClick(page.list, Qt.Key.Key_Delete)
-    words = answer(page, "Delete")
+    qtbot.keyClick(page.list, Qt.Key.Key_Delete)
+    words = answer(qtbot, page, "Delete")
     assert "Delete small-4bit? It takes 403 KB of the disk. It lies in the Hugging Face cache" in words
     qtbot.waitUntil(lambda: page.bar.action.text() == "Undo" and not cached().folder.exists())
     qtbot.waitUntil(lambda: names(page)[-1] == NAME)  # among those that were deleted
@@ -57,9 +56,8 @@ def test_a_model_is_deleted_after_a_question_and_comes_back(
 def test_a_question_that_is_cancelled_deletes_nothing(
     qtbot: QtBot, page: InstalledPage, desk: ModelsDesk, downloaded: Path
 ) -> None:
-    with qtbot.waitSignal(desk.removal.asked):
-        page.bar.delete.click()
-    answer(page, "Cancel")
+    page.bar.delete.click()
+    answer(qtbot, page, "Cancel")
     assert downloaded.is_dir()
     assert not desk.removal.trash
 
@@ -71,9 +69,8 @@ def test_the_loaded_model_is_unloaded_before_it_is_deleted(
     chat.wait_for(EngineState.IDLE)
     machine.models[-1] = replace(machine.models[-1], model=str(downloaded))
     refresh(qtbot, desk)
-    with qtbot.waitSignal(desk.removal.asked):
-        page.bar.delete.click()
-    assert "It is loaded now, and is unloaded first." in answer(page, "Unload and delete")
+    page.bar.delete.click()
+    assert "It is loaded now, and is unloaded first." in answer(qtbot, page, "Unload and delete")
     qtbot.waitUntil(lambda: not cached().folder.exists())
     assert chat.engine.loaded is None
 
@@ -84,12 +81,8 @@ def test_what_was_deleted_is_put_back_or_deleted_for_good(qtbot: QtBot, page: In
         folder.mkdir(parents=True)
         (folder / "config.json").write_text("{}")
         model = library_model("converted", path=folder, place="rdchat", repository="", model=str(folder))
-        with qtbot.waitSignal(desk.removal.asked) as told:
-            desk.removal.ask(model)
-        for box in page.findChildren(QMessageBox):
-            box.reject()
         with qtbot.waitSignal(desk.removal.trash_changed):
-            desk.removal.remove(told.args[0])
+            desk.removal.ask(model, desk.removal.remove)
         qtbot.waitUntil(lambda: names(page)[-1] == "converted")
         pick(page, "converted")
         assert page.bar.load.text() == "Put back"
@@ -102,15 +95,12 @@ def test_what_was_deleted_is_put_back_or_deleted_for_good(qtbot: QtBot, page: In
             path.unlink()
         folder.rmdir()
     folder.mkdir()
-    with qtbot.waitSignal(desk.removal.asked) as told:
-        desk.removal.ask(library_model("converted", path=folder, place="rdchat", repository="", model=str(folder)))
-    for box in page.findChildren(QMessageBox):
-        box.reject()
+    model = library_model("converted", path=folder, place="rdchat", repository="", model=str(folder))
     with qtbot.waitSignal(desk.removal.trash_changed):
-        desk.removal.remove(told.args[0])
+        desk.removal.ask(model, desk.removal.remove)
     pick(page, "converted")
     page.bar.delete.click()
-    assert "It cannot be undone." in answer(page, "Delete for good")
+    assert "It cannot be undone." in answer(qtbot, page, "Delete for good")
     qtbot.waitUntil(lambda: not desk.removal.trash)
     assert "converted" not in names(page)
 
@@ -119,9 +109,8 @@ def test_what_is_in_the_systems_trash_is_put_back_but_not_deleted_for_good(
     qtbot: QtBot, system_trash: Path, machine: Machine, page: InstalledPage, desk: ModelsDesk, downloaded: Path
 ) -> None:
     machine.models.pop()
-    with qtbot.waitSignal(desk.removal.asked):
-        page.bar.delete.click()
-    assert "It goes to the Trash" in answer(page, "Delete")
+    page.bar.delete.click()
+    assert "It goes to the Trash" in answer(qtbot, page, "Delete")
     qtbot.waitUntil(lambda: bool(desk.removal.trash) and names(page)[-1] == NAME)
     assert (system_trash / cached().folder.name).is_dir()
     pick(page, NAME)

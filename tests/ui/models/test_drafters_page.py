@@ -18,14 +18,15 @@ from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, TargetMatch
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison, TrainingOrder
-from rdchat.services.background.folder_search import FolderSearch
+from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.sources import ModelSources
 from rdchat.services.models.training.job_folder import JobFolder, TrainingRecord
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.drafters.page import DraftersPage
-from rdchat.ui.models.training.words import about
+from rdchat.ui.models.links import PageLinks
+from rdchat.ui.models.training.parts import about
 from tests.hub.downloading import download
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
@@ -73,7 +74,7 @@ def desk(qtbot: QtBot, chat: Chat, here: Here, no_keychain: None) -> Iterator[Mo
 
 @pytest.fixture
 def page(qtbot: QtBot, desk: ModelsDesk, theme: Theme) -> DraftersPage:
-    page = DraftersPage(desk, theme)
+    page = DraftersPage(desk, PageLinks(), theme)
     qtbot.addWidget(page)
     page.resize(1000, 640)
     page.show()
@@ -96,8 +97,9 @@ def click(qtbot: QtBot, button: QWidget) -> None:
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
 
 
-def answer(page: QWidget, words: str) -> str:
-    """Click a button of the question that is open; return what follows from it."""
+def answer(qtbot: QtBot, page: QWidget, words: str) -> str:
+    """Click a button of the question that comes; return what follows from it."""
+    qtbot.waitUntil(lambda: page.findChild(QMessageBox) is not None)
     box = page.findChild(QMessageBox)
     assert box is not None
     detail = box.informativeText()
@@ -137,14 +139,12 @@ def test_ones_own_drafter_is_deleted_after_a_question_and_comes_back(
     have(chat, desk, qtbot, own)
     chat.controller.drafting.change(DraftSettings(Mode.DRAFTER, drafter=own.model))
     row = page.installed.list.rows[own.model]
-    with qtbot.waitSignal(desk.removal.asked):
-        row.delete.trigger()
-    answer(page.installed, "Cancel")
+    row.delete.trigger()
+    answer(qtbot, page.installed, "Cancel")
     assert Path(own.model).exists()
     qtbot.waitUntil(lambda: page.installed.findChild(QMessageBox) is None)
-    with qtbot.waitSignal(desk.removal.asked):
-        row.delete.trigger()
-    assert "It is in use: replies are then drafted without it." in answer(page.installed, "Delete")
+    row.delete.trigger()
+    assert "It is in use: replies are then drafted without it." in answer(qtbot, page.installed, "Delete")
     qtbot.waitUntil(lambda: not Path(own.model).exists())
     assert (system_trash / "tiny-recurrent" / "card.md").exists()
     assert chat.controller.drafting.settings.drafter is None, "it would be missed by the next reply"
@@ -179,23 +179,21 @@ def test_a_drafter_of_the_hubs_cache_is_deleted_and_can_be_downloaded_again(
     qtbot.waitUntil(lambda: found.model in page.installed.list.rows)
     row = page.installed.list.rows[found.model]
     assert row.facts.text() == "EAGLE-3  ·  made for this model  ·  102 KB  ·  Hugging Face"
-    with qtbot.waitSignal(desk.removal.asked):
-        row.delete.trigger()
-    assert "It lies in the Hugging Face cache" in answer(page.installed, "Delete")
+    row.delete.trigger()
+    assert "It lies in the Hugging Face cache" in answer(qtbot, page.installed, "Delete")
     qtbot.waitUntil(lambda: not folder.exists() and not page.installed.list.rows)
     click(qtbot, page.published.search)
     qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.published.list.rows, timeout=20_000)
-    assert page.published.list.rows["a/tiny-eagle3"].download.isVisible()
+    assert page.published.list.rows["a/tiny-eagle3"].box.button.isVisible()
 
 
 def test_what_cannot_be_deleted_says_why(
     qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard
 ) -> None:
     have(chat, desk, qtbot, own)
-    with qtbot.waitSignal(desk.removal.asked):
-        page.installed.list.rows[own.model].delete.trigger()
+    page.installed.list.rows[own.model].delete.trigger()
     shutil.rmtree(own.model)
-    answer(page.installed, "Delete")
+    answer(qtbot, page.installed, "Delete")
     qtbot.waitUntil(lambda: "tiny-recurrent cannot be deleted" in page.installed.outcome.text())
 
 
@@ -261,9 +259,9 @@ def test_the_hub_is_asked_after_a_click_and_what_it_has_is_downloaded_and_used(
     qtbot.waitUntil(lambda: row.more.text() == "By its publisher's figures: speedup Chat 1.9x", timeout=20_000)
     qtbot.waitUntil(lambda: not desk.hub_drafters.searching, timeout=20_000)
     assert row.facts.text().startswith("EAGLE-3  ·  ")
-    click(qtbot, row.download)
+    click(qtbot, row.box.button)
     qtbot.waitUntil(lambda: row.badge.text() == "On this machine", timeout=60_000)
-    assert not row.download.isVisible()
+    assert not row.box.button.isVisible()
     click(qtbot, row.use)
     assert chat.controller.drafting.settings.drafter == "a/tiny-eagle3"
 
@@ -419,7 +417,7 @@ def test_discarding_asks_first(
     desk.training.start(page.training.order.order())  # type: ignore[arg-type]
     wait_for(qtbot, desk.training, TrainingState.TRAINING)
     click(qtbot, page.training.progress.discard)
-    answer(page.training, "Discard")
+    answer(qtbot, page.training, "Discard")
     wait_for(qtbot, desk.training, TrainingState.NOTHING)
     assert page.training.order.isVisible()
     assert not list(paths.cache_dir().glob("training/*/*"))

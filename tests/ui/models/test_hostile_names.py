@@ -64,12 +64,12 @@ def test_rows_of_drafters(qtbot: QtBot, theme: Theme, desk: ModelsDesk, pipe: Pi
         named("repository"), PublishedKind.EAGLE3, 1, named("licence"),
         figures=(CardFigure(named("measure"), named("of"), named("value")),), problem=named("problem"),
     )  # fmt: skip
-    here = InstalledRow(theme, desk.shelf, lambda _card: None)
-    published = PublishedRow(theme, desk.shelf, desk.hub_drafters)
+    here = InstalledRow(theme, desk, lambda _card: None)
+    published = PublishedRow(theme, desk, PageLinks())
     qtbot.addWidget(here)
     qtbot.addWidget(published)
-    here.show_card(card, figures={}, loaded=False, used=False)
-    published.show_found(found, None, here=False, problem=named("unfit"), loaded=False, used=False)
+    here.show_card(card)
+    published.show_found(found)
     for row in (here, published):
         row.resize(300, 200)
         row.show()
@@ -86,11 +86,12 @@ def test_a_row_of_downloads(qtbot: QtBot, theme: Theme, desk: ModelsDesk, pipe: 
         files=(DownloadFile(named("file"), 1, 10, named("note")),), notes=(named("note"),),
         problem=named("problem"), hint=named("hint"), gguf=named("gguf"),
     )  # fmt: skip
-    row = DownloadRow(progress, desk.downloads, desk.slot, PageLinks(), theme)
+    row = DownloadRow(desk, PageLinks(), theme)
+    row.show_download(progress)
     qtbot.addWidget(row)
     row.resize(500, 300)
     row.show()
-    row.unfold.click()
+    row.files.fold.click()
     check_tips(pipe, shown_tips(row))
     assert rich_labels(row) == []
     assert not pipe.reads
@@ -105,11 +106,11 @@ def test_what_the_hub_tells_of_a_model(qtbot: QtBot, models_window: ModelsWindow
     models_window.show_page(page)
     model = ModelDetails(
         f"{named('publisher')}/{named('model')}", "https://a.b", facts, None, named("problem"), named("hint"),
-        asking=False, card=named("card"),
+        card=named("card"),
     )  # fmt: skip
-    page.details.show_model(model, None, None, frozenset())
+    page.details.show_model(model, None, frozenset())
     check_tips(pipe, shown_tips(page))
-    page.details.show_model(replace(model, card=f"![a]({pipe.path}) {named('card')}"), None, None, frozenset())
+    page.details.show_model(replace(model, card=f"![a]({pipe.path}) {named('card')}"), None, frozenset())
     page.grab()
     assert rich_labels(page) == []
     assert not pipe.reads

@@ -122,10 +122,10 @@ def test_one_that_is_too_large_is_loaded_only_after_a_question(
     assert page.details.memory.verdict.text() == "Needs 25.9 GB more than this machine gives"
     chat.engine.load_errors["org/Huge-70B"] = DoesNotFitError("It needs 37 GB.", "Choose a smaller one.")
     page.bar.load.click()
-    assert "25.9 GB more memory" in answer(page, "Cancel")
+    assert "25.9 GB more memory" in answer(qtbot, page, "Cancel")
     assert chat.engine.loads[-1][0] is None
     page.bar.load.click()
-    answer(page, "Load anyway")
+    answer(qtbot, page, "Load anyway")
     chat.wait_for(EngineState.IDLE)
     assert chat.engine.loaded_anyway == ["org/Huge-70B"]
 
@@ -234,7 +234,7 @@ def test_everything_is_reached_by_keyboard_and_has_a_name(qtbot: QtBot, page: In
 
 def test_a_row_has_a_menu(qtbot: QtBot, page: InstalledPage) -> None:
     pick(page, "org/Beta-1B-4bit")
-    page.list.menu_requested.emit(QPoint(5, 5))
+    page.list.customContextMenuRequested.emit(QPoint(5, 5))
     menu = next(menu for menu in page.findChildren(QMenu))
     assert [action.text() for action in menu.actions()] == ["Load", SHOW_FOLDER, "Verify", "Delete…"]
     menu.close()
@@ -246,7 +246,7 @@ def test_an_empty_machine_says_what_to_do(
     machine.models = []
     refresh(qtbot, desk)
     assert page.stack.currentWidget() is not page.details
-    assert "Discover" in page._empty.text()
+    assert "Discover" in page.empty.text()
     assert page.count.text() == "No models yet."
 
 

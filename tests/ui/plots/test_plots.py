@@ -8,16 +8,16 @@ from PySide6.QtGui import QColor, QFont, QImage
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import InvalidSettingError, StorageError
-from rdchat.inference.benchmark.charts import Charts, HeatMap
-from rdchat.inference.benchmark.result import Figure
+from rdchat.inference.benchmark.result import BenchResult, Figure
 from rdchat.ui.benchmark.results import ResultsView
-from rdchat.ui.look.theme import DARK_PLOT, LIGHT_PLOT, Theme
+from rdchat.ui.look.theme import DARK, LIGHT, Theme
 from rdchat.ui.plots.curves import Curve, CurvesPlot
 from rdchat.ui.plots.drawing import PAPER, Box, Drawing, Plot, Shape, Text, ink_on, luminance
 from rdchat.ui.plots.painting import measure_in
-from rdchat.ui.plots.pictures import drawn, plots_of, save_picture, svg
+from rdchat.ui.plots.pictures import drawn, save_picture, svg
 from rdchat.ui.plots.plot_view import PlotView, palette_of
-from rdchat.ui.plots.speedups import LINES, HeatMapPlot, SpeedBars
+from rdchat.ui.plots.speedups import LINES, HeatMap, SpeedBars, plots_of
+from tests.services.bench_runs import PLAN
 
 BARS = SpeedBars(
     (
@@ -29,7 +29,7 @@ BARS = SpeedBars(
     )
 )
 MAP = HeatMap("float32", (1, 4), (3, 5), {(1, 3): 0.8, (1, 5): 1.1, (4, 5): 1.6})
-CHARTS = Charts(BARS.groups, (MAP,))
+BOTH = [BARS, MAP]
 
 
 def of(plot: Plot) -> Drawing:
@@ -80,7 +80,7 @@ def test_a_bar_says_its_quartiles() -> None:
 
 
 def test_cells_of_the_map_are_coloured_and_the_best_one_is_framed() -> None:
-    drawing = of(HeatMapPlot(MAP))
+    drawing = of(MAP)
     assert MAP.best == (4, 5)
     grounds = [PAPER.of_speed(speed, 1.6) for speed in MAP.values.values()]
     assert [color for _, _, color in areas(drawing, *grounds)] == grounds
@@ -91,23 +91,23 @@ def test_cells_of_the_map_are_coloured_and_the_best_one_is_framed() -> None:
 
 
 def test_the_map_says_its_values_and_what_was_not_measured() -> None:
-    drawing = of(HeatMapPlot(MAP))
+    drawing = of(MAP)
     assert [mark.words for mark in drawing.marks] == [
         "W 1, L 3: 0.80x.", "W 1, L 5: 1.10x.", "W 4, L 3: not measured.", "W 4, L 5: 1.60x. This is the best.",
     ]  # fmt: skip
     assert "Plain decoding is 1x." in drawing.words[0]
     empty = HeatMap("float32", (1,), (2,), {}, "W 1, L 2")
-    assert "W 1, L 2 is 1x. Nothing was measured." in of(HeatMapPlot(empty)).words[0]
+    assert "W 1, L 2 is 1x. Nothing was measured." in of(empty).words[0]
 
 
 def test_pictures_stand_one_below_the_other() -> None:
-    both = drawn(plots_of(CHARTS))
-    assert both.height > of(BARS).height + of(HeatMapPlot(MAP)).height
+    both = drawn(BOTH)
+    assert both.height > of(BARS).height + of(MAP).height
     boxes = [mark.box for mark in both.marks]
     assert len(boxes) == 3 + 4
     assert max(box.y + box.height for box in boxes[:3]) <= min(box.y for box in boxes[3:])
-    only_map = drawn(plots_of(Charts((), (MAP,))))
-    assert only_map.height == of(HeatMapPlot(MAP)).height, "bars without anything to show are left out"
+    (empty,) = plots_of(BenchResult(PLAN, (), {}))
+    assert "Nothing was measured." in of(empty).words[0]
 
 
 def test_curves_say_what_was_measured_at_each_point_of_the_first() -> None:
@@ -127,15 +127,15 @@ def test_a_text_that_does_not_fit_is_cut() -> None:
 
 
 def test_a_png_has_twice_the_size(qtbot: QtBot, tmp_path: Path) -> None:
-    save_picture(plots_of(CHARTS), tmp_path / "bench.PNG")
+    save_picture(BOTH, tmp_path / "bench.PNG")
     image = QImage(str(tmp_path / "bench.PNG"))
-    assert (image.width(), image.height()) == (1440, round(2 * (drawn(plots_of(CHARTS)).height + 48)))
+    assert (image.width(), image.height()) == (1440, round(2 * (drawn(BOTH).height + 48)))
     colors = {image.pixelColor(x, y).name() for x in range(0, 1440, 8) for y in range(0, image.height(), 8)}
-    assert {LIGHT_PLOT.faster.name(), LIGHT_PLOT.slower.name()} <= colors
+    assert {LIGHT.faster.name(), LIGHT.slower.name()} <= colors
 
 
 def test_an_svg_holds_its_words_as_text(tmp_path: Path) -> None:
-    save_picture(plots_of(CHARTS), tmp_path / "bench.svg")
+    save_picture(BOTH, tmp_path / "bench.svg")
     root = ET.parse(tmp_path / "bench.svg").getroot()
     texts = {"".join(text.itertext()).strip() for text in root.iter("{http://www.w3.org/2000/svg}text")}
     assert {"Speed-up over plain decoding", "Prompt lookup K4", "1.50x", "best", "W 4"} <= texts
@@ -149,7 +149,7 @@ def test_an_svg_takes_no_name_for_markup() -> None:
 
 
 def test_a_pdf_is_one_page(qtbot: QtBot, tmp_path: Path) -> None:
-    save_picture(plots_of(CHARTS), tmp_path / "bench.pdf")
+    save_picture(BOTH, tmp_path / "bench.pdf")
     written = (tmp_path / "bench.pdf").read_bytes()
     assert written.startswith(b"%PDF-")
     assert written.count(b"/Type /Page\n") == 1
@@ -165,7 +165,7 @@ def test_other_names_and_places_that_cannot_be_written_are_refused(qtbot: QtBot,
 def test_the_keyboard_reaches_every_part(qtbot: QtBot, theme: Theme) -> None:
     view = PlotView(theme, "Pictures")
     qtbot.addWidget(view)
-    view.show_plots(plots_of(CHARTS))
+    view.show_plots(BOTH)
     view.resize(view.sizeHint())
     view.show()
     view.activateWindow()
@@ -192,9 +192,9 @@ def test_the_view_follows_the_theme(qtbot: QtBot, theme: Theme) -> None:
         theme.set_scheme(scheme)
         image = view.grab().toImage()
         grounds[scheme] = {image.pixelColor(x, y).name() for x in range(0, image.width(), 4) for y in range(60, 200, 4)}
-    assert QColor(DARK_PLOT.faster).name() in grounds[Qt.ColorScheme.Dark]
-    assert QColor(LIGHT_PLOT.faster).name() in grounds[Qt.ColorScheme.Light]
-    assert QColor(LIGHT_PLOT.faster).name() not in grounds[Qt.ColorScheme.Dark]
+    assert QColor(DARK.faster).name() in grounds[Qt.ColorScheme.Dark]
+    assert QColor(LIGHT.faster).name() in grounds[Qt.ColorScheme.Light]
+    assert QColor(LIGHT.faster).name() not in grounds[Qt.ColorScheme.Dark]
 
 
 def test_what_the_keys_come_to_is_scrolled_into_view(qtbot: QtBot, theme: Theme) -> None:
@@ -216,4 +216,4 @@ def test_what_the_keys_come_to_is_scrolled_into_view(qtbot: QtBot, theme: Theme)
 def test_what_stands_above_a_picture_fits_beside_the_form(qtbot: QtBot) -> None:
     """At the smallest size of the benchmark window a picture is 340 pixels wide."""
     width = measure_in(QFont("DejaVu Sans"))
-    assert all(width(line, Drawing.SIZE - 1, False) <= 340 for line in (*LINES, *HeatMapPlot(MAP).lines))
+    assert all(width(line, Drawing.SIZE - 1, False) <= 340 for line in (*LINES, *MAP.lines))

@@ -4,12 +4,12 @@ import warnings
 
 import pytest
 from PySide6.QtCore import QMimeData, QModelIndex, QPointF, Qt
-from PySide6.QtGui import QDragMoveEvent, QDropEvent
+from PySide6.QtGui import QDrag, QDragEnterEvent, QDragMoveEvent, QDropEvent
 from PySide6.QtWidgets import QAbstractButton, QLineEdit, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Folder
-from rdchat.chat.listing import ChatRow, FolderRow, Row
+from rdchat.chat.listing import ChatRow, FolderRow, Row, key_of
 from rdchat.inference.api.requests import Role
 from rdchat.services.order.chat_order import ChatOrder, Place
 from rdchat.ui.look.theme import Theme
@@ -72,9 +72,9 @@ def _folder(chat: Chat, name: str, parent: Folder | None = None) -> Folder:
 
 def _drag(sidebar: Sidebar, what: str, onto: str) -> bool:
     """Drop a row on another as the mouse does; whether it was allowed."""
-    data: QMimeData = sidebar.list.rows.mimeData([_index(sidebar, what)])
+    sidebar.list.dragged = key_of(_row(sidebar, what))
     place = sidebar.list.visualRect(_index(sidebar, onto)).center()
-    keys = (Qt.DropAction.MoveAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
+    keys = (Qt.DropAction.MoveAction, QMimeData(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
     with warnings.catch_warnings(action="ignore"):  # made by Qt alone, as it says
         moved = QDragMoveEvent(place, *keys)
     sidebar.list.dragMoveEvent(moved)
@@ -82,6 +82,7 @@ def _drag(sidebar: Sidebar, what: str, onto: str) -> bool:
         assert sidebar.list.painter.drop_row == _index(sidebar, onto).row()
         sidebar.list.dropEvent(QDropEvent(QPointF(place), *keys))
     assert sidebar.list.painter.drop_row == -1
+    sidebar.list.dragged = None
     return moved.isAccepted()
 
 
@@ -128,11 +129,23 @@ def test_folders_are_dragged_into_one_another_once(qtbot: QtBot, chat: Chat, sid
 
 
 def test_what_is_dragged_from_elsewhere_is_refused(sidebar: Sidebar) -> None:
-    rows = sidebar.list.rows
-    for text in (b"", b"[]", b"[[1]]", b'[["chat", 99]]', b"\xff", b"[" * 100_000):
-        data = QMimeData()
-        data.setData("application/x-rdchat-row", text)
-        assert not rows.canDropMimeData(data, Qt.DropAction.MoveAction, -1, 0, rows.index(1))
+    place = sidebar.list.visualRect(_index(sidebar, "Bread")).center()
+    keys = (Qt.DropAction.MoveAction, QMimeData(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
+    with warnings.catch_warnings(action="ignore"):  # made by Qt alone, as it says
+        entered, moved = QDragEnterEvent(place, *keys), QDragMoveEvent(place, *keys)
+    sidebar.list.dragEnterEvent(entered)
+    sidebar.list.dragMoveEvent(moved)
+    assert not entered.isAccepted()
+    assert not moved.isAccepted()
+
+
+def test_a_drag_carries_the_row_under_the_mouse(sidebar: Sidebar, monkeypatch: pytest.MonkeyPatch) -> None:
+    carried: list[tuple[str, int] | object] = []
+    monkeypatch.setattr(QDrag, "exec", lambda _drag, _actions: carried.append(sidebar.list.dragged))
+    sidebar.list.setCurrentIndex(_index(sidebar, "Bread"))
+    sidebar.list.startDrag(Qt.DropAction.MoveAction)
+    assert carried == [key_of(_row(sidebar, "Bread"))]
+    assert sidebar.list.dragged is None
 
 
 def test_right_and_left_unfold_and_fold_a_folder(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:

@@ -53,7 +53,7 @@ def test_each_mode_enables_what_it_uses(chat: Chat, controls: DraftControls, mod
     _choose(controls, mode)
     assert chat.controller.drafting.settings.mode is mode
     assert controls.explanation.text() == formatting.MODE_EXPLANATIONS[mode]
-    assert {field.accessibleName() for field in controls._used_in if field.isEnabled()} == used
+    assert {field.name for field in controls._fields if field.widget.isEnabled()} == used
 
 
 def test_changes_are_applied_and_width_times_length_stays_within_its_limit(chat: Chat, controls: DraftControls) -> None:
@@ -99,7 +99,7 @@ def test_sizes_of_a_mode_that_is_not_to_be_had_cannot_be_changed(
     chat.start()
     _choose(controls, Mode.DRAFTER)
     qtbot.waitUntil(lambda: not controls.width_.isEnabled())
-    assert {field.accessibleName() for field in controls._used_in if field.isEnabled()} == {"Drafter"}
+    assert {field.name for field in controls._fields if field.widget.isEnabled()} == {"Drafter"}
     _offer(chat, ModeOption(Mode.DRAFTER, True))
     chat.controller.drafting.refresh_options()
     qtbot.waitUntil(lambda: controls.width_.isEnabled() and controls.lookup_branch.isEnabled())

@@ -12,7 +12,7 @@ from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, TargetMatch
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.services.background.folder_search import FolderSearch
+from rdchat.services.background.background_work import FolderSearch
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.speed.draft_controls import DraftControls
 from tests.ui.conftest import Chat

@@ -16,7 +16,8 @@ from rdchat.inference.api.ledger_tree import ledger_rows
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.shown_ledger import shown
 from rdchat.services.engine.engine_events import ReplyProgress
-from rdchat.ui.speed.ledger_window import SHARE_ROLE, LedgerModel, LedgerWindow
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.speed.ledger_window import LedgerModel, LedgerWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 
@@ -38,8 +39,8 @@ def _table(model: QAbstractItemModel, parent: QModelIndex = QModelIndex()) -> li
     return found
 
 
-def test_the_tree_follows_the_rows(qtbot: QtBot) -> None:
-    model = LedgerModel()
+def test_the_tree_follows_the_rows(qtbot: QtBot, theme: Theme) -> None:
+    model = LedgerModel(theme)
     tester = QAbstractItemModelTester(model, QAbstractItemModelTester.FailureReportingMode.Fatal)
     model.show_rows(ledger_rows(_ENTRIES[:3]))
     model.show_rows(ledger_rows(_ENTRIES))
@@ -49,15 +50,16 @@ def test_the_tree_follows_the_rows(qtbot: QtBot) -> None:
         [["draft", "4", "10.00", "40.0", "20.0"], ["verify", "4", "37.50", "150.0", "75.0"]],
     ]
     verify = model.index(1, 4, model.index(1, 0))
-    assert verify.data(SHARE_ROLE) == pytest.approx(0.75)
+    bar = verify.data(Qt.ItemDataRole.BackgroundRole).gradient().stops()
+    assert bar[1][0] == pytest.approx(0.75), "as long as its share"
     assert model.headerData(0, Qt.Orientation.Horizontal) == "Stage"
     model.show_rows(ledger_rows(_ENTRIES[1:2]))
     assert _table(model) == [["round", "4", "50.00", "200.0", ""]]
     del tester
 
 
-def test_new_figures_keep_what_is_selected(qtbot: QtBot) -> None:
-    model = LedgerModel()
+def test_new_figures_keep_what_is_selected(qtbot: QtBot, theme: Theme) -> None:
+    model = LedgerModel(theme)
     model.show_rows(ledger_rows(_ENTRIES))
     verify = model.index(1, 0, model.index(1, 0))
     with qtbot.waitSignal(model.dataChanged):
@@ -143,8 +145,8 @@ def test_names_can_be_read_in_a_small_window(chat: Chat, ledger: LedgerWindow) -
     chat.qtbot.waitUntil(lambda: ledger.view.columnWidth(0) > longest and sideways.maximum() == 0)
 
 
-def test_stages_say_what_they_are(qtbot: QtBot) -> None:
-    model = LedgerModel()
+def test_stages_say_what_they_are(qtbot: QtBot, theme: Theme) -> None:
+    model = LedgerModel(theme)
     model.show_rows(ledger_rows(shown((*_ENTRIES, LedgerEntry("new stage", "", 1, 1.0)))))
     assert "The device computes the model" in model.index(2, 0, model.index(0, 0)).data(Qt.ItemDataRole.ToolTipRole)
     host = model.index(3, 0, model.index(0, 0))

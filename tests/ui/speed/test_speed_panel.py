@@ -78,7 +78,7 @@ def test_figures_of_a_reply(chat: Chat, panel: SpeedPanel) -> None:
     assert panel.reply.rows["Prompt tokens"].value.text() == "300"
     assert panel.reply.rows["Kept from before"].value.text() == "200"
     assert panel.memory.rows["Peak memory"].value.text() == "812 MB"
-    assert panel.memory.context.value.text() == "512 of 2,048"
+    assert panel.memory.rows["Context"].value.text() == "512 of 2,048"
     assert panel.memory.context_bar.value() == 250
 
 
@@ -123,19 +123,19 @@ def test_a_model_that_failed_leaves_no_figures_of_it(chat: Chat, panel: SpeedPan
     chat.wait_for(EngineState.NO_MODEL)
     assert panel.status.state.text() == "No model is loaded"
     assert panel.model.model_name.text() == "None"
-    assert panel.memory.weights.value.text() == formatting.NONE
+    assert panel.memory.rows["Weights"].value.text() == formatting.NONE
 
 
 def test_the_context_is_shown_once_the_model_that_gives_its_length_is_there(chat: Chat, panel: SpeedPanel) -> None:
     chat.controller.replies.statistics_changed.emit(_STATISTICS)
-    assert panel.memory.context.value.text() == formatting.NONE
+    assert panel.memory.rows["Context"].value.text() == formatting.NONE
     chat.start()
     chat.controller.replies.statistics_changed.emit(_STATISTICS)
-    chat.qtbot.waitUntil(lambda: panel.memory.context.value.text() == "512 of 2,048")
+    chat.qtbot.waitUntil(lambda: panel.memory.rows["Context"].value.text() == "512 of 2,048")
     chat.controller.model_slot.retry()
-    assert panel.memory.context.value.text() == formatting.NONE
+    assert panel.memory.rows["Context"].value.text() == formatting.NONE
     chat.wait_for(EngineState.IDLE)
-    assert panel.memory.context.value.text() == "512 of 2,048"
+    assert panel.memory.rows["Context"].value.text() == "512 of 2,048"
 
 
 def test_every_figure_has_its_definition(panel: SpeedPanel) -> None:
@@ -232,10 +232,10 @@ def test_the_keyboard_goes_down_the_panel(chat: Chat, panel: SpeedPanel) -> None
 
 def test_a_folded_section_stays_folded(qtbot: QtBot, theme: Theme, chat: Chat, panel: SpeedPanel) -> None:
     folded = chat.controller.preferences.settings.panel_collapsed
-    assert not panel.memory.context.isVisible()
+    assert not panel.memory.rows["Context"].isVisible()
     assert panel.memory.head.accessibleName() == "Memory, folded"
     panel.memory.head.click()
-    assert panel.memory.context.isVisible()
+    assert panel.memory.rows["Context"].isVisible()
     again = _panel(chat, theme)
     qtbot.addWidget(again)
     assert again.memory.head.isChecked()

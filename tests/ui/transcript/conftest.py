@@ -12,7 +12,7 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.markdown.code_highlighter import preload_lexers
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_editor import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
@@ -43,11 +43,9 @@ def dialogue(turns: int, answer: str = "Answer {n}.") -> list[Message]:
     return messages
 
 
-@pytest.fixture(scope="session")
-def library() -> LexerLibrary:
-    library = LexerLibrary()
-    library.preload()
-    return library
+@pytest.fixture(scope="session", autouse=True)
+def lexers() -> None:
+    preload_lexers()
 
 
 @pytest.fixture
@@ -97,9 +95,11 @@ def widget_of(view: TranscriptView, message_id: int) -> MessageWidget:
 
 
 def button(parent: QWidget, name: str) -> QAbstractButton:
-    """Return the button that is shown under this accessible name."""
+    """Return the shown button with this text or accessible name."""
     found = [
-        each for each in parent.findChildren(QAbstractButton) if each.accessibleName() == name and not each.isHidden()
+        each
+        for each in parent.findChildren(QAbstractButton)
+        if name in (each.accessibleName(), each.text()) and not each.isHidden()
     ]
     assert found, f"no button {name!r}"
     return found[0]

@@ -45,7 +45,7 @@ def test_footnotes_are_marks_and_notes_not_definitions_of_links() -> None:
 
 
 def test_a_quote_in_a_list_knows_that_it_stands_there() -> None:
-    assert [block.nesting for block in blocks("- a\n\n  > b\n  > - c\n\n> d\n> - e")] == ["", "lq", "lql", "", ""]
+    assert [block.nesting for block in blocks("- a\n\n  > b\n  > - c\n\n> d\n> - e")] == ["l", "lq", "lql", "q", "ql"]
 
 
 def test_a_long_table_goes_on_in_parts_that_are_bounded() -> None:

@@ -4,15 +4,12 @@ import time
 
 import pytest
 from PySide6.QtGui import QFontMetrics, QGuiApplication
-from PySide6.QtWidgets import QScrollArea
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.formulas.formula_drawer import UNITS, Formula
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
-from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.formulas import FORMULAS, font_of_descent
-from rdchat.ui.transcript.markdown.horizontal_scrolling import ScrollBar
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from tests.ui.transcript.conftest import draw
@@ -106,8 +103,8 @@ def begun() -> None:
 
 
 @pytest.fixture
-def body(qtbot: QtBot, theme: Theme, library: LexerLibrary, begun: None) -> TextBody:
-    body = TextBody(MarkdownParser(), theme, library)
+def body(qtbot: QtBot, theme: Theme, begun: None) -> TextBody:
+    body = TextBody(MarkdownParser(), theme)
     qtbot.addWidget(body)
     body.resize(400, 400)
     return body
@@ -149,15 +146,17 @@ def test_an_unfinished_formula_is_text_until_it_closes(qtbot: QtBot, body: TextB
     assert body.toPlainText() == f"Look:\n{OBJECT}\nand {OBJECT} end"
 
 
-def test_a_wide_formula_scrolls_by_itself(qtbot: QtBot, body: TextBody) -> None:
-    show(qtbot, body, "$$" + " + ".join(f"x_{{{n}}}" for n in range(40)) + "$$")
-    body.resize(400, body.height_for(400))
-    body.show()
-    (bar,) = body.findChildren(ScrollBar)
-    assert bar.accessibleName() == "Scroll formula sideways"
-    before = body.grab().toImage()
-    bar.setValue(bar.maximum())
-    assert body.grab().toImage() != before
+@pytest.mark.parametrize("signs", ["$$%s$$", "So $$x$$ is.\n\nHere $$%s$$ stands in a line, and goes on.\n\nMore."])
+def test_a_wide_formula_shrinks_to_the_column(qtbot: QtBot, body: TextBody, signs: str) -> None:
+    show(qtbot, body, signs % " + ".join(f"x_{{{n}}}" for n in range(20)))
+
+    def widest(width: int) -> float:
+        body.resize(width, body.height_for(width))
+        layouts = [body.document().findBlockByNumber(n).layout() for n in range(body.document().blockCount())]
+        return max(each.lineAt(n).naturalTextWidth() for each in layouts for n in range(each.lineCount()))
+
+    assert 300 < widest(400) <= 400
+    assert 500 < widest(600) <= 600
 
 
 def test_formulas_take_the_texts_colour(qtbot: QtBot, body: TextBody, theme: Theme) -> None:
@@ -189,39 +188,9 @@ def test_a_formula_alone_in_a_cell_stands_on_the_line_of_the_words_beside_it(qtb
     assert ascents[OBJECT] == pytest.approx(ascents["words"], abs=1)  # in pixels
 
 
-def test_a_wide_formula_within_a_paragraph_scrolls_too(qtbot: QtBot, body: TextBody) -> None:
-    wide = " + ".join(f"x_{{{n}}}" for n in range(40))
-    show(qtbot, body, f"So $$x$$ is.\n\nHere $${wide}$$ stands in a line, and goes on.\n\nMore.")
-    body.resize(400, body.height_for(400))
-    body.show()
-    (bar,) = body.findChildren(ScrollBar)
-    assert bar.maximum() > 100
-
-
 @pytest.mark.parametrize("descent", [0, 1, 7, 40, 120])
 def test_the_smallest_font_of_a_descent_is_found(qtbot: QtBot, descent: int) -> None:
     font = font_of_descent(descent)
     assert QFontMetrics(font).descent() >= descent
     font.setPixelSize(max(1, font.pixelSize() - 1))
     assert QFontMetrics(font).descent() < descent or font.pixelSize() == 1
-
-
-def test_formulas_in_view_are_asked_for_first(qtbot: QtBot, body: TextBody, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, bool]] = []
-    monkeypatch.setattr(FORMULAS, "_ask", lambda key: None)
-    monkeypatch.setattr(FORMULAS, "hurry", lambda tex, display: asked.append((tex, display)))
-    body.set_text("\n\n".join(f"$$view_{{{n}}}$$" for n in range(50)), final=True)
-    area = QScrollArea()
-    qtbot.addWidget(area)
-    area.resize(420, 200)
-    area.setWidget(body)
-    while body.advance(time.perf_counter() + 0.01) is Work.READY:
-        continue
-    body.resize(400, body.height_for(400))
-    area.show()
-    area.verticalScrollBar().setValue(area.verticalScrollBar().maximum())
-    asked.clear()
-    area.viewport().grab()
-    assert asked[-1] == ("view_{49}", True)
-    assert 2 < len(asked) < 12
-    area.takeWidget()  # each ends by itself

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Message, MessageStatus, Thinking
 from rdchat.inference.api.events import FinishReason
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.transcript.thought_box import ThoughtBox
+from rdchat.ui.transcript.message_parts import ThoughtBox
 from tests.ui.transcript.conftest import button, dialogue, person, reply, wait_until_drawn, widget_of
 
 Show = Callable[[Sequence[Message]], TranscriptView]

@@ -11,7 +11,6 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.code_header import CodeHeader
-from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.markdown.text_body import FIRST_SHOWN, TextBody
 from tests.links import click, collected_links
@@ -22,11 +21,11 @@ MakeBody = Callable[[str], TextBody]
 
 
 @pytest.fixture
-def make_body(qtbot: QtBot, theme: Theme, library: LexerLibrary) -> MakeBody:
+def make_body(qtbot: QtBot, theme: Theme) -> MakeBody:
     """Show a text and wait until it is drawn and coloured."""
 
     def make(text: str) -> TextBody:
-        body = TextBody(MarkdownParser(), theme, library)
+        body = TextBody(MarkdownParser(), theme)
         qtbot.addWidget(body)
         body.set_text(text, final=True)
         draw(qtbot, body)
@@ -45,9 +44,9 @@ def opened(qapp: QGuiApplication) -> Iterator[list[str]]:
         yield addresses
 
 
-def test_growing_text_draws_the_same_document_as_the_whole(qtbot: QtBot, theme: Theme, library: LexerLibrary) -> None:
-    whole = TextBody(MarkdownParser(), theme, library)
-    grown = TextBody(MarkdownParser(), theme, library)
+def test_growing_text_draws_the_same_document_as_the_whole(qtbot: QtBot, theme: Theme) -> None:
+    whole = TextBody(MarkdownParser(), theme)
+    grown = TextBody(MarkdownParser(), theme)
     for body in (whole, grown):
         qtbot.addWidget(body)
     whole.set_text(RICH, final=True)
@@ -62,11 +61,9 @@ def test_growing_text_draws_the_same_document_as_the_whole(qtbot: QtBot, theme: 
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
-def test_growing_text_is_made_safe_wherever_it_is_cut(
-    step: int, qtbot: QtBot, theme: Theme, library: LexerLibrary
-) -> None:
+def test_growing_text_is_made_safe_wherever_it_is_cut(step: int, qtbot: QtBot, theme: Theme) -> None:
     text = "one\r\ntwo\rthree\r\r\n\nfour\0\ud800\r\n"
-    body = TextBody(PlainParser(), theme, library)
+    body = TextBody(PlainParser(), theme)
     qtbot.addWidget(body)
     for end in range(0, len(text), step):
         body.set_text(text[:end], final=False)
@@ -141,8 +138,8 @@ def test_a_code_block_after_a_table_stands_below_it(make_body: MakeBody) -> None
     assert body.findChild(CodeHeader).y() > table_bottom
 
 
-def test_code_is_coloured_when_its_fence_closes(qtbot: QtBot, theme: Theme, library: LexerLibrary) -> None:
-    body = TextBody(MarkdownParser(), theme, library)
+def test_code_is_coloured_when_its_fence_closes(qtbot: QtBot, theme: Theme) -> None:
+    body = TextBody(MarkdownParser(), theme)
     qtbot.addWidget(body)
     body.set_text("```python\nimport os\n", final=False)
     draw(qtbot, body)
@@ -152,7 +149,7 @@ def test_code_is_coloured_when_its_fence_closes(qtbot: QtBot, theme: Theme, libr
     draw(qtbot, body)
     spans = body.document().find("import").block().layout().formats()
     colors = {QColor(span.format.foreground().color()).name() for span in spans}
-    assert theme.syntax.keyword.name() in colors
+    assert theme.colors.keyword.name() in colors
 
 
 def test_an_unknown_language_stays_plain(make_body: MakeBody) -> None:
@@ -160,8 +157,8 @@ def test_an_unknown_language_stays_plain(make_body: MakeBody) -> None:
     assert body.document().find("import").block().layout().formats() == []
 
 
-def test_a_selection_survives_text_that_streams_in_below(qtbot: QtBot, theme: Theme, library: LexerLibrary) -> None:
-    body = TextBody(MarkdownParser(), theme, library)
+def test_a_selection_survives_text_that_streams_in_below(qtbot: QtBot, theme: Theme) -> None:
+    body = TextBody(MarkdownParser(), theme)
     qtbot.addWidget(body)
     body.set_text("First paragraph.\n\nSecond par", final=False)
     draw(qtbot, body)
@@ -172,8 +169,8 @@ def test_a_selection_survives_text_that_streams_in_below(qtbot: QtBot, theme: Th
     assert body.textCursor().selectedText() == "paragraph"
 
 
-def test_a_selection_in_the_block_that_grows_survives(qtbot: QtBot, theme: Theme, library: LexerLibrary) -> None:
-    body = TextBody(MarkdownParser(), theme, library)
+def test_a_selection_in_the_block_that_grows_survives(qtbot: QtBot, theme: Theme) -> None:
+    body = TextBody(MarkdownParser(), theme)
     qtbot.addWidget(body)
     body.set_text("One two thr", final=False)
     draw(qtbot, body)
@@ -249,7 +246,7 @@ def test_code_at_the_very_start_has_room_for_its_header(qtbot: QtBot, theme: The
         < top + copy.height()
         <= body.document().documentLayout().blockBoundingRect(body.document().firstBlock()).top()
     )
-    streamed = TextBody(MarkdownParser(), theme, LexerLibrary())
+    streamed = TextBody(MarkdownParser(), theme)
     qtbot.addWidget(streamed)
     for end in range(1, 26):
         streamed.set_text("```python\nx = 1\n```\n\nText."[:end], final=False)
@@ -261,7 +258,7 @@ def test_code_at_the_very_start_has_room_for_its_header(qtbot: QtBot, theme: The
 
 def test_the_language_of_code_is_named_as_soon_as_it_is_known(qtbot: QtBot, theme: Theme) -> None:
     text = "```python\nx = 1\n"
-    body = TextBody(MarkdownParser(), theme, LexerLibrary())
+    body = TextBody(MarkdownParser(), theme)
     qtbot.addWidget(body)
     for end in range(1, len(text) + 1):
         body.set_text(text[:end], final=False)

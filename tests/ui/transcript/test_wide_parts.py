@@ -11,8 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
-from rdchat.ui.transcript.markdown.code_saving import file_name
+from rdchat.ui.transcript.markdown.code_header import file_name
 from rdchat.ui.transcript.markdown.horizontal_scrolling import ScrollBar
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
@@ -25,11 +24,11 @@ WIDE_TABLE = "\n".join(["|" + "|".join(f" column {n} " for n in range(14)) + "|"
 
 
 @pytest.fixture
-def body(qtbot: QtBot, theme: Theme, library: LexerLibrary) -> Show:
+def body(qtbot: QtBot, theme: Theme) -> Show:
     """Show a text, drawn, 600 pixels wide."""
 
     def show(text: str, width: int = 600) -> TextBody:
-        body = TextBody(MarkdownParser(), theme, library)
+        body = TextBody(MarkdownParser(), theme)
         qtbot.addWidget(body)
         body.set_text(text, final=True)
         draw(qtbot, body)
@@ -82,10 +81,14 @@ def test_the_keyboard_the_wheel_and_dragging_scroll_it(qtbot: QtBot, body: Show)
         QApplication.sendEvent(shown.viewport(), event)
         assert (bar.value() < before) is moved
         assert event.isAccepted() is moved
-    qtbot.mousePress(bar, Qt.MouseButton.LeftButton, pos=QPoint(2, 5))
-    assert bar.value() == 0
+    before = bar.value()
+    qtbot.mouseClick(bar, Qt.MouseButton.LeftButton, pos=QPoint(2, 5))
+    assert bar.value() == max(0, before - bar.pageStep())
+    bar.setValue(0)
+    qtbot.mousePress(bar, Qt.MouseButton.LeftButton, pos=QPoint(4, 5))
     qtbot.mouseMove(bar, QPoint(bar.width() - 2, 5))
     qtbot.mouseRelease(bar, Qt.MouseButton.LeftButton, pos=QPoint(bar.width() - 2, 5))
+    assert bar.value() == bar.maximum()
 
 
 def test_what_is_scrolled_is_selected_where_it_is_seen(qtbot: QtBot, body: Show) -> None:

@@ -8,7 +8,7 @@ from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.model_files import display_name
-from rdchat.services.background.folder_search import InstalledModels
+from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look.formatting import DEFAULT_MODEL
 from rdchat.ui.window.header import ModelButton
@@ -102,7 +102,7 @@ FOUND = (
 def test_models_on_this_machine_are_offered_with_their_place(qtbot: QtBot, chat: Chat) -> None:
     button = ModelButton(chat.controller.model_slot, chat.controller.preferences)
     qtbot.addWidget(button)
-    installed = InstalledModels(lambda: FOUND)
+    installed = FolderSearch(lambda: FOUND)
     button.offer(installed)
     chat.start()
     with qtbot.waitSignal(installed.changed):

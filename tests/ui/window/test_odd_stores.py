@@ -25,6 +25,7 @@ from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
 from tests.services.fakes import ScriptedEngine
+from tests.stores import finish_message
 
 MARKUP = "<img src=/dev/zero><h1>big</h1>" + "x" * 5000
 _NUMBERS = ("prompt_tokens", "generated_tokens", "rounds", "drafted", "accepted", "target_calls", "peak_memory_bytes")
@@ -61,8 +62,13 @@ def database(tmp_path: Path) -> Path:
         chat = store.create_conversation("Sea")
         prompt = store.add_message(chat.id, None, Role.USER, "Tell me of the sea")
         reply = store.add_message(chat.id, prompt.id, Role.ASSISTANT, "", status=MessageStatus.STREAMING, seed=7)
-        store.finish_message(
-            reply.id, "It is wet.", MessageStatus.COMPLETE, finish_reason=FinishReason.EOS, statistics=Statistics(3, 1)
+        finish_message(
+            store,
+            reply.id,
+            "It is wet.",
+            MessageStatus.COMPLETE,
+            finish_reason=FinishReason.EOS,
+            statistics=Statistics(3, 1),
         )
     return path
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rdchat.chat.conversation import Conversation, Message
+from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat, parents_first
 from rdchat.chat.transfer.formats.fields import Json, date, items, joined, mapping, name, thinking, words
 from rdchat.chat.transfer.reports import counted_parts
-from rdchat.chat.transfer.whole_chat import DamagedChatError, WholeChat, parents_first
 from rdchat.inference.api.requests import Role
 
 NAME = "ChatGPT"

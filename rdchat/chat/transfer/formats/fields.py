@@ -10,7 +10,7 @@ from typing import Any
 from rdchat.chat.plain_data import from_plain
 from rdchat.chat.storage.file_check import LONGEST_VALUE
 from rdchat.chat.storage.rows import text_column
-from rdchat.chat.transfer.whole_chat import DamagedChatError
+from rdchat.chat.storage.whole_chat import DamagedChatError
 from rdchat.inference.api.requests import SamplingParams
 
 _LONGEST_TEXT = LONGEST_VALUE // 4  # characters: in UTF-8, one has up to four bytes

@@ -9,8 +9,8 @@ from collections import Counter
 from typing import Any
 
 from rdchat.chat.conversation import Conversation, Message, MessageStatus
+from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
 from rdchat.chat.transfer.formats.fields import Json, date, items, joined, mapping, name, sampling, thinking, words
-from rdchat.chat.transfer.whole_chat import DamagedChatError, WholeChat
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role
 

@@ -1,14 +1,14 @@
 """Writes the shown path of a chat as Markdown, with settings and statistics if wanted."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from html import escape
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, MadeWith, Message, MessageStatus
-from rdchat.chat.transfer.whole_chat import WholeChat, alternatives, shown_path
+from rdchat.chat.storage.whole_chat import WholeChat
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role, SamplingParams
 
@@ -37,13 +37,28 @@ def as_markdown(chat: WholeChat, system_prompt: str, sampling: SamplingParams, *
         parts.append("\n".join(_settings(chat, chat.about.sampling or sampling)))
         if prompt.strip():
             parts.append(f"## System prompt\n\n{prompt.strip()}")
-    path = shown_path(chat.messages)
+    path = _shown_path(chat.messages)
     cut = next((message for message in reversed(path) if message.context_cut is not None), None)
     for place, message in enumerate(path, start=1):
         parts.append("\n\n".join(_message(chat, message, details=details)))
         if message is cut and message.context_cut is not None:
             parts.append("\n\n".join(_cut(message.context_cut, place)))
     return "\n\n".join(parts) + "\n"
+
+
+def _shown_path(messages: Sequence[Message]) -> list[Message]:
+    """Return the path that is shown: from a first message to the one that was activated last."""
+    step = max(messages, key=lambda message: message.activated, default=None)
+    path = []
+    while step is not None:
+        path.append(step)
+        step = None if step.parent_id is None else messages[step.parent_id]
+    return path[::-1]
+
+
+def _alternatives(messages: Sequence[Message], message: Message) -> list[Message]:
+    """Return the message and its alternatives, in the order in which they were written."""
+    return [each for each in messages if (each.parent_id, each.role) == (message.parent_id, message.role)]
 
 
 def _settings(chat: WholeChat, sampling: SamplingParams) -> Iterator[str]:
@@ -129,7 +144,7 @@ def _file(file: AttachedFile, text: str, *, details: bool) -> Iterator[str]:
 
 
 def _figures(chat: WholeChat, message: Message) -> Iterator[str]:
-    others = alternatives(chat.messages, message)
+    others = _alternatives(chat.messages, message)
     if len(others) > 1:
         place = next(place for place, each in enumerate(others, start=1) if each is message)
         yield f"{'reply' if message.role is Role.ASSISTANT else 'version'} {place} of {len(others)}"

@@ -19,7 +19,6 @@ older rdchat would misread a file.
 """
 
 import json
-import math
 import re
 from collections import Counter
 from contextlib import suppress
@@ -35,17 +34,19 @@ from rdchat.chat.attachments.attached_file import (
     attached,
     shown_name,
 )
-from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.chat.conversation import Conversation, Message, MessageStatus
+from rdchat.chat.plain_data import from_plain
 from rdchat.chat.reply_trace import packed_trace, plain_trace
-from rdchat.chat.storage.rows import JSON_FIELDS, MESSAGE_FIELDS, conversation_from, message_from
-from rdchat.chat.transfer.formats.fields import Json, items, mapping, name, words
-from rdchat.chat.transfer.whole_chat import DamagedChatError, WholeChat
-from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.chat.storage.rows import JSON_FIELDS, MESSAGE_FIELDS, message_from
+from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
+from rdchat.chat.transfer.formats.fields import Json, date, items, mapping, name, words
+from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
 
 NAME = "rdchat"
 FORMAT, VERSION = "rdchat chats", 1
 _KINDS = {each.value for each in FileKind}
 _ROLES = {each.value for each in (Role.USER, Role.ASSISTANT)}
+_CHOICES = {each.value for each in ThinkingChoice}
 _SEEDS = 1 << 64
 _HEAD = re.compile(rb'[^\S]*\{.*?"chats"\s*:\s*\[', re.DOTALL)
 _NESTED = 2  # folders in one another, at most
@@ -81,7 +82,7 @@ class ChatsFile:
 
     def add(self, chat: WholeChat) -> None:
         """Write a chat, a line of its own."""
-        self._file.write(self._between + _dumped(_plain_chat(chat)))
+        self._file.write(self._between + _dumped(plain_chat(chat)))
         self._between = ",\n"
 
     def end(self) -> None:
@@ -122,20 +123,16 @@ def read(data: Any) -> WholeChat:
     """
     chat = mapping(data, "The chat")
     prompt, sampling, thinking = (chat.get(each) for each in ("system_prompt", "sampling", "thinking"))
-    about = conversation_from(
-        (
-            0,
-            words(chat.get("title"), "Its title"),
-            _number(chat.get("created_at")),
-            _number(chat.get("updated_at")),
-            None if prompt is None else words(prompt, "Its system prompt"),
-            None if sampling is None else json.dumps(sampling),
-            None,
-            0.0 if chat.get("pinned") is True else None,
-            chat.get("archived") is True,
-            None,
-            thinking if isinstance(thinking, str) else None,
-        )
+    about = Conversation(
+        0,
+        words(chat.get("title"), "Its title"),
+        date(chat.get("created_at")),
+        date(chat.get("updated_at")),
+        None if prompt is None else words(prompt, "Its system prompt"),
+        from_plain(SamplingParams(), sampling)[0] if isinstance(sampling, dict) else None,
+        pinned_at=0.0 if chat.get("pinned") is True else None,
+        archived=chat.get("archived") is True,
+        thinking_choice=ThinkingChoice(thinking) if isinstance(thinking, str) and thinking in _CHOICES else None,
     )
     read = _MessageReader()
     folder = items(chat.get("folder") or [], "Its folder")
@@ -177,7 +174,7 @@ class _MessageReader:
             "conversation_id": 0,
             "parent_id": parent,
             "text": words(data.get("text"), "A message"),
-            "created_at": _number(data.get("created_at")),
+            "created_at": date(data.get("created_at")),
             "model": name(data.get("model")),
             "seed": seed if type(seed) is int and 0 <= seed < _SEEDS else None,
             "error": words(data.get("error"), "What a message failed of"),
@@ -215,7 +212,8 @@ class _MessageReader:
         return read
 
 
-def _plain_chat(chat: WholeChat) -> Json:
+def plain_chat(chat: WholeChat) -> Json:
+    """Return a chat as `read` takes it."""
     about = chat.about
     return {
         "title": about.title,
@@ -255,12 +253,6 @@ def _plain_message(message: Message, chat: WholeChat) -> Json:
 def _plain_file(file: AttachedFile, text: str) -> Json:
     plain = {"name": file.name, "kind": file.kind.value, "taken": file.taken, "note": file.note}
     return {field: value for field, value in plain.items() if value} | {"text": text}
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if abs(value) < 1e15 and math.isfinite(value) else None
 
 
 def _dumped(data: Any) -> str:

@@ -20,17 +20,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rdchat.inference.api.drafter_facts import TargetMatch
-from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout, fit_to
-from rdchat.inference.drafting.checkpoints.settings import (
-    DECODER_HEADS,
-    DECODER_LAYERS,
-    Row,
-    Settings,
-    is_positive_size,
-)
-from rdchat.inference.drafting.heads.block_config import BlockConfig, LayerStyle, Markov
+from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout
+from rdchat.inference.drafting.checkpoints.settings import Settings, check_heads, decoder_settings
 from rdchat.inference.drafting.heads.block_head import StoredBlockHead
+from rdchat.inference.drafting.heads.block_network import BlockConfig, Markov
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.models.safetensors_file import StoredTensor
 from rdchat.inference.target.target import LoadedModel
@@ -44,15 +37,7 @@ _DFLASH_SETTINGS = {
     "enable_confidence_head", "confidence_head_with_markov",
 }  # fmt: skip
 _ASK_FOR_MORE = {"gating", "quantization", "enable_moe_block", "hidden_size_per_layer_input"}
-_MOST_LAYERS, _MOST_BLOCK = 100, 256
-_PROJECTIONS = [f"self_attn.{name}_proj" for name in "qkvo"] + [f"mlp.{name}_proj" for name in ("gate", "up", "down")]
-# Gemma 4's full attention; the values of some of its models are the keys
-_GEMMA_HEADS = (
-    Row("kv_heads", "num_key_value_heads", is_positive_size),
-    Row("head_size", "global_head_dim", is_positive_size),
-)
-_GEMMA_SHARED = (Row("kv_heads", "num_global_key_value_heads", is_positive_size), _GEMMA_HEADS[1])
-_ACTIVATIONS = {LayerStyle.QWEN3: "silu", LayerStyle.GEMMA4: "gelu_pytorch_tanh"}
+_MOST_BLOCK = 256
 _CONFIDENCE = "confidence_head.proj.weight"
 _IGNORED = {"t2d"}  # says the same as d2t
 _DSPARK = "dspark"
@@ -88,7 +73,7 @@ def matches(config: Mapping[str, Any], tensors: Collection[str]) -> bool:
     return sized and ("fc.weight" in tensors or "hidden_norm.weight" in tensors)
 
 
-def block_config(checkpoint: Checkpoint) -> BlockConfig:
+def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConfig:
     """Return the network that a checkpoint describes, once its tensors are those of that network.
 
     Raises:
@@ -99,15 +84,14 @@ def block_config(checkpoint: Checkpoint) -> BlockConfig:
     for settings in (top, layers):
         settings.refuse(_ASK_FOR_MORE)
     gemma = _GEMMA in tensors
-    style = LayerStyle.GEMMA4 if gemma else LayerStyle.QWEN3
-    count = layers.size("num_hidden_layers")
-    if count > _MOST_LAYERS:
-        raise layers.wrong("num_hidden_layers")
-    windows, causal = _windows(parts, count)
+    activation = "gelu_pytorch_tanh" if gemma else "silu"
     markov, rank = _markov(block)
     shared = gemma and layers.flag("attention_k_eq_v", False)
-    sizes = layers.read(*DECODER_LAYERS, *((_GEMMA_SHARED if shared else _GEMMA_HEADS) if gemma else DECODER_HEADS))
-    layers.word("hidden_activation" if gemma else "hidden_act", _ACTIVATIONS[style], [_ACTIVATIONS[style]])
+    # with Gemma's full attention, the values of some models are the keys
+    kv_heads = "num_global_key_value_heads" if shared else "num_key_value_heads"
+    sizes = decoder_settings(checkpoint, layers, kv_heads, "global_head_dim" if gemma else "head_dim")
+    windows, causal = _windows(parts, layers.size("num_hidden_layers"))  # a number that was checked just now
+    layers.word("hidden_activation" if gemma else "hidden_act", activation, [activation])
     block.word("projector_type", _DSPARK, [_DSPARK])
     block.word("attention_mode", "gqa", ["gqa", "mha"])
     from_anchor = block.flag("sample_from_anchor", _drafts_from_anchor(parts))
@@ -121,19 +105,15 @@ def block_config(checkpoint: Checkpoint) -> BlockConfig:
         windows=windows,
         causal=causal,
         target_layers=_target_layers(parts),
-        target_depth=None if block.data.get("num_target_layers") is None else block.size("num_target_layers"),
+        target_width=sizes["hidden_size"],
+        target_depth=block.target_depth,
         block_size=block.size("block_size", least=1 if from_anchor else 2),
         mask_token=block.size("mask_token_id", least=0),
         from_anchor=from_anchor,
         markov=markov,
         markov_rank=rank,
         confidence_inputs=_confidence_inputs(tensors),
-        own_embeddings="embed_tokens.weight" in tensors,
-        own_output="lm_head.weight" in tensors,
-        reduced="d2t" in tensors,
-        style=style,
-        biases=frozenset(name for name in _PROJECTIONS if f"layers.0.{name}.bias" in tensors),
-        qk_norm="layers.0.self_attn.q_norm.weight" in tensors,
+        gemma=gemma,
         values_from_keys=shared,
         softcap=_softcap(parts),
     )
@@ -141,37 +121,30 @@ def block_config(checkpoint: Checkpoint) -> BlockConfig:
     return config
 
 
-def check(checkpoint: Checkpoint, model: LoadedModel) -> TargetMatch:
-    """Check a checkpoint against a target; see `Layout`."""
-    return fit_to(checkpoint, block_config(checkpoint), _Parts.of(checkpoint).block.named_target, model)
-
-
-def load(checkpoint: Checkpoint, model: LoadedModel) -> StoredBlockHead:
+def load(checkpoint: Checkpoint, config: BlockConfig, model: LoadedModel) -> StoredBlockHead:
     """Read a checkpoint; see `Layout`. Its confidence head is left where it is (see `block_network`)."""
-    config = block_config(checkpoint)
     wanted = list(config.shapes())
     tensors = checkpoint.read([*wanted, "d2t"])
-    ids = checkpoint.drafted_tokens(tensors["d2t"], model.info.vocabulary_size) if config.reduced else None
+    ids = checkpoint.offset_tokens(tensors["d2t"], model.info.vocabulary_size) if "d2t" in tensors else None
     return StoredBlockHead(config, partial(checkpoint.lazy, wanted), ids)
 
 
-BLOCK = Layout(HeadKind.BLOCK, matches, block_config, check, load)
+BLOCK = Layout(HeadKind.BLOCK, matches, block_config, load)
 
 
 def _check_config(checkpoint: Checkpoint, block: Settings, config: BlockConfig) -> None:
-    if config.heads % config.kv_heads:
-        raise checkpoint.error(f"its {config.heads} heads cannot share {config.kv_heads} heads of keys")
-    turned = (config.rope.scaling or {}).get("partial_rotary_factor", 1) * config.head_size
-    if config.head_size % 2 or int(turned) < 2 or int(turned) % 2:
-        raise checkpoint.error(f"its positions cannot turn {turned:g} of {config.head_size} numbers of a head in pairs")
+    check_heads(checkpoint, config)
     if config.block_size > _MOST_BLOCK:
         raise block.wrong("block_size")
     if config.mask_token >= config.vocabulary_size:
         raise block.wrong("mask_token_id")
-    if not config.reduced and config.draft_vocabulary_size != config.vocabulary_size:
+    listed = "d2t" in checkpoint.tensors
+    if not listed and config.draft_vocabulary_size != config.vocabulary_size:
         raise checkpoint.error(f"it drafts {config.draft_vocabulary_size:,} tokens and does not say which (d2t)")
-    expected = config.shapes() | config.side_shapes()
-    checkpoint.check_tensors(expected, _IGNORED if config.reduced else ())
+    expected = config.shapes() | ({"d2t": (config.draft_vocabulary_size,)} if listed else {})
+    if config.confidence_inputs:
+        expected |= {_CONFIDENCE: (1, config.confidence_inputs), "confidence_head.proj.bias": (1,)}
+    checkpoint.check_tensors(expected, _IGNORED if listed else ())
 
 
 def _windows(parts: _Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bool, ...]]:

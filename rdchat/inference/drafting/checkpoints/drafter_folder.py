@@ -7,16 +7,28 @@ from rdchat.errors import ModelError
 from rdchat.files.atomic_file import temporary_of
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.drafter_facts import TargetMatch
-from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout, open_checkpoint
+from rdchat.inference.drafting.checkpoints.block_layout import BLOCK
+from rdchat.inference.drafting.checkpoints.checkpoint import (
+    HINT,
+    OTHER_HINT,
+    Checkpoint,
+    Layout,
+    not_a_drafter,
+    open_checkpoint,
+)
 from rdchat.inference.drafting.checkpoints.drafter_files import ACCEPTANCE, BINDING, CARD, CONFIG, WEIGHTS
-from rdchat.inference.drafting.checkpoints.layouts import layout_of
-from rdchat.inference.drafting.checkpoints.recurrent_layout import HINT, RECURRENT, not_a_drafter
+from rdchat.inference.drafting.checkpoints.eagle3_layout import EAGLE3
+from rdchat.inference.drafting.checkpoints.recurrent_layout import RECURRENT
+from rdchat.inference.drafting.checkpoints.settings import Settings
+from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.drafting.heads.head import HeadKind, StoredHead
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.models.model_files import shown_name
+from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
 
-_MOST_CONFIG_BYTES = 2**20
+LAYOUTS: tuple[Layout, ...] = (RECURRENT, BLOCK, EAGLE3)
+MOST_CONFIG_BYTES = 2**20
 
 
 def bound_hash(folder: Path) -> str | None:
@@ -61,8 +73,8 @@ def load_drafter(folder: Path, model: LoadedModel) -> StoredHead:
         ModelError: If it is missing, damaged, or made for another model; the message says which and why.
     """
     form, checkpoint = _open(folder)
-    _check(form, checkpoint, model)
-    return form.load(checkpoint, model)
+    config, _ = _check(form, checkpoint, model)
+    return form.load(checkpoint, config, model)
 
 
 def check_drafter(folder: Path, model: LoadedModel) -> TargetMatch:
@@ -74,57 +86,109 @@ def check_drafter(folder: Path, model: LoadedModel) -> TargetMatch:
     Raises:
         ModelError: If it is missing, described wrongly, or made for another model.
     """
-    return _check(*_open(folder), model)
+    return _check(*_open(folder), model)[1]
 
 
 def inspect_drafter(folder: Path) -> HeadKind:
-    """Check that a drafter's configuration and the header of its weights fit together.
+    """Check that a drafter's configuration and the header of its weights fit together; see `drafter_config`.
 
     Returns:
         Its kind.
+    """
+    return drafter_config(folder)[0]
+
+
+def drafter_config(folder: Path) -> tuple[HeadKind, Any]:
+    """Return a drafter's kind and its configuration, of a class of its kind.
 
     Raises:
-        ModelError: If one of them is missing or damaged, or if the weights do not account for the architecture.
+        ModelError: If one of its files is missing or damaged, or if the weights do not account for the architecture.
     """
     form, checkpoint = _open(folder)
-    form.inspect(checkpoint)
-    return form.kind
+    return form.kind, form.config(checkpoint, None)
 
 
 def _open(folder: Path) -> tuple[Layout, Checkpoint]:
-    """Return a folder's layout, and what it holds."""
+    """Return a folder's layout, by what it holds, and that."""
     config = _read_config(folder)
-    recurrent = RECURRENT.matches(config, ())
     checkpoint = open_checkpoint(folder, config)
-    if checkpoint is None and recurrent:
+    if checkpoint is None and RECURRENT.matches(config, ()):
         raise ModelError(f"The drafter {shown_name(folder)} has no {WEIGHTS}.", HINT)
-    form = RECURRENT if recurrent else layout_of(checkpoint) if checkpoint else None
+    names = checkpoint.tensors.keys() if checkpoint else ()
+    form = next((form for form in LAYOUTS if form.matches(config, names)), None)
     if checkpoint is None or form is None:
         raise not_a_drafter(folder)
     return form, checkpoint
 
 
-def _check(form: Layout, checkpoint: Checkpoint, model: LoadedModel) -> TargetMatch:
-    """Check a drafter against a target; one that we trained names its own."""
-    form.inspect(checkpoint)
-    config, bound = checkpoint.config, "format" in checkpoint.config or BINDING in checkpoint.config
+def _check(form: Layout, checkpoint: Checkpoint, model: LoadedModel) -> tuple[Any, TargetMatch]:
+    """Check a drafter against a target; one that we trained names its own. Return its configuration too."""
+    depth = len(getattr(model.network, "layers", ()))
+    needs, config = form.config(checkpoint, depth), checkpoint.config
+    bound = "format" in config or BINDING in config
     if bound:
         _check_binding(checkpoint.folder, config.get(BINDING, config), model)
-    fit = form.check(checkpoint, model)
-    return TargetMatch(True) if bound else fit
+    if form is not RECURRENT:
+        fit = _fit(checkpoint, needs, model, depth)
+    elif needs.draft_vocabulary_size > model.info.vocabulary_size:
+        raise checkpoint.error(f"it drafts tokens that {model.info.name} does not have")
+    else:
+        fit = _name_fit(None, model.info.name)
+    return needs, TargetMatch(True) if bound else fit
+
+
+def _fit(checkpoint: Checkpoint, needs: DecoderConfig, model: LoadedModel, depth: int) -> TargetMatch:
+    """Check a published drafter's sizes against a target's, and tell how sure it is that it was made for it.
+
+    Raises:
+        ModelError: If it was made for another one.
+    """
+    info = model.info
+    width = TargetEmbeddings(model.network, info.vocabulary_size).width
+    differing = [
+        (needs.target_width, width, "hidden states of width {:,}"),
+        (needs.vocabulary_size, info.vocabulary_size, "{:,} tokens"),
+        (needs.target_depth or depth, depth, "{:,} layers"),
+    ]
+    for wanted, found, words in differing:
+        if wanted != found:
+            reason = f"it is for a model with {words.format(wanted)}, {info.name} has {found:,}"
+            raise checkpoint.error(reason, OTHER_HINT)
+    if not all(0 <= layer < depth for layer in needs.target_layers):
+        raise checkpoint.error(
+            f"it reads the layers {list(needs.target_layers)[:20]}, {info.name} has {depth}", OTHER_HINT
+        )
+    named = Settings(checkpoint, checkpoint.config).named_target
+    kind = checkpoint.config.get("target_model_type")
+    if not named and isinstance(kind, str) and kind and kind != info.architecture:
+        return TargetMatch(False, f"It was made for a {kind[:100]} model; its sizes fit {info.name} as well.")
+    return _name_fit(named, info.name)
+
+
+def _name_fit(named: str | None, name: str) -> TargetMatch:
+    """Compare the target's name with the one that the drafter gives it.
+
+    That is vague: `Qwen/Qwen3-4B` fits `mlx-community/Qwen3-4B-4bit`, and `Qwen3-4B-Instruct-2507`, another model.
+    """
+    if not named:
+        return TargetMatch(False, f"It names no model; its sizes fit {name}.")
+    wanted = named.rstrip("/").rsplit("/", 1)[-1].lower()
+    fits = bool(wanted) and name.rsplit("/", 1)[-1].lower().startswith(wanted)
+    words = f"name and sizes fit {name}" if fits else f"its sizes fit {name} as well"
+    return TargetMatch(False, f"It was made for {named[:100]}; {words}.")
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.exists() and not path.is_symlink():
         raise ModelError(f"There is no drafter at {folder}: it has no {CONFIG}.", HINT)
-    config = read_json(path, HINT, _MOST_CONFIG_BYTES)
+    config = read_json(path, HINT, MOST_CONFIG_BYTES)
     if not isinstance(config, dict):
         raise ModelError(f"{path} is damaged: it describes no drafter.", HINT)
     return config
 
 
-def _check_binding(folder: Path, config: Any, model: LoadedModel) -> TargetBinding:
+def _check_binding(folder: Path, config: Any, model: LoadedModel) -> None:
     try:
         binding = TargetBinding(**config["target"])
     except (KeyError, TypeError) as error:
@@ -137,4 +201,3 @@ def _check_binding(folder: Path, config: Any, model: LoadedModel) -> TargetBindi
         raise ModelError(
             f"The drafter {shown_name(folder)} was trained for {other}, not for the loaded {own.name}.", HINT
         )
-    return binding

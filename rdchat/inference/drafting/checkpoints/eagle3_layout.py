@@ -13,24 +13,22 @@ tried on a Mac.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.api.drafter_facts import TargetMatch
-from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, OTHER_HINT, Checkpoint, Layout, fit_to
-from rdchat.inference.drafting.checkpoints.settings import DECODER_HEADS, DECODER_LAYERS, Settings
+from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, OTHER_HINT, Checkpoint, Layout, plain_name
+from rdchat.inference.drafting.checkpoints.settings import Settings, check_heads, decoder_settings
 from rdchat.inference.drafting.heads.eagle3_head import StoredEagle3
-from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Layer, FeatureNorm
+from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, FeatureNorm
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.target import LoadedModel
 
-_FIRST, _MIDDLE = "layers.0.", "midlayer."
 _KINDS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "eagle3")  # of layers; their tensors tell them apart
-_MOST_LAYERS = 100
-_LISTS = ("d2t", "t2d")  # of each candidate, its id less its place; of each token, whether it is a candidate
+_ANY_DEPTH = 100  # stands for the target's layers where they are not known
 _READ = "eagle_aux_hidden_state_layer_ids"
 # Copies of the target's tables that only training needs, and what follows from the configuration.
 _IGNORED = ("verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq")
@@ -53,16 +51,6 @@ _ONES = (
     "parallel_draft_step", "logit_scale", "partial_rotary_factor", "embedding_multiplier", "residual_multiplier",
     "logits_scaling",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """What a drafter says of its target; see `TargetNeeds`."""
-
-    hidden_size: int
-    vocabulary_size: int
-    target_layers: tuple[int, ...]
-    target_depth: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,53 +78,24 @@ class _Parts:
             _refuse(settings)
         return cls(top, layers, Settings(checkpoint, {**inner.data, **top.data}), speculators)
 
-    @property
-    def target_depth(self) -> int | None:
-        """Layers of the target, if they are named."""
-        return None if self.top.data.get("num_target_layers") is None else self.top.size("num_target_layers")
-
 
 def matches(config: Mapping[str, Any], tensors: Collection[str]) -> bool:
     """Tell whether a checkpoint is EAGLE-3's: its first layer has a norm for features beside that for a token."""
-    first = any(f"{prefix}hidden_norm.weight" in tensors for prefix in (_FIRST, _MIDDLE))
+    first = any(plain_name(name) == "layers.0.hidden_norm.weight" for name in tensors)
     return first or config.get("speculators_model_type") == "eagle3"
 
 
-def inspect(checkpoint: Checkpoint) -> Eagle3Config:
-    """Check a checkpoint by itself; see `Layout`."""
-    return eagle3_config(checkpoint, None)
-
-
-def check(checkpoint: Checkpoint, model: LoadedModel) -> TargetMatch:
-    """Check a checkpoint against a target; see `Layout`."""
-    config, parts = eagle3_config(checkpoint, _depth(model)), _Parts.of(checkpoint)
-    needs = _Target(config.target_width, config.vocabulary_size, config.target_layers, parts.target_depth)
-    fit = fit_to(checkpoint, needs, parts.top.named_target, model)
-    if config.shares_tables and config.hidden_size != config.target_width:
-        reason = f"it uses the model's tables, of width {config.target_width:,}, and is {config.hidden_size:,} wide"
-        raise checkpoint.error(reason, OTHER_HINT)
-    return fit
-
-
-def load(checkpoint: Checkpoint, model: LoadedModel) -> StoredEagle3:
+def load(checkpoint: Checkpoint, config: Eagle3Config, _model: LoadedModel) -> StoredEagle3:
     """Read a checkpoint; see `Layout`."""
-    config = eagle3_config(checkpoint, _depth(model))
-    names = {_stored_name(checkpoint, name): name for name in config.shapes()}
-    read = checkpoint.read([*names, *_LISTS])
-    offsets = read["d2t"] if "d2t" in read else mx.zeros(config.candidates, mx.int32)
-    vocabulary = checkpoint.drafted_tokens(offsets, config.vocabulary_size)
-    if config.candidates < config.vocabulary_size and "t2d" in read:
+    wanted = list(config.shapes())
+    read = checkpoint.read([*wanted, "d2t", "t2d"])
+    offsets = read["d2t"] if "d2t" in read else mx.zeros(config.draft_vocabulary_size, mx.int32)
+    vocabulary = checkpoint.offset_tokens(offsets, config.vocabulary_size)
+    if config.reduced and "t2d" in read:
         chosen = np.flatnonzero(fetch(read["t2d"]))
         if not np.array_equal(chosen, fetch(vocabulary)):
             raise checkpoint.error("its lists d2t and t2d do not name the same tokens")
-
-    def weights() -> dict[str, mx.array]:
-        return {names[name]: tensor for name, tensor in checkpoint.lazy(names).items()}
-
-    return StoredEagle3(config, weights, vocabulary)
-
-
-EAGLE3 = Layout(HeadKind.EAGLE3, matches, inspect, check, load)
+    return StoredEagle3(config, partial(checkpoint.lazy, wanted), vocabulary)
 
 
 def eagle3_config(checkpoint: Checkpoint, depth: int | None) -> Eagle3Config:
@@ -151,25 +110,23 @@ def eagle3_config(checkpoint: Checkpoint, depth: int | None) -> Eagle3Config:
     """
     parts = _Parts.of(checkpoint)
     top, layers, eagle = parts.top, parts.layers, parts.eagle
-    tensors = {_own_name(name) for name in checkpoint.tensors}
     layers.word("model_type", "llama", _KINDS)
     layers.word("hidden_act", "silu", ("silu", "swish"))
-    sizes = layers.read(*DECODER_LAYERS, *DECODER_HEADS)
+    sizes = decoder_settings(checkpoint, layers)
     vocabulary, listed = sizes["vocabulary_size"], checkpoint.listed_tokens
-    own_embeddings, own_output = "embed_tokens.weight" in tensors, "lm_head.weight" in tensors
+    windows = _windows(layers)
+    tied = sizes["own_embeddings"] and not sizes["own_output"]
     config = Eagle3Config(
-        intermediate_size=sizes.pop("inner_size"),
-        head_width=sizes.pop("head_size"),
         **sizes,
-        layers=_layers(layers, tensors),
+        windows=windows,
+        takes_embedding=tuple(
+            not number or f"layers.{number}.hidden_norm.weight" in checkpoint.tensors for number in range(len(windows))
+        ),
         target_layers=_target_layers(parts, depth),
         target_width=top.size("target_hidden_size", sizes["hidden_size"]),
-        candidates=eagle.size("draft_vocab_size", eagle.size("truncated_vocab_size", listed or vocabulary)),
-        own_embeddings=own_embeddings,
-        own_output=own_output,
-        tied_output=own_embeddings and not own_output and top.flag("tie_word_embeddings", False),
-        biases=frozenset(name.removesuffix(".bias") for name in tensors if name.endswith(".bias")),
-        head_norms="layers.0.self_attn.q_norm.weight" in tensors,
+        target_depth=top.target_depth,
+        draft_vocabulary_size=eagle.size("draft_vocab_size", eagle.size("truncated_vocab_size", listed or vocabulary)),
+        tied_output=tied and top.flag("tie_word_embeddings", False),
         feature_norm=_feature_norm(top),
         norm_before_residual=top.flag("norm_before_residual", False),
         norm_output=top.flag("norm_output", False),
@@ -179,34 +136,22 @@ def eagle3_config(checkpoint: Checkpoint, depth: int | None) -> Eagle3Config:
     return config
 
 
+EAGLE3 = Layout(HeadKind.EAGLE3, matches, eagle3_config, load)
+
+
 def _check_config(checkpoint: Checkpoint, config: Eagle3Config) -> None:
-    turned = (config.rope.scaling or {}).get("partial_rotary_factor", 1) * config.head_width
-    if config.heads % config.kv_heads or config.head_width % 2 or int(turned) < 2 or int(turned) % 2:
-        heads = f"{config.heads:,} heads of width {config.head_width:,} and {config.kv_heads:,} of keys"
-        raise checkpoint.error(f"it has {heads}, which do not go together")
-    candidates, vocabulary = config.candidates, config.vocabulary_size
+    check_heads(checkpoint, config)
+    candidates, vocabulary, width = config.draft_vocabulary_size, config.vocabulary_size, config.target_width
     if candidates > vocabulary:
         raise checkpoint.error(f"it drafts {candidates:,} of {vocabulary:,} tokens")
     expected, lists = config.shapes(), {"d2t": (candidates,), "t2d": (vocabulary,)}
-    if candidates < vocabulary:
+    if config.reduced:
         expected |= {"d2t": lists["d2t"], "lm_head.weight": (candidates, config.hidden_size)}
     expected |= {name: shape for name, shape in lists.items() if name in checkpoint.tensors}
-    shapes = {_stored_name(checkpoint, name): shape for name, shape in expected.items()}
-    checkpoint.check_tensors(shapes, [name for name in checkpoint.tensors if name.endswith(_IGNORED)])
-
-
-def _own_name(name: str) -> str:
-    return name.replace(_MIDDLE, _FIRST, 1) if name.startswith(_MIDDLE) else name
-
-
-def _stored_name(checkpoint: Checkpoint, name: str) -> str:
-    """Return what a checkpoint calls a tensor of the network: the first layer is SafeAILab's `midlayer`."""
-    middle = any(stored.startswith(_MIDDLE) for stored in checkpoint.tensors)
-    return name.replace(_FIRST, _MIDDLE, 1) if middle and name.startswith(_FIRST) else name
-
-
-def _depth(model: LoadedModel) -> int:
-    return len(getattr(model.network, "layers", ()))
+    checkpoint.check_tensors(expected, [name for name in checkpoint.tensors if name.endswith(_IGNORED)])
+    if config.shares_tables and config.hidden_size != width:
+        reason = f"it uses the model's tables, of width {width:,}, and is {config.hidden_size:,} wide"
+        raise checkpoint.error(reason, OTHER_HINT)
 
 
 def _refuse(settings: Settings) -> None:
@@ -219,19 +164,14 @@ def _refuse(settings: Settings) -> None:
             raise settings.wrong(name)
 
 
-def _layers(layers: Settings, tensors: Collection[str]) -> tuple[Eagle3Layer, ...]:
-    """Return the drafter's layers; those with a norm for hidden states take an embedding, too."""
-    count = layers.size("num_hidden_layers", 1)
-    if count > _MOST_LAYERS:
-        raise layers.wrong("num_hidden_layers")
-    kinds = layers.layer_kinds(count)
+def _windows(layers: Settings) -> tuple[int | None, ...]:
+    """Return how many positions each layer's rows see."""
+    kinds = layers.layer_kinds(layers.size("num_hidden_layers", 1))
     # Qwen's configurations name a window that they do not use unless they say so
     used = layers.flag("use_sliding_window", layers.data.get("model_type") not in ("qwen2", "qwen3"))
     if used and layers.data.get("layer_types") is None and layers.data.get("sliding_window") is not None:
         raise layers.wrong("sliding_window")  # of which layers, it does not say
-    windows = [layers.size("sliding_window") if used and kind == "sliding_attention" else None for kind in kinds]
-    takes = [number == 0 or f"layers.{number}.hidden_norm.weight" in tensors for number in range(count)]
-    return tuple(Eagle3Layer(taken, window) for taken, window in zip(takes, windows, strict=True))
+    return tuple(layers.size("sliding_window") if used and kind == "sliding_attention" else None for kind in kinds)
 
 
 def _target_layers(parts: _Parts, depth: int | None) -> tuple[int, ...]:
@@ -250,7 +190,7 @@ def _target_layers(parts: _Parts, depth: int | None) -> tuple[int, ...]:
         return inner.places(_READ, -1) if max(read) == depth else read
     if parts.top.data.get("target_layer_ids"):
         return parts.top.places("target_layer_ids")
-    depth = depth or parts.target_depth or _MOST_LAYERS
+    depth = depth or parts.top.target_depth or _ANY_DEPTH
     return 1, depth // 2 - 1, depth - 4
 
 

@@ -1,36 +1,42 @@
-"""Recurrent drafters on disk: ours, bound to one target by its hash, and Apple's ml-recurrent-drafter checkpoints."""
+"""Recurrent drafters on disk: ours, bound to one target by its hash, and Apple's ml-recurrent-drafter checkpoints.
+
+The key names and the order of the layers of the latter are those of that project's PyTorch and MLX models. They were
+tried on synthetic checkpoints only: no real one was at hand.
+"""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten
 from mlx_lm.utils import dequantize_model
 
-from rdchat.errors import ModelError
-from rdchat.inference.api.drafter_facts import APPLE_MODEL_TYPE, TargetMatch
-from rdchat.inference.drafting.checkpoints.apple_layout import apple_config, apple_weights
-from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout
-from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG, PublishedDrafter, write_drafter
+from rdchat.inference.api.drafter_facts import APPLE_MODEL_TYPE
+from rdchat.inference.drafting.checkpoints.checkpoint import PACKED, Checkpoint, Layout, not_a_drafter
+from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter, write_drafter
 from rdchat.inference.drafting.checkpoints.settings import Settings
 from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
 from rdchat.inference.drafting.heads.head import HeadKind, StoredHead
-from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead, quantize
+from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead, quantize
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.device import on_gpu
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.target import LoadedModel
 
-HINT = "Get the drafter again, train one with `rdchat train-drafter`, or name another one."
 _FORMAT = 1
 _VOCABULARY = "draft_vocabulary"  # the tensor of token ids beside the head's weights
-_WHOLE_NUMBERS = {"I32", "I64", "U32"}
-_TYPES = {"F16", "BF16", "F32", "U32"}  # whole numbers are packed weights
 _VALUES_PER_BYTE = 2  # of weights in 4 bits
+_APPLE_NAMES = {  # ours: theirs; the latter's matrix for h and s together has the columns of h first
+    "from_token.weight": "rnn_w.weight",
+    "recurrence.weight": "rnn_u.weight",
+    "from_token.bias": "rnn_u.bias",  # one bias of the sum, on either side
+    "from_hidden.bias": "input_proj.bias",
+    "from_hidden.weight": "input_proj.weight",
+    "from_state.weight": "input_proj.weight",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,93 +70,89 @@ def matches(config: Any, _tensors: object = ()) -> bool:
     return "format" in config or _is_apples(config)
 
 
-def inspect(checkpoint: Checkpoint) -> HeadConfig:
-    """Return the architecture that a configuration describes and the header of the weights fits.
+def head_config(checkpoint: Checkpoint, _depth: int | None = None) -> HeadConfig:
+    """Return the architecture that a configuration describes and that the header of the weights accounts for.
 
     Raises:
-        ModelError: If one of them is damaged, or if the weights do not account for the architecture.
+        ModelError: If one of them is damaged.
     """
-    shape = _architecture(checkpoint)
-    for name, tensor in checkpoint.tensors.items():
-        if tensor.dtype not in (_WHOLE_NUMBERS if name == _VOCABULARY else _TYPES):
-            raise ModelError(f"{name[:100]} of the drafter {checkpoint.name} is stored as {tensor.dtype[:20]}.", HINT)
+    config = _architecture(checkpoint)
     held = _VALUES_PER_BYTE * sum(tensor.stored_bytes for tensor in checkpoint.tensors.values())
-    if shape.blocks > len(checkpoint.tensors) or shape.largest_size > held:
-        raise _error(checkpoint, "has weights that are too few for its architecture")
-    return shape
+    if config.blocks > len(checkpoint.tensors) or config.largest_size > held:
+        raise checkpoint.error("its weights are too few for its architecture")
+    return config
 
 
-def check(checkpoint: Checkpoint, model: LoadedModel) -> TargetMatch:
-    """Check a checkpoint against a target; see `Layout`."""
-    if inspect(checkpoint).draft_vocabulary_size > model.info.vocabulary_size:
-        raise _error(checkpoint, f"drafts tokens that {model.info.name} does not have")
-    return TargetMatch(False, f"It names no model; its sizes fit {model.info.name}.")
-
-
-def load(checkpoint: Checkpoint, model: LoadedModel) -> StoredDrafter:
+def load(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> StoredDrafter:
     """Read a checkpoint; see `Layout`."""
-    shape, binding = inspect(checkpoint), None
-    tensors = checkpoint.lazy(checkpoint.tensors)
-    if _is_apples(checkpoint.config):
-        tensors = apple_weights(tensors, shape)
-        tensors[_VOCABULARY] = mx.arange(shape.draft_vocabulary_size)
-    else:
-        binding = TargetBinding(**checkpoint.config["target"])  # as `check_drafter` has let it pass
-    head = RecurrentHead(shape)
-    if shape.quantization_bits:
-        head = quantize(head, shape.quantization_bits, shape.quantization_group)
-    vocabulary = _check_vocabulary(checkpoint, tensors.pop(_VOCABULARY, None), shape, model)
-    _check_tensors(checkpoint, head, tensors)
-    head.load_weights(list(tensors.items()))
-    if shape.quantization_bits and not on_gpu():
+    head, apples, count = RecurrentHead(config), _is_apples(checkpoint.config), config.draft_vocabulary_size
+    if config.quantization_bits:
+        head = quantize(head, config.quantization_bits, config.quantization_group)
+    shapes = {name: array.shape for name, array in tree_flatten(head.parameters())}
+    names = {name: _apple_name(name, config) if apples else name for name in shapes}
+    expected: dict[str, tuple[int, ...]] = {} if apples else {_VOCABULARY: (count,)}
+    for name, stored in names.items():
+        rows, *columns = shapes[name]
+        expected[stored] = (rows, *columns) if stored not in expected else (rows, expected[stored][1] + columns[0])
+    listed = checkpoint.tensors.get(_VOCABULARY)
+    if not apples and (listed is None or listed.shape != (count,)):
+        raise checkpoint.error(f"it has no list of {count:,} tokens")
+    checkpoint.check_tensors(expected, types=PACKED)
+    tensors = checkpoint.read(expected)
+    ids = np.arange(count) if apples else fetch(tensors[_VOCABULARY]).astype(np.int64)
+    vocabulary = checkpoint.drafted_tokens(_VOCABULARY, ids, model.info.vocabulary_size)
+    for name, stored in names.items():
+        if expected[stored] != shapes[name]:
+            width = config.hidden_size
+            tensors[name] = tensors[stored][:, :width] if name == "from_hidden.weight" else tensors[stored][:, width:]
+        else:
+            tensors[name] = tensors[stored]
+    head.load_weights([(name, tensors[name]) for name in names])
+    if config.quantization_bits and not on_gpu():
         head = dequantize_model(head)  # quantised kernels are slow there
-    return StoredDrafter(head, vocabulary, binding)
+    # `check_drafter` has let the binding pass
+    return StoredDrafter(head, vocabulary, None if apples else TargetBinding(**checkpoint.config["target"]))
 
 
-RECURRENT = Layout(HeadKind.RECURRENT, matches, inspect, check, load)
+RECURRENT = Layout(HeadKind.RECURRENT, matches, head_config, load)
 
 
 def _is_apples(config: Any) -> bool:
     return bool(config.get("model_type") == APPLE_MODEL_TYPE)
 
 
-def _error(checkpoint: Checkpoint, problem: str) -> ModelError:
-    return ModelError(f"The drafter {checkpoint.name} {problem}.", HINT)
-
-
 def _architecture(checkpoint: Checkpoint) -> HeadConfig:
-    config = checkpoint.config
-    if _is_apples(config):
-        return apple_config(Settings(checkpoint, config))
-    data = config.get("architecture")
-    if config.get("format") != _FORMAT or not isinstance(data, dict):
+    if _is_apples(checkpoint.config):
+        return _apple_config(Settings(checkpoint, checkpoint.config))
+    data = checkpoint.config.get("architecture")
+    if checkpoint.config.get("format") != _FORMAT or not isinstance(data, dict):
         raise not_a_drafter(checkpoint.folder)
     return HeadConfig.from_dict(data)
 
 
-def not_a_drafter(folder: Path) -> ModelError:
-    """Return the error that a folder's configuration is of something else."""
-    return ModelError(f"{folder / CONFIG} describes no drafter that this version of rdchat can read.", HINT)
+def _apple_config(settings: Settings) -> HeadConfig:
+    """Return the head of Apple's `config.json`.
+
+    It reads [h, s] through a linear layer only where `exit_dim` is not twice the hidden size, has no activation behind
+    it, and an output matrix of its own over the whole vocabulary.
+    """
+    hidden, inner = settings.size("hidden_size"), settings.size("exit_dim")
+    return HeadConfig(
+        hidden_size=hidden,
+        draft_vocabulary_size=settings.size("vocab_size"),
+        exit_size=inner,
+        state_size=hidden,
+        cell=Cell.RNN if settings.data.get("rnn", False) else Cell.SUM,
+        blocks=settings.size("num_draft_layers", least=0),
+        project_input=inner != 2 * hidden,
+        activate_input=False,
+        output=Output.OWN,
+    )
 
 
-def _check_vocabulary(checkpoint: Checkpoint, ids: mx.array | None, shape: HeadConfig, model: LoadedModel) -> mx.array:
-    if ids is None or ids.shape != (shape.draft_vocabulary_size,):
-        raise _error(checkpoint, f"has no list of {shape.draft_vocabulary_size:,} tokens")
-    host = fetch(ids).astype(np.int64)
-    if host[0] < 0 or host[-1] >= model.info.vocabulary_size or (np.diff(host) <= 0).any():
-        raise _error(checkpoint, f"drafts tokens that {model.info.name} does not have")
-    return ids.astype(mx.int32)
-
-
-def _check_tensors(checkpoint: Checkpoint, head: nn.Module, tensors: dict[str, mx.array]) -> None:
-    expected = dict(tree_flatten(head.parameters()))
-    for name in sorted(expected.keys() | tensors.keys()):
-        if name not in tensors:
-            raise _error(checkpoint, f"is incomplete: {name} is missing")
-        if name not in expected:
-            raise _error(checkpoint, f"holds {name}, which its architecture does not have")
-        wanted, found = expected[name].shape, tensors[name].shape
-        if wanted != found:
-            raise _error(checkpoint, f"has a tensor {name} that has the shape {found} instead of {wanted}")
-        if not mx.all(mx.isfinite(tensors[name])).item():
-            raise _error(checkpoint, f"has a tensor {name} that holds numbers that are not finite")
+def _apple_name(name: str, config: HeadConfig) -> str:
+    """Return Apple's name of a tensor of `RecurrentHead`."""
+    part, *rest = name.split(".")
+    if part == "blocks":
+        return f"lm_head.{rest[0]}.linear.{rest[1]}"
+    return f"lm_head.{config.blocks}.weight" if part == "output" else _APPLE_NAMES[name]

@@ -7,10 +7,11 @@ from typing import Any
 
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, Checkpoint
-from rdchat.inference.drafting.heads.rope_config import RopeConfig
+from rdchat.inference.drafting.heads.decoder import DecoderConfig, RopeConfig
 
 _MOST_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
 _MOST_LIST = 1000
+_MOST_LAYERS = 100
 _ROPE_NUMBERS: dict[str, frozenset[str]] = {
     "default": frozenset(),
     "linear": frozenset({"factor"}),
@@ -31,41 +32,9 @@ Kind = Callable[[Any], bool]
 """Tells whether a value can be used for a setting."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A setting of a layout."""
-
-    field: str  # what it is called here
-    name: str  # what the configuration calls it
-    kind: Kind
-    default: Any = None  # where it is missing; perhaps a function of what was read before; None: it is needed
-
-
-def is_size(value: Any) -> bool:
-    """Whole and of a sane size."""
-    return type(value) is int and 0 <= value <= _MOST_SIZE
-
-
-def is_positive_size(value: Any) -> bool:
-    return is_size(value) and value > 0
-
-
 def is_positive(value: Any) -> bool:
     known = isinstance(value, int | float) and not isinstance(value, bool)
     return known and 0 < value < 1e30 and math.isfinite(value)
-
-
-DECODER_LAYERS = (  # of a decoder layer, as Hugging Face's configurations call them
-    Row("hidden_size", "hidden_size", is_positive_size),
-    Row("vocabulary_size", "vocab_size", is_positive_size),
-    Row("inner_size", "intermediate_size", is_positive_size),
-    Row("heads", "num_attention_heads", is_positive_size),
-    Row("norm_epsilon", "rms_norm_eps", is_positive, 1e-6),
-)
-DECODER_HEADS = (
-    Row("kv_heads", "num_key_value_heads", is_positive_size, lambda found: found["heads"]),
-    Row("head_size", "head_dim", is_positive_size, lambda found: max(found["hidden_size"] // found["heads"], 1)),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +70,9 @@ class Settings:
             raise self.wrong(name)
         return value
 
-    def read(self, *rows: Row) -> dict[str, Any]:
-        """Return the settings of rows by their fields."""
-        found: dict[str, Any] = {}
-        for row in rows:
-            default = row.default(found) if callable(row.default) else row.default
-            found[row.field] = self.value(row.name, row.kind, default)
-        return found
-
     def size(self, name: str, default: int | None = None, least: int = 1) -> int:
         """Return a whole number of a sane size."""
-        return int(self.value(name, lambda value: is_size(value) and value >= least, default))
+        return int(self.value(name, lambda value: type(value) is int and least <= value <= _MOST_SIZE, default))
 
     def number(self, name: str, default: float) -> float:
         """Return a positive number."""
@@ -144,6 +105,11 @@ class Settings:
         """Return the first of these that is a text with something in it."""
         found = (self.data.get(name) for name in names)
         return next((value for value in found if isinstance(value, str) and value), None)
+
+    @property
+    def target_depth(self) -> int | None:
+        """Layers of the target; None where they are not named."""
+        return None if self.data.get("num_target_layers") is None else self.size("num_target_layers")
 
     @property
     def named_target(self) -> str | None:
@@ -214,3 +180,45 @@ class Settings:
         if name.startswith("mscale") and scaling.data.get(name) == 0:
             return 0.0
         return scaling.number(name, 1.0)
+
+
+def decoder_settings(
+    checkpoint: Checkpoint, layers: Settings, kv_heads: str = "num_key_value_heads", head_size: str = "head_dim"
+) -> dict[str, Any]:
+    """Return the fields of `DecoderConfig` that each layout has, from the settings of its layers and its tensors.
+
+    Args:
+        checkpoint: The drafter.
+        layers: Named as Hugging Face's configurations name them.
+        kv_heads: What they call the number of heads of keys and values.
+        head_size: What they call the width of a head; of the usual name it may be missing, as may that of the heads.
+
+    Raises:
+        ModelError: If a size is missing or cannot be, or if there are too many layers.
+    """
+    hidden, heads, tensors = layers.size("hidden_size"), layers.size("num_attention_heads"), checkpoint.tensors
+    if layers.size("num_hidden_layers", 1) > _MOST_LAYERS:
+        raise layers.wrong("num_hidden_layers")
+    derived = head_size == "head_dim"
+    return {
+        "hidden_size": hidden,
+        "vocabulary_size": layers.size("vocab_size"),
+        "inner_size": layers.size("intermediate_size"),
+        "heads": heads,
+        "kv_heads": layers.size(kv_heads, heads if derived else None),
+        "head_size": layers.size(head_size, max(hidden // heads, 1) if derived else None),
+        "norm_epsilon": layers.number("rms_norm_eps", 1e-6),
+        "own_embeddings": "embed_tokens.weight" in tensors,
+        "own_output": "lm_head.weight" in tensors,
+        "biases": frozenset(name.removesuffix(".bias") for name in tensors if name.endswith(".bias")),
+        "qk_norm": "layers.0.self_attn.q_norm.weight" in tensors,
+    }
+
+
+def check_heads(checkpoint: Checkpoint, config: DecoderConfig) -> None:
+    """Refuse heads that cannot share keys, or whose positions cannot be turned in pairs."""
+    if config.heads % config.kv_heads:
+        raise checkpoint.error(f"its {config.heads} heads cannot share {config.kv_heads} heads of keys")
+    turned = (config.rope.scaling or {}).get("partial_rotary_factor", 1) * config.head_size
+    if config.head_size % 2 or int(turned) < 2 or int(turned) % 2:
+        raise checkpoint.error(f"its positions cannot turn {turned:g} of {config.head_size} numbers of a head in pairs")

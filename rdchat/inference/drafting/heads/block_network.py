@@ -1,31 +1,91 @@
 """The network of block drafters: DFlash (Chen et al. 2026, arXiv 2602.06036) and DSpark (deepseek-ai/DeepSpec).
 
-A block is the root and masks behind it. One pass of a few decoder layers over it gives the logits of all its tokens at
-once. The text before the block is known from the hidden states of several layers of the target: brought to one width
-(`context`), they give each layer keys and values, which are kept. The block's own rows are never kept.
+A block is the root with mask tokens behind it. One pass of a few decoder layers over it gives the logits of all its
+tokens at once. The text before the block is read from the hidden states of several layers of the target: brought to one
+width (`fc`), they give each layer keys and values, which are kept. The block's own rows are never kept.
 
 DSpark then corrects the logits of each token by the token before it (`MarkovHead`), so a path can be searched with one
-cheap step a token.
-
-A published DSpark may have a confidence head: `sigmoid(proj([hidden, w1(token before)]))` is how likely it holds the
-target to take a token, given those before it. It is read by nobody here: the cut by scores knows as much without a
-product of its own. Where it turns out to know more, its logarithm could be added to all steps below a beam.
+cheap step a token. The confidence head that a published DSpark may have is not used: the cut by scores serves as well.
 
 Parameters have the names of the published tensors.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
+from typing import override
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx_lm.models.rope_utils import initialize_rope
 
-from rdchat.inference.drafting.heads.block_config import BlockConfig, LayerStyle, Markov
+from rdchat.inference.drafting.heads.decoder import (
+    DecoderConfig,
+    DecoderLayer,
+    RowPositions,
+    Rows,
+    Shape,
+    add_modules,
+    below,
+)
 
-Rows = tuple[mx.array, mx.array]  # keys and values, each (1, kv_heads, n, head_size)
-Place = Callable[[mx.array], mx.array]  # gives queries or keys, (1, heads, n, head_size), their positions
 Extend = Callable[[int, Rows], tuple[Rows, "mx.array | str | None"]]
+
+
+class Markov(StrEnum):
+    """How the token before a drafted one corrects its logits; the kinds of DeepSpec's `markov_head_type`.
+
+    `vanilla` adds a low-rank bias of that token, `gated` scales it by the hidden state, `rnn` keeps a recurrent state
+    along the block. `none` is DFlash: all tokens of a block are drafted independently.
+    """
+
+    NONE = "none"
+    VANILLA = "vanilla"
+    GATED = "gated"
+    RNN = "rnn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockConfig(DecoderConfig):
+    """A block drafter; `windows` counts the positions before the block."""
+
+    causal: tuple[bool, ...]  # for each layer: a token of the block sees only those before it; else all of the block
+    block_size: int  # tokens of a block, the root included
+    mask_token: int  # id of the token that stands for those to be drafted
+    from_anchor: bool  # the root's own place drafts the first token (DSpark); else the first mask's (DFlash)
+    markov: Markov = Markov.NONE
+    markov_rank: int = 0
+    confidence_inputs: int = 0  # of a confidence head; 0 for none
+    softcap: float | None = None  # bound of the logits before the correction
+
+    @property
+    def most_drafted(self) -> int:
+        """Tokens that one block drafts."""
+        return self.block_size - (not self.from_anchor)
+
+    @override
+    def shapes(self) -> dict[str, Shape]:
+        """See `DecoderConfig`."""
+        rank, hidden = self.markov_rank, self.hidden_size
+        shapes = DecoderConfig.shapes(self) | {"hidden_norm.weight": (hidden,)}
+        if self.gemma:
+            shapes |= {f"layers.{number}.layer_scalar": (1,) for number in range(self.layers)}
+        if self.markov is not Markov.NONE:
+            shapes["markov_head.markov_w1.weight"] = (self.vocabulary_size, rank)
+            shapes["markov_head.markov_w2.weight"] = (self.draft_vocabulary_size, rank)
+        if self.markov is Markov.GATED:
+            shapes["markov_head.gate_proj.weight"] = (rank, hidden + rank)
+            shapes["markov_head.gate_proj.bias"] = (rank,)
+        if self.markov is Markov.RNN:
+            shapes["markov_head.joint_proj.weight"] = (3 * rank, 2 * rank + hidden)
+            shapes["markov_head.joint_proj.bias"] = (3 * rank,)
+        return shapes
+
+    @override
+    def norms(self, layer: int) -> list[str]:
+        """See `DecoderConfig`; Gemma 4 normalises what attention and MLP return as well."""
+        more = ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
+        return DecoderConfig.norms(self, layer) + (more if self.gemma else [])
 
 
 class BlockNetwork(nn.Module):
@@ -37,148 +97,63 @@ class BlockNetwork(nn.Module):
 
     def __init__(self, config: BlockConfig) -> None:
         super().__init__()
-        self.config = config
-        hidden, epsilon = config.hidden_size, config.norm_epsilon
-        self.fc = nn.Linear(len(config.target_layers) * hidden, hidden, bias=False)
-        self.hidden_norm = nn.RMSNorm(hidden, epsilon)
-        self.layers = [_Layer(config) for _ in range(config.layers)]
-        self.norm = nn.RMSNorm(hidden, epsilon)
-        if config.own_embeddings:
-            self.embed_tokens = nn.Embedding(config.vocabulary_size, hidden)
-        if config.own_output:
-            self.lm_head = nn.Linear(hidden, config.draft_vocabulary_size, bias=False)
+        self.config, shapes = config, config.shapes()
+        add_modules(self, shapes, config.norm_epsilon)
+        self.layers = [_Layer(config, below(shapes, f"layers.{number}")) for number in range(config.layers)]
         if config.markov is not Markov.NONE:
-            self.markov_head = MarkovHead(config)
-        rope = config.rope
-        self.rope = initialize_rope(config.head_size, rope.theta, rope.traditional, rope.scaling, rope.max_positions)
+            self.markov_head = MarkovHead(below(shapes, "markov_head"))
 
-    def context_rows(self, hidden: mx.array, place: Place) -> list[Rows]:
+    def context_rows(self, hidden: mx.array, positions: RowPositions) -> list[Rows]:
         """Return each layer's keys and values of tokens before a block.
 
         Args:
-            hidden: (n, target layers x hidden_size): the target's hidden states at these tokens.
-            place: Gives keys their positions.
+            hidden: (n, target layers x target_width): the target's hidden states at these tokens.
+            positions: Theirs.
         """
-        context = self.hidden_norm(self.fc(hidden))[None]
-        return [layer.self_attn.rows(context, place) for layer in self.layers]
+        context = self.hidden_norm(self.fc(hidden))
+        return [layer.self_attn.rows(context, positions) for layer in self.layers]
 
-    def block(self, embeddings: mx.array, place: Place, extend: Extend) -> mx.array:
+    def block(self, embeddings: mx.array, positions: RowPositions, extend: Extend) -> mx.array:
         """Return the hidden states, (n, hidden_size), that a block's logits are read from.
 
         Args:
             embeddings: (n, hidden_size) of the root and the masks.
-            place: Gives queries and keys their positions.
+            positions: Theirs.
             extend: Takes a layer's number and the block's rows; returns all rows that the layer attends to, those of
                 the block last, and the mask.
         """
-        x = embeddings[None]
+        x = embeddings
         for number, layer in enumerate(self.layers):
-            x = layer(x, place, partial(extend, number))
-        hidden: mx.array = self.norm(x)[0]
+            x = layer(x, positions, partial(extend, number))
+        hidden: mx.array = self.norm(x)
         return hidden
 
 
-class _Layer(nn.Module):
+class _Layer(DecoderLayer):
     """A decoder layer; Gemma 4's normalises what attention and MLP return as well, and scales its output."""
 
-    def __init__(self, config: BlockConfig) -> None:
-        super().__init__()
-        hidden, epsilon = config.hidden_size, config.norm_epsilon
-        self.self_attn = _Attention(config)
-        self.mlp = _MLP(config)
-        self.input_layernorm = nn.RMSNorm(hidden, epsilon)
-        self.post_attention_layernorm = nn.RMSNorm(hidden, epsilon)
-        if config.style is LayerStyle.GEMMA4:
-            self.pre_feedforward_layernorm = nn.RMSNorm(hidden, epsilon)
-            self.post_feedforward_layernorm = nn.RMSNorm(hidden, epsilon)
-            self.layer_scalar = mx.ones((1,))
-
     def __call__(
-        self, x: mx.array, place: Place, extend: Callable[[Rows], tuple[Rows, "mx.array | str | None"]]
+        self, x: mx.array, positions: RowPositions, extend: Callable[[Rows], tuple[Rows, "mx.array | str | None"]]
     ) -> mx.array:
-        attended = self.self_attn(self.input_layernorm(x), place, extend)
+        normal = self.input_layernorm(x)
+        rows, mask = extend(self.self_attn.rows(normal, positions))
+        attended = self.self_attn(normal, positions, rows, mask)
         if "layer_scalar" not in self:
             x = x + attended
             result: mx.array = x + self.mlp(self.post_attention_layernorm(x))
             return result
         x = x + self.post_attention_layernorm(attended)
         x = x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
-        return x * self.layer_scalar
-
-
-class _Attention(nn.Module):
-    """Attention of a block's rows to the text before it and to each other."""
-
-    def __init__(self, config: BlockConfig) -> None:
-        super().__init__()
-        hidden, size = config.hidden_size, config.head_size
-        queries, rows = config.heads * size, config.kv_heads * size
-        self._size, self._epsilon = size, config.norm_epsilon
-        self._gemma = config.style is LayerStyle.GEMMA4
-        self._scale = 1.0 if self._gemma else size**-0.5
-        self.q_proj = nn.Linear(hidden, queries, bias="self_attn.q_proj" in config.biases)
-        self.k_proj = nn.Linear(hidden, rows, bias="self_attn.k_proj" in config.biases)
-        if not config.values_from_keys:
-            self.v_proj = nn.Linear(hidden, rows, bias="self_attn.v_proj" in config.biases)
-        self.o_proj = nn.Linear(queries, hidden, bias="self_attn.o_proj" in config.biases)
-        if config.qk_norm:
-            self.q_norm = nn.RMSNorm(size, config.norm_epsilon)
-            self.k_norm = nn.RMSNorm(size, config.norm_epsilon)
-
-    def rows(self, x: mx.array, place: Place) -> Rows:
-        """Return keys and values of (1, n, hidden_size)."""
-        keys = self._heads(self.k_proj(x))
-        values = self._heads(self.v_proj(x)) if "v_proj" in self else keys
-        if self._gemma:
-            values = mx.fast.rms_norm(values, None, self._epsilon)
-        if "k_norm" in self:
-            keys = self.k_norm(keys)
-        return place(keys.transpose(0, 2, 1, 3)), values.transpose(0, 2, 1, 3)
-
-    def __call__(
-        self, x: mx.array, place: Place, extend: Callable[[Rows], tuple[Rows, "mx.array | str | None"]]
-    ) -> mx.array:
-        (keys, values), mask = extend(self.rows(x, place))
-        queries = self._heads(self.q_proj(x))
-        if "q_norm" in self:
-            queries = self.q_norm(queries)
-        queries = place(queries.transpose(0, 2, 1, 3))
-        attended = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=self._scale, mask=mask)
-        result: mx.array = self.o_proj(attended.transpose(0, 2, 1, 3).flatten(2))
-        return result
-
-    def _heads(self, x: mx.array) -> mx.array:
-        return x.reshape(*x.shape[:2], -1, self._size)
-
-
-class _MLP(nn.Module):
-    """A gated MLP: SiLU with Qwen3's layers, the approximate GELU with Gemma's."""
-
-    def __init__(self, config: BlockConfig) -> None:
-        super().__init__()
-        hidden, inner = config.hidden_size, config.inner_size
-        self._gated = _gelu_gate if config.style is LayerStyle.GEMMA4 else _silu_gate
-        self.gate_proj = nn.Linear(hidden, inner, bias="mlp.gate_proj" in config.biases)
-        self.up_proj = nn.Linear(hidden, inner, bias="mlp.up_proj" in config.biases)
-        self.down_proj = nn.Linear(inner, hidden, bias="mlp.down_proj" in config.biases)
-
-    def __call__(self, x: mx.array) -> mx.array:
-        result: mx.array = self.down_proj(self._gated(self.gate_proj(x), self.up_proj(x)))
-        return result
+        scaled: mx.array = x * self.layer_scalar
+        return scaled
 
 
 class MarkovHead(nn.Module):
     """What the token before adds to a token's logits: a low-rank bias, by DeepSpec's `markov_head_type`."""
 
-    def __init__(self, config: BlockConfig) -> None:
+    def __init__(self, shapes: Mapping[str, Shape]) -> None:
         super().__init__()
-        rank, hidden = config.markov_rank, config.hidden_size
-        self.markov_w1 = nn.Embedding(config.vocabulary_size, rank)
-        self.markov_w2 = nn.Linear(rank, config.draft_vocabulary_size, bias=False)
-        if config.markov is Markov.GATED:
-            self.gate_proj = nn.Linear(hidden + rank, rank)
-        if config.markov is Markov.RNN:
-            self.joint_proj = nn.Linear(2 * rank + hidden, 3 * rank)
+        add_modules(self, shapes, 0.0)
 
     def __call__(self, tokens: mx.array, hidden: mx.array, state: mx.array | None) -> tuple[mx.array, mx.array | None]:
         """Return the bias of each beam, (beams, draft_vocabulary_size), and its recurrent state behind the token.
@@ -190,8 +165,7 @@ class MarkovHead(nn.Module):
         """
         before: mx.array = self.markov_w1(tokens)
         if "gate_proj" in self:
-            gate = self.gate_proj(_beside(hidden, before))
-            before = _scaled(gate, before)
+            before = mx.sigmoid(self.gate_proj(_beside(hidden, before))) * before
         elif "joint_proj" in self:
             past = mx.zeros_like(before) if state is None else state
             gate, candidate, output = mx.split(self.joint_proj(_beside(past, before, hidden)), 3, axis=-1)
@@ -203,22 +177,6 @@ def _beside(*parts: mx.array) -> mx.array:
     """Return arrays, (beams, n) or (n,), side by side."""
     beams = max(part.shape[0] for part in parts if part.ndim == 2)
     return mx.concatenate([mx.broadcast_to(part, (beams, part.shape[-1])) for part in parts], axis=-1)
-
-
-@partial(mx.compile, shapeless=True)
-def _silu_gate(gate: mx.array, up: mx.array) -> mx.array:
-    return gate * mx.sigmoid(gate) * up
-
-
-@partial(mx.compile, shapeless=True)
-def _gelu_gate(gate: mx.array, up: mx.array) -> mx.array:
-    result: mx.array = nn.gelu_approx(gate) * up
-    return result
-
-
-@partial(mx.compile, shapeless=True)
-def _scaled(gate: mx.array, x: mx.array) -> mx.array:
-    return mx.sigmoid(gate) * x
 
 
 @partial(mx.compile, shapeless=True)

@@ -76,7 +76,7 @@ class BoundRecurrentHead(Head):
 
 @dataclass(frozen=True, slots=True)
 class _NoMemory(HeadMemory):
-    """All that a recurrent head knows of a text is the hidden state that a root was chosen from."""
+    """Keeps nothing: all that a recurrent head knows of a text is the hidden state that a root was chosen from."""
 
     head: BoundRecurrentHead
 

@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import override
 
 import mlx.core as mx
@@ -12,31 +11,14 @@ from rdchat.inference.drafting.heads.head import HeadMemory, Root
 from rdchat.inference.target.round_cache import RowBuffer
 
 _MANY = 64  # rows that are computed at once, not with the next draft: a prompt's hidden states are long
-
-_UNKNOWN = -1  # a token that nobody told of
-
-
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Hidden states, (n, width), of neighbouring tokens from a position on."""
-
-    start: int
-    hidden: mx.array
-
-    @property
-    def positions(self) -> range:
-        return range(self.start, self.start + self.hidden.shape[0])
-
-    def before(self, position: int) -> "_Span":
-        """Return the part before a position."""
-        return _Span(self.start, self.hidden[: max(position - self.start, 0)])
+_UNKNOWN = -1  # in place of a token that was not passed to `take`
 
 
 class ContextMemory(HeadMemory):
     """Rows of keys and values, one of each layer and token, that a subclass computes from hidden states.
 
-    Tokens that the target read without anybody looking at their hidden states have no rows. The others keep their own
-    positions, so the head sees a text with a gap.
+    A token whose hidden state was not recorded has no row. The others keep their own positions, so the head sees a text
+    with a gap.
 
     Args:
         layers: Layers of the head, each with a buffer of keys and one of values.
@@ -58,7 +40,8 @@ class ContextMemory(HeadMemory):
         self.buffers = [RowBuffer() for _ in range(self._layers)]
         self.positions: list[int] = []
         self._text: list[int] = []  # all tokens of the conversation that are known, also those without rows
-        self._pending: list[_Span] = []  # tokens that have no row yet
+        self._waiting: list[int] = []  # positions of the tokens whose rows are to be computed
+        self._hidden: mx.array | None = None  # (waiting, width) theirs
 
     @abstractmethod
     def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int]) -> None:
@@ -76,7 +59,7 @@ class ContextMemory(HeadMemory):
         pairs = zip(self._text, prompt, strict=False)
         differs = (i for i, (held, wanted) in enumerate(pairs) if held != wanted)
         shared = next(differs, min(len(self._text), len(prompt)))
-        self._drop_from(shared - self._looks_ahead, pending=shared)
+        self._drop_from(shared - self._looks_ahead, waiting=shared)
         self._text = list(prompt)
 
     @override
@@ -84,45 +67,51 @@ class ContextMemory(HeadMemory):
         """See `HeadMemory`."""
         known = len(self._text)
         # a token before a gap would wait in vain for the one behind it
-        self._drop_from(start, pending=start if start <= known else known - self._looks_ahead)
+        self._drop_from(start, waiting=start if start <= known else known - self._looks_ahead)
         self._text += [_UNKNOWN] * (start - len(self._text))
         self._text[start:] = tokens
-        self._pending.append(_Span(start, hidden))
-        if sum(len(span.positions) for span in self._pending) > _MANY:
-            self._feed_pending()
+        self._wait(range(start, start + hidden.shape[0]), hidden)
+        if len(self._waiting) > _MANY:
+            self._feed_waiting()
             mx.eval([buffer.arrays for buffer in self.buffers])
 
     def catch_up(self, root: Root) -> None:
         """Compute the rows of all tokens before a root, of the one just before it whether it was taken or not."""
-        known = self._pending[-1].positions[-1:] if self._pending else self.positions[-1:]
-        if not known or known[0] < root.position - 1:
-            self._pending.append(_Span(root.position - 1, root.hidden[None]))
-        self._feed_pending(root)
+        known = self._waiting or self.positions
+        if not known or known[-1] < root.position - 1:
+            self._wait([root.position - 1], root.hidden[None])
+        self._feed_waiting(root)
 
-    def _feed_pending(self, root: Root | None = None) -> None:
-        spans, self._pending = self._pending, []
-        positions = [position for span in spans for position in span.positions]
-        following: list[int | mx.array] = []
-        if self._looks_ahead and positions:
-            end = positions[-1] + 1
-            following = [self._text[position + 1] for position in positions[:-1]]
+    def _wait(self, positions: Sequence[int], hidden: mx.array) -> None:
+        self._hidden = hidden if self._hidden is None else mx.concatenate([self._hidden, hidden])
+        self._waiting += positions
+
+    def _feed_waiting(self, root: Root | None = None) -> None:
+        count, following = len(self._waiting), list[int | mx.array]()
+        if self._looks_ahead and count:
+            end = self._waiting[-1] + 1
+            following = [self._text[position + 1] for position in self._waiting[:-1]]
             if end < len(self._text):
                 following.append(self._text[end])
             elif root is not None and end == root.position:
                 following.append(root.token)
             else:  # what comes behind the last token is not known yet
-                self._pending = [_Span(end - 1, spans[-1].hidden[-1:])]
-                positions.pop()
-        if positions:
-            hidden = mx.concatenate([span.hidden for span in spans])[: len(positions)]
-            self.feed(hidden, mx.array(following, mx.int32), positions)
+                count -= 1
+        if count:
+            assert self._hidden is not None
+            positions = self._waiting[:count]
+            self.feed(self._hidden[:count], mx.array(following, mx.int32), positions)
             self.positions += positions
+            self._keep_waiting(slice(count, None))
 
-    def _drop_from(self, position: int, pending: int | None = None) -> None:
-        """Forget rows from a position on, and hidden states that have no row yet from `pending` on, else from there."""
+    def _keep_waiting(self, kept: slice) -> None:
+        self._waiting = self._waiting[kept]
+        self._hidden = self._hidden[kept] if self._hidden is not None and self._waiting else None
+
+    def _drop_from(self, position: int, waiting: int | None = None) -> None:
+        """Forget rows from a position on, and hidden states that have no row yet from `waiting` on, else from there."""
         kept = bisect_left(self.positions, position)
         for buffer in self.buffers:
             buffer.cut(kept)
         del self.positions[kept:]
-        spans = [span.before(position if pending is None else pending) for span in self._pending]
-        self._pending = [span for span in spans if len(span.positions)]
+        self._keep_waiting(slice(bisect_left(self._waiting, position if waiting is None else waiting)))

@@ -6,114 +6,54 @@ state of the draft alone: nothing is rolled back.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, override
+from typing import override
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
-from mlx.utils import tree_flatten
 
-from rdchat.errors import ModelError
 from rdchat.inference.api.requests import MOST_BEAM_ROWS
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Network
-from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, StoredHead
-from rdchat.inference.drafting.heads.quantised_copy import quantize_weights, usual_bits
-from rdchat.inference.target.embeddings import TargetEmbeddings
-from rdchat.inference.target.hooks import HiddenReads
+from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
+from rdchat.inference.drafting.heads.stored_network import BoundNetwork, StoredNetwork
 from rdchat.inference.target.target import LoadedModel
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEagle3(StoredHead):
-    """A drafter that is bound to no target yet.
+class StoredEagle3(StoredNetwork[Eagle3Config]):
+    """An EAGLE-3 drafter that is bound to no target yet; see `StoredNetwork`."""
 
-    Attributes:
-        config: Sizes and switches of its network.
-        weights: Returns the network's tensors by name, lazy where they come from a file: then floats are never all in
-            memory beside their quantised copies.
-        vocabulary: (candidates,) int32 ids of the tokens that it can draft, ascending.
-    """
-
-    config: Eagle3Config
-    weights: Callable[[], Mapping[str, mx.array]]
-    vocabulary: mx.array
-
+    @override
     def bind(self, model: LoadedModel, bits: int | None = None) -> "BoundEagle3Head":
-        """See `StoredHead`.
-
-        Args:
-            model: The target.
-            bits: Of the weights of a quantised copy, 4 or 8; 0 for floats. None takes `usual_bits`.
-        """
-        bits = usual_bits() if bits is None else bits
-        return BoundEagle3Head(self, TargetEmbeddings(model.network, model.info.vocabulary_size), bits)
+        """See `StoredNetwork`."""
+        return BoundEagle3Head(self, model, bits)
 
 
-class BoundEagle3Head(Head):
-    """A drafter in the target's precision; see `Head`.
+class BoundEagle3Head(BoundNetwork):
+    """An EAGLE-3 drafter that is bound to its target; see `BoundNetwork`.
 
-    It does not draft below a root that the device still works on: rows of the path that was accepted would have to be
-    computed before the host knows how many there are.
-
-    Args:
-        stored: The drafter.
-        embeddings: The target's tables.
-        bits: Of the weights of a quantised copy, 4 or 8; 0 for floats.
-
-    Raises:
-        ModelError: If it needs tables of another width than the target's.
+    The target's embeddings are used without a family's scale, which the norm behind them would take out again.
     """
 
     kind = HeadKind.EAGLE3
-    inverse_temperature = 1.0
     most_drafted = MOST_BEAM_ROWS
-    remembers = True
-    drafts_ahead = False
 
-    def __init__(self, stored: StoredEagle3, embeddings: TargetEmbeddings, bits: int = 0) -> None:
-        config = stored.config
-        for width in (config.target_width, config.hidden_size if config.shares_tables else config.target_width):
-            if width != embeddings.width:
-                raise ModelError(
-                    f"The drafter reads hidden states of width {width:,}, the model's have {embeddings.width:,}.",
-                    "Use a drafter that was made for this model.",
-                )
-        self.network = Eagle3Network(config)
-        weights = [(name, tensor.astype(embeddings.dtype)) for name, tensor in stored.weights().items()]
-        self.network.load_weights(weights)
-        del weights
-        quantize_weights(self.network, bits)
-        for _, tensor in tree_flatten(self.network.parameters()):
-            mx.eval(tensor)  # one by one: what it is computed from goes at once
-        self.vocabulary = stored.vocabulary
-        self.candidates = config.candidates
-        self.reads = HiddenReads(config.target_layers, trunk=False, normalised=False)
-        self._dtype = embeddings.dtype
-        table: Any = self.network.embed_tokens if config.own_embeddings else None
-        # without a family's scale, which the norm behind it would take out again
-        self._embed: Callable[[mx.array], mx.array] = embeddings.embed if table is None else table
-        self._output: Callable[[mx.array], mx.array]
-        if config.own_output:
-            self._output = self.network.lm_head
-        else:
-            self._output = table.as_linear if config.tied_output else embeddings.output()
+    def __init__(self, stored: StoredEagle3, model: LoadedModel, bits: int | None = None) -> None:
+        super().__init__(Eagle3Network(stored.config), stored, model, bits)
+        if stored.config.tied_output:
+            self._output = self.network.embed_tokens.as_linear
 
     @override
     def memory(self) -> HeadMemory:
         """See `Head`."""
         return Eagle3Memory(self)
 
-    def embed(self, tokens: mx.array) -> mx.array:
-        """Return the embeddings of tokens, (n,) ids of the whole vocabulary, (n, hidden_size)."""
-        embeddings: mx.array = self._embed(tokens)
-        return embeddings.astype(self._dtype)
-
     def fuse(self, features: mx.array) -> mx.array:
         """Return `Eagle3Network.fuse` of the target's features."""
-        return self.network.fuse(features.astype(self._dtype))
+        fused: mx.array = self.network.fuse(features.astype(self.dtype))
+        return fused
 
     def logits(self, output: mx.array) -> mx.array:
         """Return (n, candidates) float32: of the token behind each row, of its output, (n, hidden_size)."""
@@ -159,16 +99,17 @@ class Eagle3Memory(ContextMemory):
         head, last = self._head, len(self.buffers) - 1
         x, embeddings = head.fuse(hidden), head.embed(following)
         asked: Sequence[int] = positions
-        for number, (layer, buffer) in enumerate(zip(head.network.layers, self.buffers, strict=True)):
+        windows = head.network.config.windows
+        for number, (layer, buffer, window) in enumerate(zip(head.network.layers, self.buffers, windows, strict=True)):
             taken, residual = layer.inputs(embeddings, x)
             buffer.write(layer.self_attn.rows(taken, positions), 0)
             if number == last:
                 taken, residual, asked = taken[-1:], residual[-1:], positions[-1:]
             mask: mx.array | str | None = None if len(asked) == 1 else "causal"
             first = 0
-            if layer.window is not None:
-                first = bisect_right(self.positions, asked[0] - layer.window)
-                mask = _window_mask(asked, [*self.positions[first:], *positions], layer.window)
+            if window is not None:
+                first = bisect_right(self.positions, asked[0] - window)
+                mask = _window_mask(asked, [*self.positions[first:], *positions], window)
             x = layer.outputs(residual, layer.self_attn(taken, asked, buffer.view(first), mask))
         self._fed = x
 
@@ -188,7 +129,7 @@ class Eagle3Memory(ContextMemory):
             self._tip, self._fed = _Tip(root.position - 1, root.token, self._fed), None
         assert self._tip is not None
         rows = [buffer.view(0) for buffer in self.buffers]
-        windows = any(layer.window for layer in self._head.network.layers)
+        windows = any(self._head.network.config.windows)
         positions = np.array([*self.positions]) if windows else None
         return _Eagle3State(self._head, self._tip.output, rows, len(self.positions), positions, root.position)
 
@@ -231,14 +172,14 @@ class _Eagle3State(HeadState):
         positions = None if self.positions is None else np.append(self.positions, [self.position] * count)
         x, embeddings = network.carried(self.output[beams]), self.head.embed(tokens)
         rows = []
-        for layer, held in zip(network.layers, self.rows, strict=True):
+        for layer, held, window in zip(network.layers, self.rows, network.config.windows, strict=True):
             taken, residual = layer.inputs(embeddings, x)
             own = layer.self_attn.rows(taken, self.position)
             rows.append([mx.concatenate(list(pair), axis=2) for pair in zip(held, own, strict=True)])
             mask = visible
-            if layer.window is not None:
+            if window is not None:
                 assert positions is not None
-                near = _window_mask([self.position], positions, layer.window)
+                near = _window_mask([self.position], positions, window)
                 mask = near if visible is None else visible & near
             x = layer.outputs(residual, layer.self_attn(taken, self.position, rows[-1], mask))
         return _Eagle3State(self.head, x, rows, self.committed, positions, self.position + 1, seen)

@@ -19,7 +19,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference.drafting.heads.quantised_copy import GROUP, quantize_weights
+from rdchat.inference.drafting.heads.stored_network import GROUP, quantize_weights
 
 _MOST_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
 _MOST_BLOCKS = 1000

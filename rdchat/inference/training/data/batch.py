@@ -16,7 +16,7 @@ from rdchat.files.foreign_files import parse_json
 from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batched_decoding import BatchCache, BatchedDecoder
+from rdchat.inference.training.data.batched_decoding import BatchedDecoder
 from rdchat.inference.training.data.shards import TrainingConversation
 
 _FULL_ENOUGH = 0.93  # sequences that have ended are dropped once at most this share of the rows still runs
@@ -25,22 +25,17 @@ _TOP_P = 0.95  # what chats are sampled with by default
 _REACH = 10.0  # tokens that are e^-10 times as likely as the most likely are never drawn
 MOST_ANSWER_TOKENS = 224
 MOST_SEQUENCE_TOKENS = 1408  # of a conversation: an article or search results, a task, and an answer
+_SAVED = ("number", "temperature", "tokens", "over", "fed", "question_limit", "answer_start")  # of a sequence
 _LOOP_RUN, _LOOP_LENGTH = 8, 8  # an answer loops where this many runs of this many tokens in a row were all seen before
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The chat template's tokens around a question.
+    """The chat template's token ids around a question."""
 
-    Attributes:
-        before: Token ids before the user's first token.
-        after: Token ids that end the question and begin the answer.
-        ends: Token ids that end a turn.
-    """
-
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    ends: frozenset[int]
+    before: tuple[int, ...]  # before the user's first token
+    after: tuple[int, ...]  # end the question and begin the answer
+    ends: frozenset[int]  # end a turn
 
 
 class TokenSequence:
@@ -58,6 +53,9 @@ class TokenSequence:
         tokens: Token ids of the conversation so far.
         states: For each token of the answer, (width,) float16: the hidden state that it was chosen from.
         over: Whether the answer has ended.
+        fed: Tokens that were fed so far.
+        question_limit: Tokens of template and question, at most.
+        answer_start: Index of the answer's first token; None while the question is written.
     """
 
     def __init__(
@@ -66,22 +64,22 @@ class TokenSequence:
         self.tokens = [*template.before, *question]
         self.states: list[npt.NDArray[np.float16]] = []
         self.over = False
-        self._number = number
+        self.number = number
         self._template = template
-        self._temperature = temperature
+        self.temperature = temperature
         self._draw = np.random.default_rng([seed, number])
-        self._question_limit = len(self.tokens) + more_tokens
-        self._answer_start: int | None = None
+        self.question_limit = len(self.tokens) + more_tokens
+        self.answer_start: int | None = None
         self._runs: set[tuple[int, ...]] = set()
         self._repeats = 0
         if not more_tokens:
             self._open_answer()
-        self._fed = len(self.tokens) - 1
+        self.fed = len(self.tokens) - 1
 
     def next_input(self) -> int:
         """Return the token to feed next; an arbitrary one where the conversation is over."""
-        self._fed = min(self._fed + 1, len(self.tokens))
-        return self.tokens[self._fed - 1]
+        self.fed = min(self.fed + 1, len(self.tokens))
+        return self.tokens[self.fed - 1]
 
     def take(self, logits: npt.NDArray[np.float32], state: npt.NDArray[np.float16]) -> None:
         """Choose the token after the last input.
@@ -90,17 +88,17 @@ class TokenSequence:
             logits: (vocabulary,).
             state: (width,) the hidden state that they come from.
         """
-        if self._fed < len(self.tokens):
+        if self.fed < len(self.tokens):
             return  # the next token is given: the template's
-        if self._answer_start is None:
+        if self.answer_start is None:
             token = sample(logits, _QUESTION_TEMPERATURE, self._draw)
             ended = token in self._template.ends or token == self._template.after[0]
             if not ended:
                 self.tokens.append(token)
-            if ended or len(self.tokens) >= self._question_limit:
+            if ended or len(self.tokens) >= self.question_limit:
                 self._open_answer()
             return
-        token = sample(logits, self._temperature, self._draw)
+        token = sample(logits, self.temperature, self._draw)
         self.tokens.append(token)
         self.states.append(state)
         length = self.answer_tokens
@@ -109,27 +107,19 @@ class TokenSequence:
     @property
     def answer_tokens(self) -> int:
         """Tokens of the answer so far."""
-        return 0 if self._answer_start is None else len(self.tokens) - self._answer_start
+        return 0 if self.answer_start is None else len(self.tokens) - self.answer_start
 
     def to_dict(self) -> dict[str, Any]:
         """Return all but the states as a JSON object, for `from_dict`."""
-        return {
-            "number": self._number,
-            "temperature": self._temperature,
-            "tokens": self.tokens,
-            "over": self.over,
-            "fed": self._fed,
-            "question_limit": self._question_limit,
-            "answer_start": self._answer_start,
-            "draw": self._draw.bit_generator.state,
-        }
+        return {name: getattr(self, name) for name in _SAVED} | {"draw": self._draw.bit_generator.state}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], states: npt.NDArray[np.float16], template: Template) -> "TokenSequence":
         """Return the sequence that `to_dict` described; `states` are (answer tokens, width)."""
         made = cls(data["number"], template, [], more_tokens=1, temperature=data["temperature"], seed=0)
-        made.tokens, made.states, made.over = data["tokens"], list(states), data["over"]
-        made._fed, made._question_limit, made._answer_start = data["fed"], data["question_limit"], data["answer_start"]
+        for name in _SAVED:
+            setattr(made, name, data[name])
+        made.states = list(states)
         made._draw.bit_generator.state = data["draw"]
         for length in range(1, made.answer_tokens + 1):
             made._loops(length)
@@ -137,18 +127,18 @@ class TokenSequence:
 
     def conversation(self) -> TrainingConversation:
         """Return the ended conversation."""
-        assert self._answer_start is not None
-        return TrainingConversation(self._number, self.tokens, self._answer_start, self._temperature)
+        assert self.answer_start is not None
+        return TrainingConversation(self.number, self.tokens, self.answer_start, self.temperature)
 
     def _open_answer(self) -> None:
         self.tokens += self._template.after
-        self._answer_start = len(self.tokens)
+        self.answer_start = len(self.tokens)
 
     def _loops(self, length: int) -> bool:
         """Note the answer's last run of `_LOOP_RUN` tokens; return whether `_LOOP_LENGTH` in a row occurred before."""
         if length >= _LOOP_RUN:
-            assert self._answer_start is not None
-            end = self._answer_start + length
+            assert self.answer_start is not None
+            end = self.answer_start + length
             run = tuple(self.tokens[end - _LOOP_RUN : end])
             self._repeats = self._repeats + 1 if run in self._runs else 0
             self._runs.add(run)
@@ -266,5 +256,5 @@ class ConversationBatch:
             count = len(data["tokens"]) - data["answer_start"] if data["answer_start"] else 0
             sequences.append(TokenSequence.from_dict(data, states[:count], template))
             states = states[count:]
-        layers = [BatchCache(tensors[f"keys.{i}"], tensors[f"values.{i}"]) for i in range(len(tensors) // 2)]
-        return cls(BatchedDecoder(model, facts["held"], layers), sequences, facts["running"])
+        layers = [(tensors[f"keys.{i}"], tensors[f"values.{i}"]) for i in range(len(tensors) // 2)]
+        return cls(BatchedDecoder.of_state(model, facts["held"], layers), sequences, facts["running"])

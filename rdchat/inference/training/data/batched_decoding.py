@@ -1,89 +1,31 @@
 """Batched decoding of many conversations: one target call a step for all sequences, each at its own position.
 
-Plain mlx-lm models take it as they are: positions come from a cache's `offset`, which may be an array with one entry
-for each batch row, and masks from its `make_mask`.
-
-Several query heads share a pair of keys and values. MLX's attention on a CPU multiplies each of them by itself, so most
-of its time goes into starting products of a single row; as the rows of one product they take two thirds of the time.
-Sequences of similar length are neighbours in the batch, and each few of them read only the columns that their longest
-one holds: where one question of 96 is an article, a step takes half the time. On a GPU MLX has a kernel for it all.
+mlx-lm's batch caches hold the sequences padded on the left, and give each row its own positions and mask. Sliding
+windows are masks of full caches here.
 """
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import ModuleType
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx_lm.models.cache import KVCache, make_prompt_cache
+import numpy as np
+import numpy.typing as npt
+from mlx_lm.models.cache import BatchKVCache, KVCache, dynamic_roll, make_prompt_cache
 
-from rdchat.inference.target.device import on_gpu
+from rdchat.errors import ModelError
+from rdchat.inference.target.fetch import fetch
+from rdchat.inference.target.hooks import HiddenReads
+from rdchat.inference.target.rounding import most, row_errors, typical
 from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.data.shards import TrainingConversation
 
-_ATTENTION = "scaled_dot_product_attention"  # called by the model families of mlx-lm
-_GROWTH = 128  # columns by which the buffers grow
-_SPAN_STEP = 16  # columns by which the part that attention reads grows
-_PREFILL_TOKENS = 2048  # prompt tokens, padding included, in one call
-_GROUP_ROWS = 8  # sequences of similar length whose attention reads equally many columns
-_PADDED, _PADDED_TOKENS = 1.2, 4  # longest prompt of a call: this factor times its shortest, plus these tokens
+Halves = npt.NDArray[np.float16]
 
-
-class BatchCache:
-    """One layer's keys and values for a batch of sequences, each stored from column 0 on.
-
-    Args:
-        keys: (batch, heads, columns, head_dim), in the model's dtype: those of the prompts.
-        values: The same of values; its head_dim may differ.
-
-    Attributes:
-        offset: (batch,) int32: number of tokens that each sequence holds; mlx-lm hands it to the rope module.
-        span: Columns that attention reads: more than the longest sequence holds.
-        groups: (first row, end row, span) of neighbouring sequences: the part that attention reads of each. Where the
-            sequences are sorted by length, the short ones do not pay for the longest.
-    """
-
-    def __init__(self, keys: mx.array, values: mx.array) -> None:
-        self._keys = keys
-        self._values = values
-        self.offset = mx.zeros((keys.shape[0],), dtype=mx.int32)
-        self.span = keys.shape[2]
-        self.groups = [(0, keys.shape[0], self.span)]
-
-    def make_mask(self, _count: int, window_size: int | None = None, **_options: bool) -> mx.array:
-        """Return (batch, 1, 1, span) bool: the columns that each sequence's next token may attend to."""
-        columns = mx.arange(self.span)
-        last = self.offset[:, None]
-        mask = columns <= last
-        if window_size is not None:
-            mask = mask & (columns > last - window_size)
-        return mask[:, None, None]
-
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Write one token of every sequence, (batch, heads, 1, head_dim); return (batch, heads, span, head_dim)."""
-        columns = _rounded(self.span, _GROWTH)
-        self._keys, self._values = _with_columns(self._keys, columns), _with_columns(self._values, columns)
-        rows = mx.arange(keys.shape[0])
-        self._keys[rows, :, self.offset] = keys[:, :, 0]
-        self._values[rows, :, self.offset] = values[:, :, 0]
-        return self._keys[:, :, : self.span], self._values[:, :, : self.span]
-
-    def keep(self, sequences: mx.array) -> None:
-        """Drop all sequences but these, (kept,) integer indices."""
-        self._keys, self._values = self._keys[sequences], self._values[sequences]
-
-    @property
-    def state(self) -> list[mx.array]:
-        """The buffers, to be evaluated."""
-        return [self._keys, self._values]
-
-
-def _with_columns(buffer: mx.array, columns: int) -> mx.array:
-    batch, heads, held, width = buffer.shape
-    if held >= columns:
-        return buffer
-    return mx.concatenate([buffer, mx.zeros((batch, heads, columns - held, width), buffer.dtype)], axis=2)
+_CALL_TOKENS = 2048  # prompt tokens, padding included, in one call
+_STATE_TOKENS = 4096  # the same where hidden states are read again
+_PREFIX, _PROMPTS = (1, 2), ((3,), (4, 5, 6, 7, 8), (9, 3, 7), (6, 4))
+_STEPS = ((9, 10, 5, 13), (11, 12, 14, 3))
 
 
 class BatchedDecoder:
@@ -91,15 +33,11 @@ class BatchedDecoder:
 
     Args:
         model: The target.
-        held: For each sequence, the number of tokens in the caches; fastest where they are sorted.
         layers: One cache for each layer of the model.
     """
 
-    def __init__(self, model: LoadedModel, held: Sequence[int], layers: list[BatchCache]) -> None:
-        self._network = model.network
-        self._hooks = model.hooks
-        self._held = list(held)
-        self._layers = layers
+    def __init__(self, model: LoadedModel, layers: list[BatchKVCache]) -> None:
+        self._network, self._hooks, self._layers = model.network, model.hooks, layers
 
     @classmethod
     def read(cls, model: LoadedModel, prefix: Sequence[int], prompts: Sequence[Sequence[int]]) -> "BatchedDecoder":
@@ -108,19 +46,59 @@ class BatchedDecoder:
         Args:
             model: The target.
             prefix: Token ids that all sequences begin with; computed once.
-            prompts: Token ids that follow in each sequence; a prompt may be empty.
+            prompts: Token ids that follow in each sequence, fastest in order of their length; a prompt may be empty.
         """
-        held = [len(prefix) + len(prompt) for prompt in prompts]
-        return cls(model, held, _Reader(model.network).read(prefix, prompts))
+        shared: list[Any] = [KVCache() for _ in make_prompt_cache(model.network)]
+        _feed(model.network, [prefix], shared)
+        parts: list[list[Any]] = []
+        for place in parts_of_a_call([len(prompt) for prompt in prompts], _CALL_TOKENS):
+            group = prompts[place.start : place.stop]
+            width = max(map(len, group))
+            parts.append([BatchKVCache.merge([layer] * len(group)) for layer in shared])
+            for cache in parts[-1]:
+                cache.prepare(right_padding=[width - len(prompt) for prompt in group])
+            _feed(model.network, group, parts[-1])
+            for cache in parts[-1]:
+                cache.finalize()
+            mx.eval([cache.state[:2] for cache in parts[-1]])
+        while len(parts) > 1:  # joined in pairs: one after the other would copy the first ones again and again
+            for ours, theirs in zip(parts[::2], parts[1::2], strict=False):
+                for cache, other in zip(ours, theirs, strict=True):
+                    cache.extend(other)
+                    mx.eval(cache.state[:2])
+                    other.keys = other.values = None  # gives their memory back
+            parts = parts[::2]
+        return cls(model, parts[0])
+
+    @classmethod
+    def of_state(
+        cls, model: LoadedModel, held: Sequence[int], layers: Sequence[tuple[mx.array, mx.array]]
+    ) -> "BatchedDecoder":
+        """Return the decoder whose `state` is given."""
+        width, caches = max(held), []
+        for keys, values in layers:
+            cache = BatchKVCache([0] * len(held))
+            cache.update_and_fetch(keys[:, :, :width], values[:, :, :width])
+            cache.prepare(right_padding=[width - count for count in held])
+            cache.finalize()
+            caches.append(cache)
+        return cls(model, caches)
+
+    def state(self) -> tuple[list[int], list[tuple[mx.array, mx.array]]]:
+        """Return how many tokens each sequence holds, and the keys and values of each layer.
+
+        These are (batch, heads, columns, head_dim), the tokens of each sequence from column 0 on.
+        """
+        layers = []
+        for layer in self._layers:
+            padding = layer.left_padding[:, None]
+            keys, values = (dynamic_roll(array, -padding, axis=2) for array in layer.keys_and_values())
+            layers.append((keys, values))
+        held: list[int] = self._layers[0].offset.tolist()
+        return held, layers
 
     def step(self, tokens: Sequence[int]) -> tuple[mx.array, mx.array]:
         """Feed one token of each sequence; return (batch, vocabulary) logits and (batch, width) hidden states, lazy."""
-        offset = mx.array(self._held, dtype=mx.int32)
-        groups = _column_groups(self._held)
-        span = max(span for _, _, span in groups)
-        for layer in self._layers:
-            layer.offset, layer.span, layer.groups = offset, span, groups
-        self._held = [held + 1 for held in self._held]
         logits: mx.array = self._network(mx.array(list(tokens))[:, None], cache=self._layers)
         assert self._hooks.hidden is not None
         return logits[:, -1], self._hooks.hidden[:, -1]
@@ -129,134 +107,114 @@ class BatchedDecoder:
         """Drop all sequences but these indices."""
         chosen = mx.array(list(sequences))
         for layer in self._layers:
-            layer.keep(chosen)
-            mx.eval(layer.state)
-        self._held = [self._held[sequence] for sequence in sequences]
+            layer.filter(chosen)
+            mx.eval(layer.state[:2])
         mx.clear_cache()
 
-    def state(self) -> tuple[list[int], list[list[mx.array]]]:
-        """Return the sequences' lengths in tokens, and each layer's keys and values; see `BatchCache`."""
-        return self._held, [layer.state for layer in self._layers]
+
+def parts_of_a_call(lengths: Sequence[int], most_tokens: int) -> list[range]:
+    """Split neighbouring sequences into parts that take at most so many tokens, once padded; or are one sequence."""
+    starts, longest = [0], 0
+    for place, length in enumerate(lengths):
+        longest = max(longest, length)
+        if place > starts[-1] and (place + 1 - starts[-1]) * longest > most_tokens:
+            starts.append(place)
+            longest = length
+    return [range(start, stop) for start, stop in zip(starts, [*starts[1:], len(lengths)], strict=True)]
 
 
-class _Reader:
-    """Reads prompts into new caches."""
-
-    def __init__(self, network: nn.Module) -> None:
-        self._network = network
-
-    def read(self, prefix: Sequence[int], prompts: Sequence[Sequence[int]]) -> list[BatchCache]:
-        """Prefill prompts of similar length in one call each; return the caches in the order of `prompts`."""
-        order = sorted(range(len(prompts)), key=lambda sequence: len(prompts[sequence]))
-        columns = _rounded(len(prefix) + max(len(prompt) for prompt in prompts) + 1, _GROWTH)
-        shared = self._feed([prefix], self._empty())
-        parts: list[list[list[mx.array]]] = []  # group, layer, keys or values
-        for group in _groups(order, prompts):
-            filled = self._feed([prompts[sequence] for sequence in group], _broadcast(shared, len(group), len(prefix)))
-            parts.append(
-                [[_with_columns(array[:, :, : c.offset], columns) for array in (c.keys, c.values)] for c in filled]
-            )
-            mx.eval(parts[-1])
-        back = mx.array(sorted(range(len(order)), key=lambda place: order[place]))
-        layers = []
-        for number in range(len(shared)):
-            keys, values = (mx.concatenate([part[number][i] for part in parts])[back] for i in range(2))
-            layers.append(BatchCache(keys, values))
-            mx.eval(layers[-1].state)
-            for part in parts:
-                part[number] = []
-        return layers
-
-    def _empty(self) -> list[Any]:
-        return [KVCache() for _ in make_prompt_cache(self._network)]
-
-    def _feed(self, prompts: Sequence[Sequence[int]], caches: list[Any]) -> list[Any]:
-        """Pads on the right: what follows a token cannot change its keys and values, and is overwritten later."""
-        width = max(1, *(len(prompt) for prompt in prompts))
-        padded = mx.array([[*prompt, *[0] * (width - len(prompt))] for prompt in prompts])
-        trunk: nn.Module = self._network.get("model", self._network)
-        trunk(padded, cache=caches)
-        return caches
+def padded(rows: Sequence[Sequence[int]]) -> mx.array:
+    """Return rows of token ids, padded on the right: what follows a token cannot change its keys, values and state."""
+    width = max(map(len, rows))
+    return mx.array([[*row, *[0] * (width - len(row))] for row in rows])
 
 
-def _groups(order: list[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Split sequences, shortest prompt first, into groups that are read in one call each, with little padding."""
-    groups: list[list[int]] = [[]]
-    longest = 0.0  # of the prompts that the last group may take
-    for sequence in order:
-        length = len(prompts[sequence])
-        if groups[-1] and (length > longest or (len(groups[-1]) + 1) * length > _PREFILL_TOKENS):
-            groups.append([])
-        if not groups[-1]:
-            longest = _PADDED * length + _PADDED_TOKENS
-        groups[-1].append(sequence)
-    return groups
+def _feed(network: nn.Module, rows: Sequence[Sequence[int]], caches: list[Any]) -> None:
+    if any(rows):
+        trunk: nn.Module = network.get("model", network)
+        trunk(padded(rows), cache=caches)
 
 
-def _broadcast(shared: list[Any], sequences: int, length: int) -> list[Any]:
-    """Return caches of several sequences that all hold the prefix."""
-    caches = []
-    for layer in shared:
-        cache: Any = KVCache()
-        keys, values = (mx.repeat(array[:, :, :length], sequences, axis=0) for array in (layer.keys, layer.values))
-        cache.keys, cache.values, cache.offset = keys, values, length
-        caches.append(cache)
-    return caches
+def check_batched_decoding(model: LoadedModel) -> None:
+    """Refuse a model whose logits in a batch differ from those of each sequence alone, tried on a few tokens.
 
+    How far rounding alone separates the two is shown by sequences that are fed at once and token by token.
 
-def _column_groups(held: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Return (first row, end row, columns that attention reads) of neighbouring sequences."""
-    rows = range(0, len(held), _GROUP_ROWS)
-    parts = [(first, min(first + _GROUP_ROWS, len(held))) for first in rows]
-    return [(first, end, _rounded(max(held[first:end]) + 1, _SPAN_STEP)) for first, end in parts]
-
-
-def _rounded(columns: int, step: int) -> int:
-    return -(-columns // step) * step
-
-
-def batch_attention(network: nn.Module) -> AbstractContextManager[None]:
-    """Use `grouped_attention` within the context where it is faster: on a CPU."""
-    return nullcontext() if on_gpu() else grouped_attention(network)
-
-
-@contextmanager
-def grouped_attention(network: nn.Module) -> Iterator[None]:
-    """Within the context, calls through a `BatchCache` multiply all query heads of a group at once."""
-    plain = {module: getattr(module, _ATTENTION) for module in _attending_modules(network)}
-    for module, function in plain.items():
-        setattr(module, _ATTENTION, _grouping(function))
+    Raises:
+        ModelError: If it keeps more than keys and values between tokens, or reads positions or masks in a way of its
+            own; the message says so.
+    """
+    if any(not hasattr(layer, "keys") for layer in make_prompt_cache(model.network)):
+        raise _refusal(model, "it keeps more than keys and values between tokens")
     try:
-        yield
-    finally:
-        for module, function in plain.items():
-            setattr(module, _ATTENTION, function)
+        error, limit = _compare(model)
+    except Exception as failure:  # models may use caches and masks in any way
+        raise _refusal(model, " ".join(str(failure).split())[:120]) from failure
+    if not error <= limit:  # also where it is NaN
+        raise _refusal(model, f"its logits came out different, off by {error:.2g} deviations")
 
 
-def _attending_modules(network: nn.Module) -> set[ModuleType]:
-    """Return the Python modules that define the network's layers and call mlx-lm's attention."""
-    kinds = {kind for layer in network.modules() for kind in type(layer).__mro__}
-    modules = (sys.modules[kind.__module__] for kind in kinds if kind.__module__.startswith("mlx_lm.models."))
-    return {module for module in modules if hasattr(module, _ATTENTION)}
+def _refusal(model: LoadedModel, reason: str) -> ModelError:
+    return ModelError(
+        f"{model.info.name} cannot answer many questions at once, so no drafter can be trained for it: {reason}.",
+        "Pick another model.",
+    )
 
 
-def _grouping(plain: Callable[..., mx.array]) -> Callable[..., mx.array]:
-    def attention(  # noqa: PLR0917  mlx-lm's own signature
-        queries: mx.array, keys: mx.array, values: mx.array, cache: Any, scale: float, mask: Any, sinks: Any = None
-    ) -> mx.array:
-        # a mask of numbers is added to the scores, and made for these heads: DeepSeek's, for one
-        is_ours = isinstance(cache, BatchCache) and isinstance(mask, mx.array) and mask.dtype == mx.bool_
-        if not is_ours or sinks is not None:
-            options = {} if sinks is None else {"sinks": sinks}
-            return plain(queries, keys, values, cache=cache, scale=scale, mask=mask, **options)
-        batch, heads, _, width = queries.shape
-        grouped = (queries * scale).reshape(batch, keys.shape[1], -1, width)
-        parts = []
-        for first, end, span in cache.groups:
-            rows, columns = slice(first, end), slice(0, span)
-            scores = grouped[rows] @ keys[rows, :, columns].swapaxes(-1, -2)
-            weights = mx.softmax(mx.where(mask[rows, ..., columns], scores, -mx.inf), axis=-1, precise=True)
-            parts.append(weights @ values[rows, :, columns])
-        return mx.concatenate(parts).reshape(batch, heads, 1, values.shape[-1])
+def _compare(model: LoadedModel) -> tuple[float, float]:
+    """Return how far sequences are from those fed alone, in standard deviations, and how far they may be."""
+    decoder = BatchedDecoder.read(model, _PREFIX, _PROMPTS)
+    decoder.step(_STEPS[0])
+    logits, hidden = decoder.step(_STEPS[1])
+    found = [_host(logits), _host(hidden)]
+    errors, noise = list[float](), list[float]()
+    for sequence, prompt in enumerate(_PROMPTS):
+        tokens = [*_PREFIX, *prompt, *(step[sequence] for step in _STEPS)]
+        at_once, one_by_one = _alone(model, [tokens]), _alone(model, [[token] for token in tokens])
+        for rows, expected, again in zip(found, at_once, one_by_one, strict=True):
+            errors += row_errors(rows[sequence : sequence + 1], expected)
+            noise += row_errors(again, expected)
+    return typical(errors), most(noise, logits.dtype)
 
-    return attention
+
+def _alone(model: LoadedModel, calls: Sequence[Sequence[int]]) -> list[npt.NDArray[np.float32]]:
+    """Return the logits and the hidden state, (1, width), of the last token of a sequence that is fed in some calls."""
+    caches = make_prompt_cache(model.network)
+    for tokens in calls:
+        logits = model.network(mx.array([tokens]), cache=caches)
+    assert model.hooks.hidden is not None
+    return [_host(array[0, -1:]) for array in (logits, model.hooks.hidden)]
+
+
+def _host(array: mx.array) -> npt.NDArray[np.float32]:
+    return fetch(array.astype(mx.float32))
+
+
+def answer_states(model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads) -> Halves:
+    """Return (answer tokens, width) the states that the answers' tokens were chosen from, answer by answer.
+
+    They agree with those kept while the data was made up to rounding: the same sums, in another order.
+    """
+    pairs = zip(_states(model, conversations, reads), conversations, strict=True)
+    return np.concatenate([row[item.answer_start - 1 : -1] for row, item in pairs])
+
+
+def conversation_states(
+    model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads
+) -> Halves:
+    """Return (tokens, width) the states at all tokens of conversations, one conversation after another."""
+    return np.concatenate(_states(model, conversations, reads))
+
+
+def _states(model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads) -> list[Halves]:
+    """Return the states at each conversation's tokens; those of about the same length are read in one call."""
+    model.hooks.read(reads)
+    order = sorted(range(len(conversations)), key=lambda place: len(conversations[place].tokens))
+    found: dict[int, Halves] = {}
+    for part in parts_of_a_call([len(conversations[place].tokens) for place in order], _STATE_TOKENS):
+        group = order[part.start : part.stop]
+        model.network(padded([conversations[place].tokens for place in group]))
+        assert model.hooks.hidden is not None
+        states = fetch(model.hooks.hidden.astype(mx.float16))
+        found |= {place: row[: len(conversations[place].tokens)] for place, row in zip(group, states, strict=True)}
+    return [found[place] for place in range(len(conversations))]

@@ -5,6 +5,7 @@ template's user prefix makes an instruction-tuned model write questions (Xu et a
 """
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from time import monotonic
 
@@ -18,9 +19,9 @@ from rdchat.inference.training.data.batch import (
     Template,
     TokenSequence,
 )
-from rdchat.inference.training.data.batched_decoding import BatchedDecoder, batch_attention
+from rdchat.inference.training.data.batched_decoding import BatchedDecoder
 from rdchat.inference.training.data.seed_prompts import SeedPrompt
-from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
 
 _ANSWER_TEMPERATURES = (0.0, 0.7)  # conversations take turns
 _LONG_BATCHES = 4  # every fourth batch asks about long texts: its longest sequence decides the cost of a step
@@ -60,103 +61,78 @@ def encode(model: LoadedModel, text: str) -> list[int]:
     return model.prompts.encode_text(text)
 
 
+@dataclass
 class DataMaker:
     """Makes conversations, batch by batch; a batch is one shard.
 
     A batch depends on the seed, its number and the shards before it alone, so an interrupted and resumed run makes the
     same data as an uninterrupted one. A batch that takes long is saved every 45 seconds.
-
-    Args:
-        model: The target; `check_batched_decoding` accepts it.
-        template: Tokens around a question.
-        seed_prompt: `SeedPromptSource.seed_prompt`, or another function of its signature.
-        shards: The folder of the conversations; new ones are added.
-        saved: The file that an unfinished batch is saved in.
-        seed: Of the training; from 0 to 2**31 - 1.
-        sequences: Conversations in a batch.
-        keep_states: Whether the hidden states of the answers are kept on disk, as float16.
-        now: A clock, in seconds.
     """
 
-    def __init__(
-        self,
-        model: LoadedModel,
-        template: Template,
-        seed_prompt: Callable[[int, Sequence[str], bool], SeedPrompt],
-        shards: ShardFolder,
-        saved: Path,
-        *,
-        seed: int,
-        sequences: int,
-        keep_states: bool,
-        now: Callable[[], float] = monotonic,
-    ) -> None:
-        self._model = model
-        self._template = template
-        self._seed_prompt = seed_prompt
-        self._shards = shards
-        self._saved = saved
-        self._seed = seed
-        self._sequences = sequences
-        self._keep_states = keep_states
-        self._now = now
-        self._passages: list[str] = []
+    model: LoadedModel  # the target; `check_batched_decoding` accepts it
+    template: Template
+    seed_prompt: Callable[[int, Sequence[str], bool], SeedPrompt]  # such as `SeedPromptSource.seed_prompt`
+    shards: ShardFolder  # new ones are added
+    saved: Path  # the file that an unfinished batch is saved in
+    _: KW_ONLY
+    seed: int  # of the training; from 0 to 2**31 - 1
+    sequences: int  # conversations in a batch
+    keep_states: bool  # whether the hidden states of the answers are kept on disk, as float16
+    now: Callable[[], float] = monotonic  # a clock, in seconds
+    passages: list[str] = field(default_factory=list)  # answers that later questions may be about
 
-    def resume(self) -> int:
-        """Continue after the last shard; return the number of answer tokens that the shards hold."""
-        tokens = 0
-        for number in range(len(self._shards)):
-            made = self._shards.read(number)
-            self._remember(made)
-            tokens += answer_tokens(made)
-        return tokens
+    def resume(self) -> list[list[TrainingConversation]]:
+        """Continue after the last shard; return the shards that there are."""
+        made = [self.shards.read(number) for number in range(len(self.shards))]
+        for shard in made:
+            self._remember(shard)
+        return made
 
     def make_shard(self) -> Generator[int]:
         """Make one more shard; after each step yield its answer tokens so far. The caller closes the generator."""
-        number, saved = len(self._shards), self._now()
-        with batch_attention(self._model.network):
-            batch = ConversationBatch.restore(self._saved, number, self._model, self._template) or self._begin(number)
-            while not batch.over:
-                batch.step()
-                try:
-                    yield batch.answer_tokens
-                except GeneratorExit:  # a pause, which costs no token
-                    batch.save(self._saved, number)
-                    raise
-                if self._now() - saved > _SAVE_EVERY:
-                    batch.save(self._saved, number)
-                    saved = self._now()
+        number, saved = len(self.shards), self.now()
+        batch = ConversationBatch.restore(self.saved, number, self.model, self.template) or self._begin(number)
+        while not batch.over:
+            batch.step()
+            try:
+                yield batch.answer_tokens
+            except GeneratorExit:  # a pause, which costs no token
+                batch.save(self.saved, number)
+                raise
+            if self.now() - saved > _SAVE_EVERY:
+                batch.save(self.saved, number)
+                saved = self.now()
         made, states = batch.result()
-        self._shards.append(made, states if self._keep_states else None)
-        self._saved.unlink(missing_ok=True)
+        self.shards.append(made, states if self.keep_states else None)
+        self.saved.unlink(missing_ok=True)
         self._remember(made)
 
     def _begin(self, number: int) -> ConversationBatch:
         long = number % _LONG_BATCHES == _LONG_BATCHES - 1
-        sequences = [self._sequence(number * self._sequences + place, long) for place in range(self._sequences)]
-        shared = self._template.before[:-1]  # a sequence's last token is fed by its first step
+        sequences = [self._sequence(number * self.sequences + place, long) for place in range(self.sequences)]
+        shared = self.template.before[:-1]  # a sequence's last token is fed by its first step
         rows = sorted(range(len(sequences)), key=lambda place: len(sequences[place].tokens))
         prompts = [sequences[place].tokens[len(shared) : -1] for place in rows]
-        return ConversationBatch(BatchedDecoder.read(self._model, shared, prompts), sequences, rows)
+        return ConversationBatch(BatchedDecoder.read(self.model, shared, prompts), sequences, rows)
 
     def _sequence(self, number: int, long: bool) -> TokenSequence:
-        prompt = self._seed_prompt(number, self._passages, long)
-        question = encode(self._model, prompt.text)[: max(self._room - prompt.more_tokens, 1)]
+        prompt = self.seed_prompt(number, self.passages, long)
+        question = encode(self.model, prompt.text)[: max(self._room - prompt.more_tokens, 1)]
         temperature = _ANSWER_TEMPERATURES[number % len(_ANSWER_TEMPERATURES)]
         return TokenSequence(
             number,
-            self._template,
+            self.template,
             question,
             more_tokens=prompt.more_tokens,
             temperature=temperature,
-            seed=self._seed,
+            seed=self.seed,
         )
 
     @property
     def _room(self) -> int:
         """The most tokens of a question: a longer one is cut, as the context or the batch's memory has no more room."""
-        around = len(self._template.before) + len(self._template.after)
-        most = min(MOST_SEQUENCE_TOKENS, self._model.info.context_length)
+        around = len(self.template.before) + len(self.template.after)
+        most = min(MOST_SEQUENCE_TOKENS, self.model.info.context_length)
         return most - MOST_ANSWER_TOKENS - around
 
     def _remember(self, made: Sequence[TrainingConversation]) -> None:
@@ -164,9 +140,9 @@ class DataMaker:
         shortest, longest = _PASSAGE_TOKENS
         for item in made:
             if len(item.answer) >= shortest:
-                answer = [token for token in item.answer[:longest] if token not in self._template.ends]
-                text = self._model.decode(answer).strip()
+                answer = [token for token in item.answer[:longest] if token not in self.template.ends]
+                text = self.model.decode(answer).strip()
                 sentences, stop, _ = text.rpartition(". ")
                 if "```" not in text and text.count("\n") <= 3:
-                    self._passages.append((sentences or text) + stop.strip())
-        del self._passages[:-_PASSAGES]
+                    self.passages.append((sentences or text) + stop.strip())
+        del self.passages[:-_PASSAGES]

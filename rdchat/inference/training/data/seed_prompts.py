@@ -5,7 +5,8 @@ writes the rest. Passages to summarise, rewrite or ask about are answers that th
 written for this: a small target writes neither long texts nor other languages well.
 
 The texts are `assets/training/*.json`, which the package has under `training_texts`. A gap such as `{topic}` is filled
-in. Their order matters: a change of a file changes the prompts of every seed.
+in. Their order matters: a change of a file changes the prompts of every seed. `prompt_kinds.json` has the share of each
+kind of prompt, and of a kind that is begun its table of beginnings and how many tokens the target may add to one.
 """
 
 import json
@@ -18,31 +19,6 @@ from typing import Any
 
 import rdchat
 
-_SHARES = {
-    "question": 15,
-    "maths": 14,
-    "written translation": 12,
-    "topic": 11,
-    "request": 10,
-    "code": 8,
-    "fact": 7,
-    "passage task": 5,
-    "translate": 6,
-    "own": 4,
-    "reasoning": 4,
-    "passage question": 2,
-    "role": 2,
-}
-_LONG_SHARES = {"article task": 50, "search": 38, "passage task": 6, "passage question": 6}
-_STARTS = {  # kind: its table of beginnings, and how many tokens the target may add to one
-    "question": ("question_starts", 40),
-    "maths": ("maths_starts", 70),
-    "fact": ("fact_starts", 16),
-    "code": ("code_starts", 60),
-    "passage question": ("passage_questions", 30),
-    "role": ("role_starts", 50),
-    "reasoning": ("reasoning_starts", 70),
-}
 _OWN_TOKENS = 60  # of a question that the target writes from nothing
 _FEWEST_PARAGRAPHS = 3  # of an article
 
@@ -64,7 +40,7 @@ class SeedPrompt:
 
 @cache
 def texts(name: str) -> dict[str, Any]:
-    """Return a file of texts, which is read once: `seed_prompts`, `foreign_texts` or `written_texts`.
+    """Return a file of texts, which is read once: `seed_prompts`, `prompt_kinds`, `foreign_texts` or `written_texts`.
 
     Raises:
         OSError: If the file is missing, as in a damaged installation.
@@ -74,17 +50,12 @@ def texts(name: str) -> dict[str, Any]:
     return loaded
 
 
+@dataclass(frozen=True, slots=True)
 class SeedPromptSource:
-    """Draws seed prompts; the same arguments give the same prompt.
+    """Draws seed prompts; the same arguments give the same prompt."""
 
-    Args:
-        seed: Of the training.
-        extra: Whole questions of the person's own, mixed in evenly with the built-in ones.
-    """
-
-    def __init__(self, seed: int, extra: Sequence[str] = ()) -> None:
-        self._seed = seed
-        self._extra = tuple(extra)
+    seed: int  # of the training
+    extra: Sequence[str] = ()  # whole questions of the person's own, mixed in evenly with the built-in ones
 
     def seed_prompt(self, number: int, passages: Sequence[str], long: bool) -> SeedPrompt:
         """Return the seed prompt of a conversation.
@@ -94,10 +65,10 @@ class SeedPromptSource:
             passages: Texts that the target wrote before; may be empty.
             long: Whether it is to be about a long text: an article, search results, or passages joined.
         """
-        draw = random.Random(f"{self._seed}/{number}")
-        if self._extra and draw.random() < 0.5:
-            return SeedPrompt("given", draw.choice(self._extra))
-        shares = _LONG_SHARES if long else _SHARES
+        draw = random.Random(f"{self.seed}/{number}")
+        if self.extra and draw.random() < 0.5:
+            return SeedPrompt("given", draw.choice(self.extra))
+        shares = texts("prompt_kinds")["long_shares" if long else "shares"]
         kind = draw.choices(list(shares), list(shares.values()))[0]
         if kind.startswith("passage") and len(passages) < 2:
             kind = "topic"
@@ -133,7 +104,7 @@ def _prompt(draw: random.Random, kind: str, words: dict[str, str], *, has_passag
             words = words | {"language": language, "foreign": draw.choice(written["foreign"][language])}
             pattern = draw.choice(tables["into_english"])
         case _:
-            table, tokens = _STARTS[kind]
+            table, tokens = texts("prompt_kinds")["starts"][kind]
             pattern = draw.choice(tables[table])
     return SeedPrompt(name, pattern.format_map(words), tokens)
 

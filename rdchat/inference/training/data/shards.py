@@ -22,7 +22,7 @@ from rdchat.errors import StorageError
 from rdchat.files.atomic_file import atomic_file, make_folder
 
 _HASH_DIGITS = 16
-_TEMPERATURE_STEPS = 100  # temperatures of shipped answers are hundredths
+TEMPERATURE_STEPS = 100  # temperatures of shipped answers are hundredths
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class ShardFolder:
             self._states_path(number).unlink(missing_ok=True)  # of a run that kept them and was killed just here
         else:
             self.keep_states(number, states)
-        tokens, facts = _columns(made, self._dtype)
+        tokens, facts = columns(made, self._dtype)
         temperatures = np.array([item.temperature for item in made], np.float64)
         with atomic_file(self._path(number)) as temporary, temporary.open("wb") as file:
             np.savez(file, tokens=tokens, facts=facts, temperatures=temperatures)
@@ -138,7 +138,7 @@ def _readable(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _columns(
+def columns(
     made: Sequence[TrainingConversation], dtype: npt.DTypeLike
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
     """Return the tokens of conversations, end to end, and their (number, length, answer start)."""
@@ -167,23 +167,8 @@ def shipped_path(target_hash: str, folder: Path | None = None) -> Path:
     return folder / f"{target_hash[:_HASH_DIGITS]}.xz"
 
 
-def write_answers(path: Path, conversations: Sequence[TrainingConversation]) -> None:
-    """Write conversations of a vocabulary of at most 65,536 tokens; see `atomic_file`.
-
-    Args:
-        path: Of `shipped_path`.
-        conversations: At least one; temperatures in whole hundredths.
-    """
-    packed = io.BytesIO()
-    temperatures = np.array([round(item.temperature * _TEMPERATURE_STEPS) for item in conversations], np.uint8)
-    tokens, facts = _columns(conversations, np.uint16)
-    np.savez(packed, tokens=tokens, facts=facts, temperatures=temperatures)
-    with atomic_file(path) as temporary:
-        temporary.write_bytes(lzma.compress(packed.getvalue(), preset=9 | lzma.PRESET_EXTREME))
-
-
 def read_answers(path: Path) -> list[TrainingConversation]:
-    """Return the conversations in a file of `write_answers`; none where there is no file.
+    """Return the conversations in a file of `scripts/pack_answers.py`; none where there is no file.
 
     Raises:
         StorageError: If it is damaged.
@@ -195,4 +180,4 @@ def read_answers(path: Path) -> list[TrainingConversation]:
             tokens, facts, temperatures = (stored[name].tolist() for name in ("tokens", "facts", "temperatures"))
     except (OSError, lzma.LZMAError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise StorageError(f"{path} is damaged: {error}.", "Install rdchat again.") from error
-    return _conversations(tokens, facts, [hundredths / _TEMPERATURE_STEPS for hundredths in temperatures])
+    return _conversations(tokens, facts, [hundredths / TEMPERATURE_STEPS for hundredths in temperatures])

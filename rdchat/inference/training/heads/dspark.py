@@ -6,26 +6,23 @@ rows of its own block. The Markov head reads the true token before each place (t
 There is no confidence head: nothing here would read it (see `heads.block_network`).
 """
 
-from functools import partial
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.drafting.heads.block_config import BlockConfig, Markov
-from rdchat.inference.drafting.heads.block_network import BlockNetwork, Rows
-from rdchat.inference.drafting.heads.positions import rotated
-from rdchat.inference.drafting.heads.rope_config import RopeConfig
+from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork, Markov
+from rdchat.inference.drafting.heads.decoder import RopeConfig, Rows
+from rdchat.inference.target.embeddings import embedding_scale
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.heads.loss import drop_inputs
 from rdchat.inference.training.heads.samples import Ints
-from rdchat.inference.training.heads.sequence_head import (
+from rdchat.inference.training.heads.sequence_objective import (
     EPSILON,
     POSITIONS,
     THETA,
     Sample,
-    SequenceHead,
-    SharedTables,
+    SequenceObjective,
     attention_heads,
 )
 
@@ -37,112 +34,86 @@ _COMMON = 2.0  # size of the common part of all queries and keys; fresh weights 
 _SHARPNESS = 1.5  # of fresh attention
 
 
-def dspark_config(tables: SharedTables, layers: tuple[int, ...], depth: int, steps: int) -> BlockConfig:
-    """Return a head of one layer that drafts from the root's place, with a vanilla Markov head.
+class DSparkObjective(SequenceObjective):
+    """Training of a DSpark head of one layer with a vanilla Markov head; see `SequenceObjective`.
 
-    Its output rows are stored, as EAGLE-3's are, so its MLP is as small.
-
-    Args:
-        tables: The target's.
-        layers: Layers of the target that are read.
-        depth: All layers of the target.
-        steps: Tokens of a block.
-    """
-    candidates, width = tables.rows.shape
-    heads, kv_heads = attention_heads(width)
-    return BlockConfig(
-        hidden_size=width,
-        vocabulary_size=len(tables.counts),
-        draft_vocabulary_size=candidates,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_size=width // heads,
-        inner_size=4 * width // 3,
-        norm_epsilon=EPSILON,
-        rope=RopeConfig(THETA, max_positions=POSITIONS),
-        windows=(None,) * _LAYERS,
-        causal=(False,) * _LAYERS,
-        target_layers=layers,
-        target_depth=depth,
-        block_size=steps,
-        mask_token=_mask_token(tables),
-        from_anchor=True,
-        markov=Markov.VANILLA,
-        markov_rank=min(_MARKOV_RANK, width),
-        reduced=True,
-    )
-
-
-def _mask_token(tables: SharedTables) -> int:
-    """Return the token that stands for those to be drafted: one that never occurs, with an embedding that is not 0."""
-    rarest = np.flatnonzero(tables.counts == tables.counts.min())
-    sizes = mx.linalg.norm(tables.embed(mx.array(rarest)), axis=-1)
-    return int(rarest[int(mx.argmax(sizes))])
-
-
-class DSparkTraining(SequenceHead):
-    """One DSpark head; see `SequenceHead`.
-
-    Its output rows are the target's, whitened and stored as its own. Folded into the last layer, whitening would stand
-    before a norm, whose size would then be that of the directions that matter least.
-
-    Args:
-        config: Without tables, with a vanilla Markov head, drafting from the root's place.
-        tables: The target's.
-        examples: (n, features) some of the target's hidden states.
-        roots: Roots of a step in one conversation, at most.
-        dropout: Share of the inputs of the layers that read which is dropped.
+    It drafts from the root's place. Its output rows are the target's, whitened and stored as its own, so its MLP is as
+    small as EAGLE-3's. Folded into the last layer, whitening would stand before a norm, whose size would then be that
+    of the directions that matter least.
     """
 
     network: BlockNetwork
+    draws_roots = True
 
-    def __init__(
-        self, config: BlockConfig, tables: SharedTables, examples: mx.array, roots: int, dropout: float = 0.0
-    ) -> None:
-        assert config.from_anchor
-        assert config.markov is Markov.VANILLA
-        super().__init__(BlockNetwork(config), tables, config.most_drafted, roots)
-        network = self.network
+    def make_network(self) -> BlockNetwork:
+        """See `SequenceObjective`."""
+        width = self.target.embeddings.width
+        heads, kv_heads = attention_heads(width)
+        config = BlockConfig(
+            hidden_size=width,
+            vocabulary_size=self.target.vocabulary_size,
+            draft_vocabulary_size=len(self.vocabulary),
+            heads=heads,
+            kv_heads=kv_heads,
+            head_size=width // heads,
+            inner_size=4 * width // 3,
+            norm_epsilon=EPSILON,
+            rope=RopeConfig(THETA, max_positions=POSITIONS),
+            windows=(None,) * _LAYERS,
+            causal=(False,) * _LAYERS,
+            target_layers=self.layers,
+            target_width=width,
+            target_depth=len(self.model.network.layers),
+            block_size=self.recipe.steps,
+            mask_token=self._mask_token(),
+            from_anchor=True,
+            markov=Markov.VANILLA,
+            markov_rank=min(_MARKOV_RANK, width),
+            qk_norm=True,
+        )
+        network = BlockNetwork(config)
         for layer in network.layers:
-            layer.input_layernorm.weight = tables.embedding_weights
-            drop_inputs((layer.mlp.gate_proj, layer.mlp.up_proj), dropout)
-        drop_inputs((network.fc,), dropout)
-        self._attend_to_neighbours(examples)
+            layer.input_layernorm.weight = self.embedding_weights
+            drop_inputs((layer.mlp.gate_proj, layer.mlp.up_proj), self.recipe.dropout)
+        drop_inputs((network.fc,), self.recipe.dropout)
+        self._attend_to_neighbours(network)
         last = network.layers[-1]
         for module in (last.self_attn.o_proj, last.mlp.down_proj):
             module.weight = _FIRST_OUTPUT * module.weight
         markov = network.markov_head
-        markov.markov_w1.weight = _leading_directions(tables, config)
+        markov.markov_w1.weight = self._leading_directions(config.markov_rank)
         markov.markov_w2.weight = mx.zeros_like(markov.markov_w2.weight)
-        mx.eval(network.parameters())
+        return network
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """See `SequenceObjective`; scaled as the target's family does it."""
+        return super().embed(tokens) * embedding_scale(self.model.info.architecture, self.target.embeddings.width)
 
     def features(self, sample: Sample, roots: Ints) -> mx.array:
-        """See `SequenceHead`."""
+        """See `SequenceObjective`."""
         network, size = self.network, self.network.config.block_size
-        context = mx.array(sample.features).astype(mx.float32) / self.tables.input_scales
-        held = network.context_rows(context, partial(network.rope, offset=sample.position))
+        context = self.scaled(sample)
+        held = network.context_rows(context, range(sample.position, sample.position + context.shape[0]))
         places = roots[:, None] + np.arange(size)
         positions = mx.array((places + sample.position).ravel())
-        place = partial(rotated, network.rope, positions=positions)
         mask = mx.array(block_mask(roots, size, len(sample.tokens)))
 
         def extend(layer: int, rows: Rows) -> tuple[Rows, mx.array | str | None]:
-            keys, values = (mx.concatenate(list(pair), axis=2) for pair in zip(held[layer], rows, strict=True))
-            return (keys, values), mask
+            return [mx.concatenate(list(pair), axis=2) for pair in zip(held[layer], rows, strict=True)], mask
 
         block = np.full(places.shape, network.config.mask_token, np.int32)
         block[:, 0] = sample.tokens[roots]
-        hidden = network.block(self.tables.embed(mx.array(block.ravel())), place, extend)
+        hidden = network.block(self.embed(mx.array(block.ravel())), positions, extend)
         before = sample.tokens[np.minimum(places, len(sample.tokens) - 1)]
         bias = network.markov_head.markov_w1(mx.array(before))
         return mx.concatenate([hidden.reshape(*places.shape, -1), bias], axis=-1)
 
-    def rows(self) -> mx.array:
-        """See `SequenceHead`; followed by the Markov head's."""
-        return mx.concatenate([self.tables.rows, self.network.markov_head.markov_w2.weight], axis=-1)
+    def output_rows(self) -> mx.array:
+        """See `Objective`; followed by the Markov head's."""
+        return mx.concatenate([self.whitened, self.network.markov_head.markov_w2.weight], axis=-1)
 
     def settings(self) -> dict[str, Any]:
-        """See `SequenceHead`: DeepSpec's layout, for a part of the tokens, with the target's embeddings."""
+        """See `SequenceObjective`: DeepSpec's layout, for a part of the tokens, with the target's embeddings."""
         config = self.network.config
         return {
             "architectures": ["Qwen3DSparkModel"],
@@ -159,18 +130,25 @@ class DSparkTraining(SequenceHead):
             **self.shared_settings(config.head_size, config.inner_size),
         }
 
-    def _attend_to_neighbours(self, examples: mx.array) -> None:
+    def _mask_token(self) -> int:
+        """Return the token that stands for those to be drafted: one that never occurs, with an embedding beside 0."""
+        rarest = np.flatnonzero(self.counts == self.counts.min())
+        sizes = mx.linalg.norm(self.embed(mx.array(rarest)), axis=-1)
+        return int(rarest[int(mx.argmax(sizes))])
+
+    def _attend_to_neighbours(self, network: BlockNetwork) -> None:
         """Begin with queries and keys that are nearly the same everywhere: rotated, they agree most where near.
 
         What decides most is the last hidden state before a block, and nothing but positions can say which it is.
         """
-        network, config, tables = self.network, self.network.config, self.tables
-        context = network.hidden_norm(network.fc(examples.astype(mx.float32) / tables.input_scales)).mean(axis=0)
-        mask = tables.embed(mx.array([config.mask_token]))
+        config, samples = network.config, self.held_out or [self.sample(0, 0)]
+        examples = mx.concatenate([self.scaled(sample) for sample in samples])
+        context = network.hidden_norm(network.fc(examples)).mean(axis=0)
+        mask = self.embed(mx.array([config.mask_token]))
         for layer in network.layers:
             attention = layer.self_attn
             common = mx.array([1.0] * (config.head_size // 2) + [0.0] * (config.head_size // 2))
-            root = layer.input_layernorm(tables.embed(mx.array(tables.vocabulary))).mean(axis=0)
+            root = layer.input_layernorm(self.embed(mx.array(self.vocabulary))).mean(axis=0)
             reading = _of_both(layer.input_layernorm(mask)[0], root)
             for projection, heads, direction in (
                 (attention.q_proj, config.heads, reading),
@@ -179,6 +157,17 @@ class DSparkTraining(SequenceHead):
                 same = _COMMON * mx.tile(common, heads)[:, None] * direction
                 projection.weight = projection.weight + same
             attention.q_norm.weight = _SHARPNESS * attention.q_norm.weight
+
+    def _leading_directions(self, rank: int) -> mx.array:
+        """Return (vocabulary, rank): the leading principal components of the tokens' embeddings, each of size 1.
+
+        So tokens that were never trained on are near those that mean the same.
+        """
+        table = fetch(mx.fast.rms_norm(self.embed(mx.arange(self.target.vocabulary_size)), None, EPSILON))
+        table = (table - table.mean(axis=0)) * fetch(self.embedding_weights)
+        _, vectors = np.linalg.eigh(table.T @ table)
+        found = table @ vectors[:, ::-1][:, :rank]
+        return mx.array(found / np.maximum(np.sqrt((found**2).mean(axis=0)), 1e-6))
 
 
 def block_mask(roots: Ints, size: int, context: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -195,20 +184,6 @@ def block_mask(roots: Ints, size: int, context: int) -> np.ndarray[Any, np.dtype
     before = np.arange(context) < np.repeat(roots, size)[:, None]
     block = np.repeat(np.arange(len(roots)), size)
     return np.concatenate([before, block[:, None] == block], axis=1)
-
-
-def _leading_directions(tables: SharedTables, config: BlockConfig) -> mx.array:
-    """Return (vocabulary, rank): the leading principal components of the tokens' embeddings, each of size 1.
-
-    So tokens that were never trained on are near those that mean the same.
-    """
-    table = fetch(mx.fast.rms_norm(tables.embed(mx.arange(config.vocabulary_size)), None, 1e-6))
-    table = (table - table.mean(axis=0)) * fetch(tables.embedding_weights)
-    _, vectors = np.linalg.eigh(table.T @ table)
-    found = table @ vectors[:, ::-1][:, : config.markov_rank]
-    spread = np.zeros((len(table), config.markov_rank), np.float32)
-    spread[:, : found.shape[1]] = found / np.maximum(np.sqrt((found**2).mean(axis=0)), 1e-6)
-    return mx.array(spread)
 
 
 def _of_both(first: mx.array, second: mx.array) -> mx.array:

@@ -8,6 +8,7 @@ exactly, and over drawn ones, each weighted with the inverse of its chance to be
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -24,29 +25,23 @@ Candidates = tuple[mx.array, mx.array, mx.array]
 _ALWAYS_DRAWN = 2 / 3  # share of the candidates that are the most frequent tokens; the others are drawn evenly
 
 
+@dataclass(frozen=True, slots=True)
 class CandidateDraw:
-    """Draws the tokens over which a step sums the softmax denominator: the frequent ones, and some of the others.
+    """Draws the tokens over which a step sums the softmax denominator: the frequent ones, and some of the others."""
 
-    Args:
-        counts: (candidates,) how often each token of the draft vocabulary occurs.
-        wanted: Tokens of a step; 0 is all of them.
-        seed: Decides the draw, with the step's number.
-    """
-
-    def __init__(self, counts: npt.NDArray[np.integer], wanted: int, seed: int) -> None:
-        self._by_frequency = np.argsort(-counts, kind="stable").astype(np.int32)
-        self._wanted = wanted
-        self._seed = seed
+    by_frequency: npt.NDArray[np.integer]  # (candidates,) indices into the draft vocabulary, the most frequent first
+    wanted: int  # tokens of a step; 0 is all of them
+    seed: int  # decides the draw, with the step's number
 
     def __call__(self, step: int) -> Candidates | None:
         """Return the candidates of a step; None for all tokens."""
-        wanted, there = self._wanted, len(self._by_frequency)
+        wanted, there = self.wanted, len(self.by_frequency)
         if not 0 < wanted < there:
             return None
         always = int(wanted * _ALWAYS_DRAWN)
-        draw = np.random.default_rng([self._seed, step, 1])
+        draw = np.random.default_rng([self.seed, step, 1])
         others = draw.choice(there - always, wanted - always, replace=False) + always
-        drawn = self._by_frequency[np.concatenate([np.arange(always), others])]
+        drawn = self.by_frequency[np.concatenate([np.arange(always), others])]
         places = np.full(there, -1, np.int32)
         places[drawn] = np.arange(wanted, dtype=np.int32)
         chances = np.zeros(wanted, np.float32)
@@ -94,39 +89,27 @@ def unroll(head: RecurrentHead, hidden: mx.array, embeddings: mx.array) -> mx.ar
     return mx.stack(features, axis=1)
 
 
-def losses_of(
-    features: mx.array, rows: mx.array, columns: mx.array, probs: mx.array, candidates: Candidates | None
+def distillation(
+    features: mx.array, rows: mx.array, columns: mx.array, probs: mx.array, candidates: Candidates | None = None
 ) -> mx.array:
-    """Return `sampled_distillation`, or `distillation` where no candidates were drawn."""
-    if candidates is None:
-        return distillation(features, rows, columns, probs)
-    return sampled_distillation(features, rows, columns, probs, candidates)
+    """Return the cross entropy of each position, in nats.
 
-
-def distillation(features: mx.array, rows: mx.array, columns: mx.array, probs: mx.array) -> mx.array:
-    """Return the cross entropy of each position with the whole draft vocabulary, in nats.
+    With drawn candidates the denominator is estimated. A top-k token is summed exactly even so, whether it was drawn or
+    not: otherwise raising its logit could cost nothing, and the loss would have no lower bound.
 
     Args:
         features: (..., width).
         rows: (candidates, width) output rows.
         columns: (..., k) int32: the target's top-k tokens, as indices into `rows`.
         probs: (..., k) float32: their probabilities, which sum to 1.
+        candidates: Of `CandidateDraw`; None sums over the whole draft vocabulary.
 
     Returns:
         (...) float32.
     """
-    teacher_rows = mx.sum(rows[columns] * probs[..., None], axis=-2)
-    return mx.logsumexp(features @ rows.T, axis=-1) - mx.sum(features * teacher_rows, axis=-1)
-
-
-def sampled_distillation(
-    features: mx.array, rows: mx.array, columns: mx.array, probs: mx.array, candidates: Candidates
-) -> mx.array:
-    """Return the loss of `distillation` with the denominator estimated from drawn candidates.
-
-    A top-k token is summed exactly, whether it was drawn or not: otherwise raising its logit could cost nothing, and
-    the loss would have no lower bound.
-    """
+    if candidates is None:
+        teacher_rows = mx.sum(rows[columns] * probs[..., None], axis=-2)
+        return mx.logsumexp(features @ rows.T, axis=-1) - mx.sum(features * teacher_rows, axis=-1)
     drawn_tokens, log_chances, all_places = candidates
     own_logits = (rows[columns] @ features[..., None])[..., 0]
     places = all_places[columns]

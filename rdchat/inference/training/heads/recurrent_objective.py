@@ -1,4 +1,4 @@
-"""The recurrent head in training: distillation of the target's top-k along teacher-forced drafts.
+"""Training of a recurrent head on single roots.
 
 At answer token i the head gets the hidden state that token i was chosen from, and token i as its root; it is to predict
 tokens i+1, i+2, ... User tokens are never predicted.
@@ -6,10 +6,8 @@ tokens i+1, i+2, ... User tokens are never predicted.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 from mlx.utils import tree_map
@@ -21,8 +19,8 @@ from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.inverse_temperature import CHOICES, agreed, best_of
-from rdchat.inference.training.heads.loss import Candidates, drop_inputs, losses_of, unroll, weighted_mean
-from rdchat.inference.training.heads.objective import Objective, Target, TrainingData
+from rdchat.inference.training.heads.loss import Candidates, drop_inputs, unroll
+from rdchat.inference.training.heads.objective import Goals, Objective, Target, TrainingData
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.samples import Halves, Ints
 from rdchat.inference.training.heads.whitening import Whitening, fold_weights, unfold_weights
@@ -33,24 +31,9 @@ _ROWS = 512  # roots drafted from at a time
 _FITTED, _FITTED_ROWS = 2048, 256  # held-out roots that the inverse temperature is fitted on, and those at a time
 _FIRST_OUTPUT = 0.1  # a fresh output layer is made this small: logits near 0 to begin with
 
-
-class Batch(NamedTuple):
-    """Samples of one optimiser step.
-
-    Attributes:
-        hidden: (batch, width) float32: the hidden state that the root was chosen from.
-        path: (batch, steps) int32: the root and the tokens after it but the last one to be predicted.
-        columns: (batch, steps, TEACHER_TOKENS) int32: the teacher's top-k after each, in the draft vocabulary.
-        probs: (batch, steps, TEACHER_TOKENS) float32: their probabilities.
-        weights: (batch, steps) float32: 0 where there is nothing to learn: after the answer's end, and from the first
-            token on that cannot be drafted, since no draft gets there.
-    """
-
-    hidden: mx.array
-    path: mx.array
-    columns: mx.array
-    probs: mx.array
-    weights: mx.array
+Inputs = tuple[mx.array, mx.array]
+"""(n, width) float32: the hidden states that roots were chosen from; (n, steps) int32: roots and the tokens after them
+but the last one to be predicted."""
 
 
 class RecurrentObjective(Objective):
@@ -62,7 +45,7 @@ class RecurrentObjective(Objective):
 
     Attributes:
         whitening: Of hidden states, embeddings and output rows.
-        held_out: (n,) int64: roots of held-out answers at temperature 0, as indices of answer tokens.
+        held_out: (n,) int64: roots of held-out answers at temperature 0.
     """
 
     licence = "The head holds no weights of the target."
@@ -71,19 +54,13 @@ class RecurrentObjective(Objective):
     whitening: Whitening
 
     def __init__(
-        self,
-        target: Target,
-        data: TrainingData,
-        recipe: Recipe,
-        shape: HeadConfig,
-        start: StoredDrafter | None = None,
+        self, target: Target, data: TrainingData, recipe: Recipe, shape: HeadConfig, start: StoredDrafter | None = None
     ) -> None:
         if start is not None:
             data = replace(data, candidates=start.head.config.draft_vocabulary_size)
         super().__init__(target, data, recipe, None if start is None else fetch(start.vocabulary))
         self._shape, self._start, self._dropout = shape, start, recipe.dropout
         self.batch_size = self.tokens_per_step = recipe.batch
-        self._draftable = np.isin(self.answers.tokens, self.vocabulary)
         self._some: list[Halves] = []
         self.held_out = np.empty(0, np.int64)
         self._held_out_states: list[Halves] = []
@@ -99,7 +76,7 @@ class RecurrentObjective(Objective):
         return self.windows.load(window)[:, : self.rows.shape[1]]
 
     def measure(self, window: int) -> npt.NDArray[np.integer]:
-        """See `Objective`; samples are roots, as indices of answer tokens."""
+        """See `Objective`; samples are roots."""
         (start, stop), states = self.windows.span(window), self.windows.load(window)
         share = -(-_MEASURED_STATES * (stop - start) // len(self.answers))
         self._some.append(states[self._random.permutation(stop - start)[:share]])
@@ -135,71 +112,44 @@ class RecurrentObjective(Objective):
         there = len(self.samples[window])
         return max(there // self.batch_size, min(there, 1))
 
-    def batch(self, window: int, numbers: Ints, step: int) -> tuple[Batch, Candidates | None]:
+    def batch(self, window: int, numbers: Ints, step: int) -> tuple[Inputs, Goals, Candidates | None]:
         """See `Objective`."""
         states = self.windows.load(window)[numbers - self.windows.span(window)[0]]
-        return self.samples_at(numbers, states), self._draw(step)
+        return self.inputs(numbers, states), self.goals(numbers), self._draw(step)
 
-    def samples_at(self, roots: npt.NDArray[np.integer], states: Halves) -> Batch:
-        """Return the samples of roots, (n,), with their hidden states, (n, width)."""
-        ahead = np.minimum(roots[:, None] + np.arange(self._steps + 1), len(self.answers) - 1)
-        after = ahead[:, 1:]
-        reachable = np.logical_and.accumulate(self._draftable[after], axis=1)
-        return Batch(
-            mx.array(states.astype(np.float32)),
-            mx.array(self.answers.tokens[ahead[:, :-1]]),
-            mx.array(self.teacher.columns[after].astype(np.int32)),
-            mx.array(self.teacher.probs[after].astype(np.float32)),
-            mx.array((self._inside(roots) & reachable).astype(np.float32)),
-        )
+    def inputs(self, roots: npt.NDArray[np.integer], states: Halves) -> Inputs:
+        """Return the arguments of `features` for roots, (n,), with their hidden states, (n, width)."""
+        path = np.minimum(np.add.outer(roots, np.arange(self._steps)), len(self.answers) - 1)
+        return mx.array(states.astype(np.float32)), mx.array(self.answers.tokens[path])
 
-    def goals(self, roots: npt.NDArray[np.integer]) -> Ints:
-        """Return (n, steps) the tokens that follow each root; -1 after the answer's end."""
-        ahead = np.minimum(roots[:, None] + np.arange(1, self._steps + 1), len(self.answers) - 1)
-        return np.where(self._inside(roots), self.answers.tokens[ahead], -1).astype(np.int32)
-
-    def _inside(self, roots: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-        """Return (n, steps): whether the tokens after each root belong to its answer."""
-        inside: npt.NDArray[np.bool_] = np.arange(1, self._steps + 1) <= self.answers.left[roots][:, None]
-        return inside
-
-    def gradients(self, batch: Batch, drawn: Candidates | None) -> tuple[mx.array, dict[str, mx.array]]:
+    def features(self, hidden: mx.array, path: mx.array) -> mx.array:
         """See `Objective`."""
-        decay = mx.array(self._decay.astype(np.float32))
+        return unroll(self.network, self.whitening.hidden(hidden), self.whitening.embed(path))
 
-        def loss(network: RecurrentHead) -> mx.array:
-            features, rows = self._features(network, batch), self.whitening.rows
-            return weighted_mean(losses_of(features, rows, batch.columns, batch.probs, drawn), batch.weights * decay)
+    def output_rows(self) -> mx.array:
+        """See `Objective`."""
+        return self.whitening.rows
 
-        found: tuple[mx.array, dict[str, mx.array]] = nn.value_and_grad(self.network, loss)(self.network)
-        return found
+    def held_out_inputs(self) -> Iterator[tuple[npt.NDArray[np.integer], Inputs]]:
+        """See `Objective`."""
+        return self._held_out_parts(np.arange(len(self.held_out)), _ROWS)
 
-    def logits(self, batch: Batch) -> mx.array:
-        """Return (n, steps, candidates): the head's logits along given tokens."""
-        return self._features(self.network, batch) @ self.whitening.rows.T
-
-    def _features(self, network: RecurrentHead, batch: Batch) -> mx.array:
-        return unroll(network, self.whitening.hidden(batch.hidden), self.whitening.embed(batch.path))
-
-    def held_out_batches(self, chosen: npt.NDArray[np.integer], rows: int) -> Iterator[tuple[Ints, Batch]]:
-        """Yield some roots at a time, and their samples, of those at the places `chosen` of `held_out`."""
+    def _held_out_parts(
+        self, chosen: npt.NDArray[np.integer], rows: int
+    ) -> Iterator[tuple[npt.NDArray[np.integer], Inputs]]:
+        """Yield those at the places `chosen` of `held_out`, and their inputs, `rows` at a time."""
         states = np.concatenate(self._held_out_states)
         for start in range(0, len(chosen), rows):
             some = chosen[start : start + rows]
-            yield self.held_out[some], self.samples_at(self.held_out[some], states[some])
-
-    def held_out_drafts(self) -> Iterator[tuple[Ints, Ints]]:
-        """See `Objective`."""
-        for roots, batch in self.held_out_batches(np.arange(len(self.held_out)), _ROWS):
-            yield self.vocabulary[fetch(mx.argmax(self.logits(batch), axis=-1))], self.goals(roots)
+            yield self.held_out[some], self.inputs(self.held_out[some], states[some])
 
     def fit_inverse_temperature(self) -> float:
         """Return the inverse temperature at which drafter and target agree most often on held-out answers."""
         self.network.eval()
         count, found = len(self.held_out), mx.zeros(len(CHOICES))
         chosen = np.linspace(0, count - 1, min(_FITTED, count)).astype(np.int64)
-        for _, batch in self.held_out_batches(chosen, _FITTED_ROWS):
-            found += agreed(self.logits(batch), batch.columns, batch.probs, batch.weights)
+        for roots, inputs in self._held_out_parts(chosen, _FITTED_ROWS):
+            found += agreed(self.features(*inputs) @ self.output_rows().T, *self.goals(roots))
             mx.eval(found)
         self.network.train()
         return best_of(CHOICES, fetch(found).tolist())

@@ -8,14 +8,11 @@ measured on the target serves every family.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
-from zipfile import BadZipFile
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.target import LoadedModel
@@ -102,14 +99,16 @@ class StateWindows:
         return self._loaded[1]
 
     def _read_all(self, window: int) -> Halves:
-        shards, (start, stop) = self._windows[window], self.span(window)
-        if len(shards) == 1:
-            return self._read(shards[0])
-        first = self._read(shards[0])
-        states = np.empty((stop - start, first.shape[1]), first.dtype)
-        for number in shards:
-            here = self._starts[number] - start
-            states[here : self._starts[number + 1] - start] = first if number == shards[0] else self._read(number)
+        start, stop = self.span(window)
+        states: Halves | None = None
+        for number in self._windows[window]:
+            part = self._read(number)
+            if len(part) == stop - start:
+                return part
+            if states is None:
+                states = np.empty((stop - start, part.shape[1]), part.dtype)
+            states[self._starts[number] - start : self._starts[number + 1] - start] = part
+        assert states is not None, "a window holds a shard"
         return states
 
 
@@ -169,7 +168,7 @@ class LogitCurve:
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """The target's top-k at each answer token, among the tokens that can be drafted.
+    """The target's top-k at each of N answer tokens, among the tokens that can be drafted.
 
     Attributes:
         columns: (N, TEACHER_TOKENS) uint16 or uint32: the top-k tokens, as indices into the draft vocabulary.
@@ -185,20 +184,18 @@ class Teacher:
         columns = np.empty((count, TEACHER_TOKENS), np.uint16 if candidates <= 2**16 else np.uint32)
         return cls(columns, np.empty((count, TEACHER_TOKENS), np.float16))
 
-    def part(self, start: int, stop: int) -> "Teacher":
-        """Return a view of the tokens from `start` to `stop`: filling it fills this one."""
-        return Teacher(self.columns[start:stop], self.probs[start:stop])
-
     def fill(
         self,
+        start: int,
         states: npt.NDArray[np.floating],
         output_rows: mx.array,
         curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]],
     ) -> None:
-        """Compute the top-k of all tokens.
+        """Compute the top-k of some tokens.
 
         Args:
-            states: (N, width): the trunk's hidden states, which the target multiplies with its output rows.
+            start: The first of them.
+            states: (n, width): the trunk's hidden states, which the target multiplies with its output rows.
             output_rows: (candidates, width) float32: those of the draft vocabulary.
             curve: The target's logits from these products; rising: see `LogitCurve`.
         """
@@ -207,38 +204,5 @@ class Teacher:
             best = np.argpartition(-products, TEACHER_TOKENS, axis=-1)[:, :TEACHER_TOKENS]
             values = curve(np.take_along_axis(products, best, axis=-1))
             likely = np.exp(values - values.max(axis=-1, keepdims=True))
-            here = slice(first, first + len(best))
+            here = slice(start + first, start + first + len(best))
             self.columns[here], self.probs[here] = best, likely / likely.sum(axis=-1, keepdims=True)
-
-    def fill_or_read(
-        self,
-        kept: Path | None,
-        window: int,
-        states: Callable[[], npt.NDArray[np.floating]],
-        output_rows: mx.array,
-        curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]],
-    ) -> None:
-        """Read a window's top-k from the folder `kept`, if any; or compute and write them, see `fill`."""
-        file = kept / f"teacher-{window:04}.npz" if kept else None
-        if file is not None and self.read(file):
-            return
-        self.fill(states(), output_rows, curve)
-        if file is not None:
-            self.write(file)
-
-    def write(self, path: Path) -> None:
-        """Write it to an npz file; see `atomic_file`."""
-        with atomic_file(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, columns=self.columns, probs=self.probs)
-
-    def read(self, path: Path) -> bool:
-        """Read a file of `write`; return False where there is no whole file of this size."""
-        try:
-            with path.open("rb") as file, np.load(file) as kept:
-                columns, probs = kept["columns"], kept["probs"]
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile):
-            return False
-        if columns.shape != self.columns.shape or columns.dtype != self.columns.dtype:
-            return False
-        self.columns[:], self.probs[:] = columns, probs
-        return True

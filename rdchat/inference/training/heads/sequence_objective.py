@@ -1,30 +1,63 @@
-"""EAGLE-3 and DSpark heads in training: distillation below the roots of whole conversations."""
+"""Training of the heads that read whole conversations, EAGLE-3 and DSpark.
 
+Inputs are divided by their root mean square, dimension by dimension, and output rows brought to a unit second moment:
+without that, a few dimensions that are far larger than the others decide all (see `whitening`). Neither needs a bias,
+which published layouts do not have: a mean that is left in is a constant input.
+"""
+
+from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+import numpy.typing as npt
+from mlx.utils import tree_flatten
 
-from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.models.fingerprint import TargetBinding
-from rdchat.inference.target.embeddings import embedding_scale
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.heads.dspark import DSparkTraining, dspark_config
-from rdchat.inference.training.heads.eagle3 import Eagle3Training, eagle3_config
-from rdchat.inference.training.heads.loss import Candidates, losses_of
-from rdchat.inference.training.heads.objective import Objective, Target, TrainingData
+from rdchat.inference.training.heads.loss import Candidates
+from rdchat.inference.training.heads.objective import Goals, Objective, Target, TrainingData
 from rdchat.inference.training.heads.recipes import SequenceRecipe
 from rdchat.inference.training.heads.samples import Halves, Ints
-from rdchat.inference.training.heads.sequence_head import Goals, Sample, SequenceHead, SharedTables
+from rdchat.inference.training.heads.whitening import output_preconditioner
 
+THETA, POSITIONS = 10_000.0, 8192
+EPSILON = 1e-6
+_HEAD_WIDTH = 64
 _HELD_OUT = 12  # conversations that are drafted along while training
-_ROWS = 512  # places that are predicted at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One conversation, perhaps without the beginning of its question: n tokens."""
+
+    tokens: Ints  # (n,) ids
+    features: Halves  # (n, width): the target's hidden states at these tokens, as the head reads them
+    position: int  # absolute position of the first token
+    answer: int  # index of the answer's first token in `tokens`
+    start: int  # index of the answer's first token among all answer tokens
+
+    @classmethod
+    def of(cls, item: TrainingConversation, features: Halves, start: int, question_tokens: int) -> "Sample":
+        """Return a conversation with at most `question_tokens` tokens before its answer."""
+        first = max(item.answer_start - question_tokens, 0)
+        tokens = np.array([*item.tokens[first:]], np.int32)
+        return cls(tokens, features[first:].copy(), first, item.answer_start - first, start)
+
+    def roots(self) -> Ints:
+        """Return the indices in `tokens` that can be roots: the answer's but the last."""
+        return np.arange(self.answer, len(self.tokens) - 1, dtype=np.int32)
+
+    def among_answers(self, roots: Ints) -> Ints:
+        """Return the indices among all answer tokens of roots of this sample."""
+        return roots - self.answer + self.start
 
 
 class SequenceObjective(Objective):
@@ -32,17 +65,19 @@ class SequenceObjective(Objective):
 
     Args:
         model: The target.
-        kind: EAGLE-3 or DSpark.
         layers: Layers of the target that the head reads; `read_states` returns them after the trunk's output.
 
     Attributes:
-        head: Calls the network on a conversation.
         held_out: Samples of answers at temperature 0 that are not trained on.
+        whitened: (candidates, width) float32: output rows of the draft vocabulary with a second moment of 1.
+        input_scales: (features,) float32: divisors of the head's inputs.
+        embedding_weights: (width,) float32: weights of a norm that bring all dimensions of normalised embeddings to
+            one size.
     """
 
     licence = "Its output rows are computed from the target's; nothing else of the target is in it."
+    draws_roots: ClassVar[bool] = False  # whether a step takes only some roots of its conversation
     batch_size = 1
-    head: SequenceHead
 
     def __init__(
         self,
@@ -51,11 +86,10 @@ class SequenceObjective(Objective):
         recipe: SequenceRecipe,
         *,
         model: LoadedModel,
-        kind: TrainedKind,
         layers: tuple[int, ...],
     ) -> None:
         super().__init__(target, data, recipe)
-        self._model, self._kind, self._layers, self._recipe = model, kind, layers, recipe
+        self.model, self.layers, self.recipe = model, layers, recipe
         self._starts = [0, *accumulate(map(self.state_tokens, self.conversations))]
         self._squares, self._tokens = np.zeros(0), 0
         self.held_out: list[Sample] = []
@@ -80,7 +114,7 @@ class SequenceObjective(Objective):
         """See `Objective`; samples are conversations."""
         learnt = []
         for number in self.inside(window):
-            item, place = self.conversations[number], self.answer_span(range(number, number + 1))[0]
+            item, place = self.conversations[number], self.answer_starts[number]
             here = self._states(window, number)[item.answer_start :, self.rows.shape[1] :].astype(np.float64)
             self._squares = (here**2).sum(axis=0) + (self._squares if self._squares.size else 0)
             self._tokens += len(here)
@@ -93,71 +127,121 @@ class SequenceObjective(Objective):
     def sample(self, window: int, number: int) -> Sample:
         """Return a conversation to be trained on."""
         features = self._states(window, number)[:, self.rows.shape[1] :]
-        teacher = self.teacher.part(*self.answer_span(range(number, number + 1)))
-        return Sample.of(self.conversations[number], features, teacher, self.vocabulary, self._recipe.question_tokens)
+        start, length = self.answer_starts[number], self.recipe.question_tokens
+        return Sample.of(self.conversations[number], features, start, length)
 
     def make_head(self) -> None:
         """See `Objective`."""
-        sizes = np.sqrt(self._squares / max(self._tokens, 1))
-        sizes = np.maximum(sizes, 1e-3 * sizes.max()).astype(np.float32)
-        embeddings, recipe, is_eagle3 = self.target.embeddings, self._recipe, self._kind is TrainedKind.EAGLE3
-        scale = 1.0 if is_eagle3 else embedding_scale(self._model.info.architecture, embeddings.width)
-        tables = SharedTables.of(
-            embeddings, self.rows, sizes, vocabulary=self.vocabulary, counts=self.counts, scale=scale
-        )
+        self.input_scales = mx.array(_floored(np.sqrt(self._squares / max(self._tokens, 1))).astype(np.float32))
+        seen = np.flatnonzero(self.counts)
+        normal = fetch(mx.fast.rms_norm(self.embed(mx.array(seen)), None, EPSILON))
+        sizes = np.sqrt(np.average(normal**2, axis=0, weights=self.counts[seen]))
+        self.embedding_weights = mx.array((1 / _floored(sizes)).astype(np.float32))
+        self.whitened = self.rows @ output_preconditioner(fetch(self.rows))
+        mx.eval(self.whitened)
         mx.random.seed(self._seed)
-        if is_eagle3:
-            shape = eagle3_config(embeddings.width, self.target.vocabulary_size, self._layers)
-            self.head = Eagle3Training(shape, tables, recipe.steps, recipe.dropout)
-        else:
-            depth = len(self._model.network.layers)
-            block = dspark_config(tables, self._layers, depth, recipe.steps)
-            examples = self.held_out or [self.sample(0, 0)]
-            features = mx.concatenate([mx.array(sample.features) for sample in examples])
-            self.head = DSparkTraining(block, tables, features, recipe.roots, recipe.dropout)
-        self.network = self.head.network
+        self.network = self.make_network()
+        norm = self.network.norm  # logits begin with a standard deviation of 1
+        norm.weight = norm.weight * (1 / float(mx.mean(mx.linalg.norm(self.whitened, axis=-1))))
+        mx.eval(self.network.parameters())
         lengths = [len(self.conversations[number].answer) for number in np.concatenate(self.samples).tolist()]
         self.tokens_per_step = sum(lengths) / max(len(lengths), 1)
+
+    @abstractmethod
+    def make_network(self) -> nn.Module:
+        """Return a fresh network."""
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """Return the embeddings of token ids, (...) -> (..., width) float32, as the head reads them."""
+        return self.target.embeddings.embed(tokens).astype(mx.float32)
+
+    def scaled(self, sample: Sample) -> mx.array:
+        """Return a sample's features as the network reads them, (n, features) float32."""
+        return mx.array(sample.features).astype(mx.float32) / self.input_scales
 
     def steps_in(self, window: int) -> int:
         """See `Objective`."""
         return len(self.samples[window])
 
-    def batch(self, window: int, numbers: Ints, step: int) -> tuple[Sample, Ints, Goals, mx.array, Candidates | None]:
-        """See `Objective`: a conversation, the roots of the step, the goals below them with weights, and candidates."""
-        sample = self.sample(window, int(numbers[0]))
-        roots = self.head.chosen_roots(sample, np.random.default_rng([self._seed, step, 2]))
-        goals = Goals.of(sample, roots, self._steps)
-        weights = goals.weights * self._decay
-        weights = weights / max(float(weights.sum()), 1.0)
-        return sample, roots, goals, mx.array(weights.astype(np.float32)), self._draw(step)
-
-    def gradients(self, *batch: Any) -> tuple[mx.array, Any]:
+    def batch(self, window: int, numbers: Ints, step: int) -> tuple[tuple[Sample, Ints], Goals, Candidates | None]:
         """See `Objective`."""
-        found: tuple[mx.array, Any] = nn.value_and_grad(self.network, self.loss)(*batch)
-        return found
+        sample = self.sample(window, int(numbers[0]))
+        roots, most = sample.roots(), self.recipe.roots
+        if self.draws_roots and len(roots) > most:
+            roots = np.sort(np.random.default_rng([self._seed, step, 2]).permutation(roots)[:most])
+        return (sample, roots), self.goals(sample.among_answers(roots)), self._draw(step)
 
-    def loss(self, sample: Sample, roots: Ints, goals: Goals, weights: mx.array, drawn: Candidates | None) -> mx.array:
-        """Return () the weighted sum of a conversation's losses."""
-        features = self.head.features(sample, roots)
-        return mx.sum(losses_of(features, self.head.rows(), goals.columns, goals.probs, drawn) * weights)
+    @abstractmethod
+    def features(self, sample: Sample, roots: Ints) -> mx.array:
+        """See `Objective`.
 
-    def held_out_drafts(self) -> Iterator[tuple[Ints, Ints]]:
+        Args:
+            sample: The conversation.
+            roots: Some of `Sample.roots`, ascending.
+        """
+
+    def output_rows(self) -> mx.array:
+        """See `Objective`."""
+        return self.whitened
+
+    def held_out_inputs(self) -> Iterator[tuple[Ints, tuple[Sample, Ints]]]:
         """See `Objective`."""
         for sample in self.held_out:
-            if len(roots := np.array([*sample.roots()], np.int32)):
-                yield self._guesses(sample, roots), Goals.of(sample, roots, self._steps).tokens
+            if len(roots := sample.roots()):
+                yield sample.among_answers(roots), (sample, roots)
 
-    def _guesses(self, sample: Sample, roots: Ints) -> Ints:
-        """Return (roots, steps) the tokens that are drafted along the sample's own."""
-        rows, found = self.head.rows(), []
-        features = self.head.features(sample, roots).reshape(-1, rows.shape[1])
-        for start in range(0, features.shape[0], _ROWS):
-            found.append(mx.argmax(features[start : start + _ROWS] @ rows.T, axis=-1))
-            mx.eval(found)
-        guesses: Ints = self.vocabulary[fetch(mx.concatenate(found))].reshape(len(roots), -1)
-        return guesses
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Return the published configuration."""
+
+    def shared_settings(self, head_width: int, inner_width: int) -> dict[str, Any]:
+        """Return the settings that both layouts have.
+
+        Args:
+            head_width: Width of an attention head.
+            inner_width: Width inside of the MLP.
+        """
+        config = self.network.config
+        return {
+            "hidden_size": config.hidden_size,
+            "intermediate_size": inner_width,
+            "num_attention_heads": config.heads,
+            "num_key_value_heads": config.kv_heads,
+            "head_dim": head_width,
+            "hidden_act": "silu",
+            "rms_norm_eps": config.norm_epsilon,
+            "rope_theta": config.rope.theta,
+            "max_position_embeddings": config.rope.max_positions,
+            "vocab_size": config.vocabulary_size,
+            "draft_vocab_size": len(self.vocabulary),
+            "tie_word_embeddings": False,
+            "torch_dtype": "float16",
+        }
+
+    def published(self) -> PublishedDrafter:
+        """Return the head in its published layout, for plain inputs and output rows, in float32."""
+        weights = dict(tree_flatten(self.network.parameters()))
+        weights["fc.weight"] = weights["fc.weight"] / self.input_scales
+        weights["lm_head.weight"] = self.whitened
+        ids = self.vocabulary.astype(np.int64)
+        weights["d2t"] = mx.array(ids - np.arange(len(ids)))
+        weights["t2d"] = mx.array(np.isin(np.arange(self.target.vocabulary_size), ids))
+        return PublishedDrafter(self.settings(), weights)
 
     def drafter(self, binding: TargetBinding) -> PublishedDrafter:
         """See `Objective`."""
-        return self.head.published().in_half_precision().bound_to(binding)
+        return self.published().in_half_precision().bound_to(binding)
+
+
+def _floored(sizes: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    """Return sizes, none of which is less than a thousandth of the largest."""
+    floored: npt.NDArray[np.floating] = np.maximum(sizes, 1e-3 * sizes.max())
+    return floored
+
+
+def attention_heads(width: int) -> tuple[int, int]:
+    """Return the numbers of query heads and of key heads: heads of a width of about 64, keys shared by three or two."""
+    heads = max(width // _HEAD_WIDTH, 1)
+    while width % heads or (width // heads) % 2:
+        heads -= 1
+    return heads, next(heads // shared for shared in (3, 2, 1) if heads % shared == 0)

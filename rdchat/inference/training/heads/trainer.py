@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
 from mlx.utils import tree_flatten, tree_unflatten
@@ -89,8 +90,9 @@ class Trainer:
 
     def _apply(self, *batch: Any) -> mx.array:
         """Take one optimiser step; return the loss."""
+        objective = self.objective
         loss: mx.array
-        loss, gradients = self.objective.gradients(*batch)
+        loss, gradients = nn.value_and_grad(objective.network, objective.loss)(*batch)
         clipped, _ = optim.clip_grad_norm(gradients, self._recipe.clip)
-        self._optimizer.update(self.objective.network, clipped)
+        self._optimizer.update(objective.network, clipped)
         return loss

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from mlx.utils import tree_flatten
 
-from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import Cell, Output, RecurrentHead
 from rdchat.inference.target.fetch import fetch
 
 _SMALLEST_SCALE = 1e-3  # of the largest: directions in which nothing varies are not blown up
@@ -101,15 +101,10 @@ def fold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
         head: Trained with this whitening; with an input layer, a cell with weights and tied output.
         whitening: As `Whitening.of` measured it.
     """
-    hidden, embeddings, preconditioner = whitening.hidden, whitening.embeddings, whitening.preconditioner
-    weights = _foldable(head)
-    for name, inputs in (("from_hidden", hidden), ("from_token", embeddings)):
-        read = weights[f"{name}.weight"]
-        weights[f"{name}.bias"] = weights[f"{name}.bias"] - read @ (inputs.mean / inputs.scale)
-        weights[f"{name}.weight"] = read / inputs.scale
-    weights["output.weight"] = preconditioner @ weights["output.weight"]
-    weights["output.bias"] = preconditioner @ weights["output.bias"]
-    return _with_weights(head.config, weights)
+    hidden, embeddings = whitening.hidden, whitening.embeddings
+    inputs = {"from_hidden": (-hidden.mean / hidden.scale, 1 / hidden.scale)}
+    inputs["from_token"] = (-embeddings.mean / embeddings.scale, 1 / embeddings.scale)
+    return _rewritten(head, inputs, whitening.preconditioner)
 
 
 def unfold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
@@ -122,29 +117,33 @@ def unfold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
     Returns:
         A head in float32.
     """
-    weights = _foldable(head)
-    for name, inputs in (("from_hidden", whitening.hidden), ("from_token", whitening.embeddings)):
-        read = weights[f"{name}.weight"]
-        weights[f"{name}.bias"] = weights[f"{name}.bias"] + read @ inputs.mean
-        weights[f"{name}.weight"] = read * inputs.scale
-    inverse = mx.array(np.linalg.inv(fetch(whitening.preconditioner).astype(np.float64)).astype(np.float32))
-    weights["output.weight"] = inverse @ weights["output.weight"]
-    weights["output.bias"] = inverse @ weights["output.bias"]
-    return _with_weights(head.config, weights)
+    hidden, embeddings = whitening.hidden, whitening.embeddings
+    inputs = {"from_hidden": (hidden.mean, hidden.scale), "from_token": (embeddings.mean, embeddings.scale)}
+    inverse = np.linalg.inv(fetch(whitening.preconditioner).astype(np.float64)).astype(np.float32)
+    return _rewritten(head, inputs, mx.array(inverse))
 
 
-def _foldable(head: RecurrentHead) -> dict[str, mx.array]:
-    """Return the weights of a head in float32, by name."""
+def _rewritten(head: RecurrentHead, inputs: dict[str, tuple[mx.array, mx.array]], output: mx.array) -> RecurrentHead:
+    """Return a head in float32 for inputs that are moved and scaled, and for output rows times the inverse of `output`.
+
+    Args:
+        head: With an input layer, a cell with weights and tied output.
+        inputs: For each input layer the (width,) shift and factor of what it reads.
+        output: (hidden_size, hidden_size).
+    """
     config = head.config
     assert config.project_input
     assert not config.input_rank
     assert config.cell is not Cell.SUM
     assert config.output is Output.TIED
-    return {name: array.astype(mx.float32) for name, array in tree_flatten(head.parameters())}
-
-
-def _with_weights(config: HeadConfig, weights: dict[str, mx.array]) -> RecurrentHead:
-    head = RecurrentHead(config)
-    head.load_weights(list(weights.items()))
-    mx.eval(head.parameters())
-    return head
+    weights = {name: array.astype(mx.float32) for name, array in tree_flatten(head.parameters())}
+    for name, (shift, factor) in inputs.items():
+        read = weights[f"{name}.weight"]
+        weights[f"{name}.bias"] = weights[f"{name}.bias"] + read @ shift
+        weights[f"{name}.weight"] = read * factor
+    for name in ("output.weight", "output.bias"):
+        weights[name] = output @ weights[name]
+    made = RecurrentHead(config)
+    made.load_weights(list(weights.items()))
+    mx.eval(made.parameters())
+    return made

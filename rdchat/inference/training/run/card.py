@@ -5,21 +5,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rdchat import __version__
+from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.drafting.checkpoints.drafter_files import BINDING
+from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens
 from rdchat.inference.training.heads.recipes import default_recipe
+from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
+from rdchat.inference.training.heads.sequence_objective import SequenceObjective
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
 
 
-def card(plan: TrainingPlan, head: Mapping[str, Any], facts: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+def card(
+    plan: TrainingPlan,
+    model: ModelInfo,
+    *,
+    head: Mapping[str, Any],
+    steps: Sequence[int],
+    conversations: Sequence[TrainingConversation],
+    rows: Sequence[dict[str, Any]],
+) -> str:
     """Return Markdown. It holds no text of anybody's.
 
     Args:
         plan: Settings and target of the training.
+        model: The target, as it was loaded.
         head: The configuration that the head is stored with.
-        facts: Of the run: answer tokens, conversations, steps, device, dtype, version, licence.
+        steps: Those done, and those planned.
+        conversations: The data.
         rows: Of `draft_counts.report`, for questions that were not trained on.
     """
+    objective = RecurrentObjective if plan.settings.kind is TrainedKind.RECURRENT else SequenceObjective
+    tokens = answer_tokens(conversations)
     settings, binding = plan.settings, plan.binding
     return f"""# {settings.kind.words} drafter for {binding.name}
 
@@ -30,11 +47,11 @@ def card(plan: TrainingPlan, head: Mapping[str, Any], facts: dict[str, Any], row
 | hash of its weights and tokenizer | `{binding.hash}` |
 
 ## Data
-{facts["answer_tokens"]:,} tokens of {facts["conversations"]:,} answers that the target gave itself, half of them
+{tokens:,} tokens of {len(conversations):,} answers that the target gave itself, half of them
 at temperature 0 and half at 0.7 with top-p 0.95, to questions that it wrote or finished from rdchat's built-in
 seed prompts. {_own_questions(settings)}Loops were cut, and one conversation of every 15 was kept out of the training.
-Seed {settings.seed}, {settings.sequences} conversations at a time. Made with rdchat {facts["version"]} on
-{facts["device"]} in {facts["dtype"]}.
+Seed {settings.seed}, {settings.sequences} conversations at a time. Made with rdchat {__version__} on
+{model.device} in {model.dtype}.
 
 ## Figures
 Tokens per target call, decoded greedily on questions kept out of the training, and the share of drafted tokens that
@@ -53,12 +70,12 @@ was accepted at each position behind the root:
 {_start(settings)}| | |
 |---|---|
 {_table(asdict(settings.recipe))}
-| steps | {facts["steps"]:,} of {facts["all_steps"]:,} |
+| steps | {steps[0]:,} of {steps[1]:,} |
 
-Make it again, with this model: `{_command(settings, facts)}`
+Make it again, with this model: `{_command(settings, tokens, model.dtype)}`
 
 ## Licence
-{facts["licence"]} It was trained on the target's own answers: use it under the target's licence.
+{objective.licence} It was trained on the target's own answers: use it under the target's licence.
 """
 
 
@@ -97,10 +114,10 @@ def _table(facts: Mapping[str, Any]) -> str:
     return "\n".join(f"| {name} | {value} |" for name, value in facts.items())
 
 
-def _command(settings: TrainingSettings, facts: dict[str, Any]) -> str:
+def _command(settings: TrainingSettings, answer_tokens: int, dtype: str) -> str:
     """Return the command that makes the same data and trains on it in the same way; hours are a number of tokens."""
-    tokens = settings.tokens if settings.hours is None else facts["answer_tokens"]
-    options = ["--tokens", str(tokens), "--seed", str(settings.seed), "--dtype", facts["dtype"], "--out", "FOLDER"]
+    tokens = settings.tokens if settings.hours is None else answer_tokens
+    options = ["--tokens", str(tokens), "--seed", str(settings.seed), "--dtype", dtype, "--out", "FOLDER"]
     if settings.kind is not TrainedKind.RECURRENT:
         options += ["--kind", settings.kind.value]
     if settings.recipe.epochs != default_recipe(settings.kind, tokens=tokens).epochs:

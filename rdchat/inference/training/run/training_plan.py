@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import mlx.core as mx
 
@@ -24,16 +25,16 @@ from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batch import Template
-from rdchat.inference.training.data.batch_check import check_batched_decoding
+from rdchat.inference.training.data.batched_decoding import check_batched_decoding
 from rdchat.inference.training.data.data_maker import chat_template, encode
 from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens, read_answers, shipped_path
-from rdchat.inference.training.heads.recipes import Recipe, SequenceRecipe
+from rdchat.inference.training.heads.recipes import DRAFT_VOCABULARY, Recipe, SequenceRecipe, default_recipe
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS
 from rdchat.inference.training.run.budget import Budget, Need
 from rdchat.inference.training.run.run_record import RunRecord
 
 _FEWEST_TOKENS, _MOST_TOKENS = 1000, 100_000_000
+_USUAL_TOKENS, _TOKENS_IN_HOURS = 1_000_000, 10_000_000  # without any limit; the most with one of hours alone
 _MOST_HOURS, _MOST_EPOCHS = 1000, 100
 MOST_QUESTION_TOKENS = 400  # a longer question of the person's own is left out: its whole batch would wait for it
 _ANOTHER = "Pick another model."
@@ -69,7 +70,7 @@ class TrainingSettings:
     """
 
     out: Path
-    tokens: int = 1_000_000
+    tokens: int = _USUAL_TOKENS
     hours: float | None = None
     seed: int = 0
     prompts: tuple[str, ...] = ()
@@ -82,6 +83,23 @@ class TrainingSettings:
     kind: TrainedKind = TrainedKind.RECURRENT
     anyway: bool = False
     start: Path | None = None
+
+    @classmethod
+    def of_kind(
+        cls,
+        kind: TrainedKind,
+        out: Path,
+        *,
+        tokens: int | None,
+        hours: float | None,
+        seed: int = 0,
+        start: Path | None = None,
+        **others: Any,
+    ) -> "TrainingSettings":
+        """Return the usual settings of a kind of head; None for `tokens` makes as many as usual, or as time allows."""
+        most = (_USUAL_TOKENS if hours is None else _TOKENS_IN_HOURS) if tokens is None else tokens
+        recipe, size = default_recipe(kind, seed, most, further=start is not None), DRAFT_VOCABULARY[kind]
+        return cls(out, most, hours, seed, vocabulary=size, recipe=recipe, kind=kind, start=start, **others)
 
     def __post_init__(self) -> None:
         bounds = f"from {_FEWEST_TOKENS:,} to {_MOST_TOKENS:,}"
@@ -108,6 +126,7 @@ class TrainingPlan:
         budget: Disk and memory that it takes.
         left_out: Questions of the person's own that are too long.
         resumed: Whether a training that was begun goes on.
+        reads: The hidden states that are read: the trunk's output, for the teacher, then the layers'.
         start: The drafter that is trained further; None for a fresh head.
     """
 
@@ -118,27 +137,8 @@ class TrainingPlan:
     budget: Budget
     left_out: int
     resumed: bool
+    reads: HiddenReads
     start: StoredDrafter | None
-
-    @property
-    def template(self) -> Template:
-        """Tokens around a question."""
-        return self.record.template
-
-    @property
-    def target_layers(self) -> tuple[int, ...]:
-        """The layers that are read after the trunk's output."""
-        assert self.settings.target_layers is not None
-        return self.settings.target_layers
-
-    @property
-    def reads(self) -> HiddenReads:
-        """The hidden states that are read: the trunk's output, for the teacher, then the layers'."""
-        return _reads(self.settings.kind, self.target_layers)
-
-    def shipped_answers(self) -> list[TrainingConversation]:
-        """Return the conversations that ship with rdchat for this target; none where own questions are to be asked."""
-        return _shipped(self.binding, self.settings)
 
     def head_config(self, model: LoadedModel) -> HeadConfig:
         """Return the shape of a recurrent head; the data may turn out to have fewer tokens to draft."""
@@ -146,7 +146,7 @@ class TrainingPlan:
             return self.start.head.config
         width = TargetEmbeddings(model.network, model.info.vocabulary_size).width
         settings, size = self.settings, self.settings.size or width
-        return HeadConfig(width, settings.vocabulary, size, size, target_layers=self.target_layers)
+        return HeadConfig(width, settings.vocabulary, size, size, target_layers=self.reads.layers)
 
 
 def make_plan(
@@ -172,9 +172,12 @@ def make_plan(
     if settings.start is not None:
         start = _startable(settings.start, model, settings.kind)
         settings = replace(settings, target_layers=start.head.config.target_layers)
-    if settings.target_layers is None:
-        settings = replace(settings, target_layers=spread_layers(model) if recurrent else sequence_layers(model))
-    width = _check_hidden_states(model, settings)
+    layers = settings.target_layers
+    if layers is None:
+        layers = spread_layers(model) if recurrent else sequence_layers(model)
+        settings = replace(settings, target_layers=layers)
+    reads = HiddenReads(layers, normalised=recurrent)
+    width = _check_hidden_states(model, reads)
     check_batched_decoding(model)
     binding = TargetBinding.of(model.info)
     _check_out(settings.out, binding)
@@ -192,7 +195,7 @@ def make_plan(
     tokens = settings.tokens
     if settings.hours is not None:
         made = need.tokens_in(settings.hours, fitting.sequences, now)
-        tokens = min(tokens, answer_tokens(_shipped(binding, fitting)) + made)
+        tokens = min(tokens, answer_tokens(shipped_answers(binding, fitting)) + made)
     keep_states = record.keep_states if record else None
     if not recurrent:
         keep_states = False  # those of whole conversations would take several times the room
@@ -200,11 +203,12 @@ def make_plan(
     known = record or RunRecord(budget.keep_states, model.info.dtype, chat_template(model))
     known = replace(known, keep_states=budget.keep_states, asked=fitting.asked)
     return TrainingPlan(
-        fitting, binding, folder, known, budget, left_out=left_out, resumed=record is not None, start=start
+        fitting, binding, folder, known, budget, left_out, resumed=record is not None, reads=reads, start=start
     )
 
 
-def _shipped(binding: TargetBinding, settings: TrainingSettings) -> list[TrainingConversation]:
+def shipped_answers(binding: TargetBinding, settings: TrainingSettings) -> list[TrainingConversation]:
+    """Return the conversations that ship with rdchat for a target; none where own questions are to be asked."""
     return [] if settings.prompts or settings.asked else read_answers(shipped_path(binding.hash))
 
 
@@ -248,22 +252,18 @@ def _startable(folder: Path, model: LoadedModel, kind: TrainedKind) -> StoredDra
     return stored
 
 
-def _reads(kind: TrainedKind, layers: tuple[int, ...]) -> HiddenReads:
-    return HiddenReads(layers, normalised=kind is TrainedKind.RECURRENT)
-
-
-def _check_hidden_states(model: LoadedModel, settings: TrainingSettings) -> int:
+def _check_hidden_states(model: LoadedModel, reads: HiddenReads) -> int:
     """Check that a drafter can work for the model at all; return the width of the states that it reads."""
-    name, layers = model.info.name, settings.target_layers or ()
+    name = model.info.name
     if problem := cannot_verify(model):  # first: it also finds out whether the trunk gives states at all
         raise ModelError(problem, _ANOTHER)
-    model.hooks.read(_reads(settings.kind, layers))
+    model.hooks.read(reads)
     model.network(mx.array([[0]]))
     if model.hooks.hidden is None:
         raise ModelError(f"{name} does not give its hidden states, which a drafter reads.", _ANOTHER)
     width = int(model.hooks.hidden.shape[-1])
     embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
-    if width != embeddings.width * (1 + len(layers)):
+    if width != embeddings.width * (1 + len(reads.layers)):
         raise ModelError(f"{name}'s hidden states are not as wide as its token embeddings.", _ANOTHER)
     if not mx.all(mx.isfinite(model.hooks.hidden.astype(mx.float16))).item():
         raise ModelError(f"{name}'s hidden states are too large for 16 bits.", _ANOTHER)

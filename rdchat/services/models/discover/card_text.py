@@ -4,7 +4,6 @@ Cards are strangers' text of up to 200 kB: each pass takes a time that grows wit
 """
 
 import re
-from dataclasses import dataclass, field
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _COMMENT = ("<!--", "-->")
@@ -40,7 +39,7 @@ def plain_card(card: str) -> str:
     lines = _without_front_matter(card.replace("\r\n", "\n").replace("\r", "\n")).split("\n")
     parts: list[str] = []
     prose: list[str] = []
-    state = _Links()
+    links: list[str | None] = []  # addresses of the open links; None for one that is not opened
     closing = ""
     for line in lines:
         fence = _FENCE.match(line)
@@ -49,19 +48,12 @@ def plain_card(card: str) -> str:
             if fence and fence[1].startswith(closing) and not line.strip().strip(closing[0]):
                 closing = ""
         elif fence:
-            parts += [_plain_prose("\n".join(prose), state), line]
+            parts += [_plain_prose("\n".join(prose), links), line]
             prose, closing = [], fence[1]
         else:
             prose.append(line)
-    parts.append(_plain_prose("\n".join(prose), state))
+    parts.append(_plain_prose("\n".join(prose), links))
     return _MANY_FEEDS.sub("\n\n", "\n".join(parts)).strip()
-
-
-@dataclass(slots=True)
-class _Links:
-    """Addresses of the links that are open; None for one that is not opened."""
-
-    open: list[str | None] = field(default_factory=list)
 
 
 def _without_front_matter(card: str) -> str:
@@ -76,7 +68,7 @@ def _without_front_matter(card: str) -> str:
     )
 
 
-def _plain_prose(prose: str, links: _Links) -> str:
+def _plain_prose(prose: str, links: list[str | None]) -> str:
     if "<" not in prose and "[" not in prose:
         return prose
     prose = _without(prose, *_COMMENT)
@@ -87,12 +79,12 @@ def _plain_prose(prose: str, links: _Links) -> str:
     return _EMPTY_LINK.sub("", "\n".join(lines))
 
 
-def _plain_line(line: str, links: _Links) -> str:
+def _plain_line(line: str, links: list[str | None]) -> str:
     if "<" not in line and "![" not in line:
         return line
     parts = _CODE_SPAN.split(line)  # every other one is code
     plain = "".join(
-        part if place % 2 else _TAG.sub(lambda tag: _text_of(tag, links), _IMAGE.sub(_words_of, part))
+        part if place % 2 else _TAG.sub(lambda tag: _text_of(tag, links), _IMAGE.sub(r"\1", part))
         for place, part in enumerate(parts)
     )
     return (
@@ -100,11 +92,7 @@ def _plain_line(line: str, links: _Links) -> str:
     )  # four spaces would be code
 
 
-def _words_of(image: re.Match[str]) -> str:
-    return image[1]
-
-
-def _text_of(tag: re.Match[str], links: _Links) -> str:
+def _text_of(tag: re.Match[str], links: list[str | None]) -> str:
     closes, name = bool(tag[1]), tag[2].lower()
     if name not in _KNOWN:
         return tag[0]
@@ -117,14 +105,14 @@ def _text_of(tag: re.Match[str], links: _Links) -> str:
     return _MARKS.get(name, "") if name != "li" or not closes else ""
 
 
-def _link(closes: bool, address: str, links: _Links) -> str:
+def _link(closes: bool, address: str, links: list[str | None]) -> str:
     if not closes:
         opens = _OPENABLE.fullmatch(address)
-        links.open.append(address if opens else None)
+        links.append(address if opens else None)
         return "[" if opens else ""
-    if not links.open:
+    if not links:
         return ""
-    open_address = links.open.pop()
+    open_address = links.pop()
     return f"]({open_address})" if open_address else ""
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import repository_of
@@ -15,8 +15,9 @@ from rdchat.hub.tokens import Tokens
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.models.discover.card_text import plain_card
 from rdchat.services.models.discover.hub_trouble import HubTrouble, trouble_of
+from rdchat.work.job import Job
 
-_END_S = 0.5  # in which a question under way may end: a hub may take its time
+_END_S = 0.5  # wait for a running request when the window closes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,6 @@ class ModelDetails:
     here: bool = False  # whether all of `files` is on this machine
     older_here: bool = False  # whether another version of it is
     loads: str = ""  # what loads it: the hub id, or the path of the GGUF file; empty until that is known
-    asking: bool = True  # whether the hub is asked for facts and files
     trouble: HubTrouble | None = None  # why it did not answer
     card: str | None = None  # plain text; None until it is known, empty where there is none
     card_trouble: HubTrouble | None = None  # why the card was not answered
@@ -42,14 +42,14 @@ class ModelDetails:
 
 
 class HubDetails(QObject):
-    """Looks at one model at a time. Lives on the main thread.
+    """Fetches one model at a time. Lives on the main thread.
 
     Args:
-        tokens: Where the person's tokens are found.
+        tokens: The person's tokens.
         parent: The Qt parent.
 
     Attributes:
-        model: What is looked at; None where nothing is.
+        model: The shown model; None for none.
     """
 
     changed = Signal()
@@ -59,108 +59,79 @@ class HubDetails(QObject):
         self._tokens = tokens
         self._route: Route | None = None
         self.model: ModelDetails | None = None
-        self._facts_task = BackgroundWork("a model of the hub", self)
-        self._card_task = BackgroundWork("a model's card", self)
+        self._work = BackgroundWork("a model of the hub", self)
 
     def show(self, repository: str, facts: FoundModel | None = None) -> None:
-        """Look at a model; `changed` follows, now and whenever more is known.
+        """Fetch a model; `changed` follows, now and whenever more is known.
 
         Args:
             repository: The hub id.
-            facts: What a search told of it.
+            facts: The search's facts about it.
         """
-        self._card_task.forget()
-        self._set(ModelDetails(repository, facts=facts))
-        self._facts_task.replace(lambda _job: self._looked_at(repository), self._take, failed=self._fail)
+        model = ModelDetails(repository, facts=facts)
+        self._set(model)
+        self._fetch(model)
 
     def retry(self) -> None:
-        """Look at it once more."""
+        """Fetch the model again."""
         if self.model is not None:
             self.show(self.model.repository, self.model.facts)
 
-    def clear(self) -> None:
-        """Look at nothing."""
-        self._facts_task.forget()
-        self._card_task.forget()
-        self.model = None
-        self.changed.emit()
-
     def choose(self, gguf: str) -> None:
         """Choose another GGUF file."""
-        if self.model is not None and gguf != self.model.gguf:
-            self._look_at_files(self.model, gguf)
+        if self.model is not None and self.model.at_hub is not None and gguf != self.model.gguf:
+            self._fetch(self.model, gguf)
 
     def look_again(self) -> None:
         """Look again whether the model is on this machine."""
-        if self.model is not None:
-            self._look_at_files(self.model, self.model.gguf)
-
-    def _look_at_files(self, model: ModelDetails, gguf: str) -> None:
-        if model.at_hub is not None:
-            self._facts_task.replace(lambda _job: _with_files(model, gguf), self._take, failed=self._fail)
+        if self.model is not None and self.model.at_hub is not None:
+            self._fetch(self.model, self.model.gguf)
 
     def close(self) -> None:
-        """Ask nothing more."""
-        self._facts_task.close(_END_S)
-        self._card_task.close(_END_S)
+        """Stop asking."""
+        self._work.close(_END_S)
 
-    def _looked_at(self, repository: str) -> ModelDetails:
-        """Ask the hub, and look on the disk; not on the main thread."""
+    def _fetch(self, model: ModelDetails, gguf: str = "") -> None:
+        """Fetch the missing parts of a model; `gguf` is the GGUF file to take."""
+        self._work.replace(lambda job: self._fetched(job, model, gguf), self._set, failed=self._fail, told=self._set)
+
+    def _fetched(self, job: Job[ModelDetails], model: ModelDetails, gguf: str) -> ModelDetails:
+        """Ask the hub for facts and files, read the disk, report that, and ask for the card; not on the main thread."""
         from rdchat.hub.hub_api import HubApi  # noqa: PLC0415  its client takes longer to import than the window
 
         endpoint = find_endpoint()
-        self._route = find_route(endpoint)  # known also where the hub does not answer
-        found = HubApi(self._tokens.access(endpoint)).look_at(repository)
-        return _with_files(ModelDetails(repository, endpoint.page(repository), found.facts, asking=False, at_hub=found))
+        self._route = find_route(endpoint)  # known also if the hub does not answer
+        api = HubApi(self._tokens.access(endpoint))
+        if (at_hub := model.at_hub) is None:
+            at_hub = api.look_at(model.repository)
+            model = replace(model, page=endpoint.page(model.repository), facts=at_hub.facts, at_hub=at_hub)
+        model = _with_files(model, at_hub, gguf)
+        if model.card is not None:
+            return model
+        job.tell(model)
+        try:
+            return replace(model, card=plain_card(api.card(model.repository, at_hub.commit)), card_trouble=None)
+        except RdchatError as error:
+            return replace(model, card_trouble=trouble_of(error, self._route))
 
-    @Slot(object)
-    def _take(self, details: ModelDetails) -> None:
-        before = self.model
-        if before is not None:
-            details = replace(details, card=before.card, card_trouble=before.card_trouble)
-        self._set(details)
-        if (before is None or before.at_hub is None) and details.at_hub is not None:
-            repository, commit = details.repository, details.at_hub.commit
-            self._card_task.replace(
-                lambda _job: self._read_card(repository, commit), self._take_card, failed=self._fail_card
-            )
-
-    def _read_card(self, repository: str, commit: str) -> str:
-        """Ask the hub for a card; not on the main thread."""
-        from rdchat.hub.hub_api import HubApi  # noqa: PLC0415
-
-        return plain_card(HubApi(self._tokens.access(find_endpoint())).card(repository, commit))
-
-    @Slot(RdchatError)
     def _fail(self, error: RdchatError) -> None:
         if self.model is not None:
             trouble = trouble_of(error, self._route)
-            self._set(replace(self.model, asking=False, trouble=trouble, page=trouble.page))
-
-    @Slot(object)
-    def _take_card(self, card: str) -> None:
-        if self.model is not None:
-            self._set(replace(self.model, card=card, card_trouble=None))
-
-    @Slot(RdchatError)
-    def _fail_card(self, error: RdchatError) -> None:
-        if self.model is not None:
-            self._set(replace(self.model, card_trouble=trouble_of(error, self._route)))
+            self._set(replace(self.model, trouble=trouble, page=trouble.page))
 
     def _set(self, model: ModelDetails) -> None:
         self.model = model
         self.changed.emit()
 
 
-def _with_files(details: ModelDetails, gguf: str = "") -> ModelDetails:
+def _with_files(details: ModelDetails, at_hub: HubModel, gguf: str) -> ModelDetails:
     """Return details with the files to fetch, and whether they are here; reads the disk.
 
     Args:
-        details: With the hub's answer.
-        gguf: The GGUF file to take; empty for the smallest one, where the repository holds nothing else.
+        details: The model.
+        at_hub: The hub's answer about it.
+        gguf: The GGUF file to take; empty for the smallest one, if the repository holds nothing else.
     """
-    at_hub = details.at_hub
-    assert at_hub is not None
     ggufs = readable_ggufs(at_hub.files)
     if any(file.name.endswith(".safetensors") for file in at_hub.files):
         ggufs = ()

@@ -1,8 +1,8 @@
-"""Searches the hub on a thread. A pause in typing starts a search; only the last answer counts."""
+"""Searches the hub on a thread. A pause in typing starts a search; answers to earlier ones are dropped."""
 
 from dataclasses import dataclass, replace
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.errors import RdchatError
 from rdchat.hub.endpoint import Route, find_endpoint, find_route
@@ -11,58 +11,43 @@ from rdchat.hub.tokens import Tokens
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.models.discover.hub_trouble import HubTrouble, trouble_of
 
-STEPS = (60, 200, 500)  # so many results are asked for, one after the other
+STEPS = (60, 200, 500)  # results asked for, one number after the other
 _TYPING_MS = 300  # a pause in typing asks; not every letter
 _SECOND_MS = 1000
-_END_S = 0.5  # in which a question under way may end: a hub may take its time
+_END_S = 0.5  # wait for a running request when the window closes
 
 
 @dataclass(frozen=True, slots=True)
 class HubQuery:
-    """A search.
+    """A search."""
 
-    Attributes:
-        words: Of models' names; empty for nothing.
-        sort: What comes first.
-        gguf: Models that have GGUF files, instead of those that are marked as MLX's.
-    """
-
-    words: str = ""
-    sort: SortBy = "downloads"
-    gguf: bool = False
+    words: str = ""  # of models' names; empty for no search
+    sort: SortBy = "downloads"  # the order
+    gguf: bool = False  # whether it is for GGUF files instead of MLX models
 
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """The state of a search.
-
-    Attributes:
-        query: What is searched for.
-        found: What was found so far, in the hub's order.
-        asking: The hub is being asked.
-        complete: The hub has no more, or no more is asked for.
-        trouble: Why the last question was not answered.
-        wait_s: Seconds until the hub is asked again by itself; 0 where it is not.
-    """
+    """The results of a search so far."""
 
     query: HubQuery = HubQuery()
-    found: tuple[FoundModel, ...] = ()
-    asking: bool = False
-    complete: bool = True
-    trouble: HubTrouble | None = None
-    wait_s: int = 0
+    found: tuple[FoundModel, ...] = ()  # in the hub's order
+    asking: bool = False  # whether the hub is being asked
+    complete: bool = True  # whether no more is asked for
+    trouble: HubTrouble | None = None  # why the last request failed
+    wait_s: int = 0  # seconds until the hub is asked again by itself; 0 if it is not
 
 
 class HubSearch(QObject):
-    """One search at a time. Lives on the main thread.
+    """Runs one search at a time. Lives on the main thread.
 
     Args:
-        tokens: Where the person's tokens are found.
+        tokens: The person's tokens.
         parent: The Qt parent.
 
     Attributes:
-        state: Where it stands.
-        route: The way to the hub that was asked last; None before that, or where it could not be found.
+        state: The results so far.
+        route: The way to the hub at the last request; None before the first.
     """
 
     changed = Signal()
@@ -80,26 +65,23 @@ class HubSearch(QObject):
         self._task = BackgroundWork("search of the hub", self)
 
     def search(self, query: HubQuery, *, at_once: bool = False) -> None:
-        """Search for something else; `changed` follows, now and whenever there is more to show.
+        """Start another search; `changed` follows, now and with every result.
 
         Args:
-            query: What for.
-            at_once: Without waiting for a pause in typing.
+            query: The search.
+            at_once: Whether not to wait for a pause in typing.
         """
         if query == self.state.query and not at_once:
             return
-        words_only = replace(self.state.query, words=query.words) == query
         self._task.forget()
         self._waiting.stop()
         self._step = 0
         empty = not query.words.strip()
         self._set(SearchState(query, asking=not empty, complete=empty))
-        if empty:
-            self._typing.stop()
-        elif at_once or not words_only:
-            self._typing.stop()
+        self._typing.stop()
+        if at_once and not empty:
             self._ask()
-        else:
+        elif not empty:
             self._typing.start()
 
     def more(self) -> None:
@@ -136,7 +118,6 @@ class HubSearch(QObject):
         api = HubApi(self._tokens.access(endpoint))
         return api.search(query.words.strip(), sort=query.sort, limit=limit, gguf_only=query.gguf)
 
-    @Slot(object)
     def _take(self, answer: tuple[FoundModel, ...]) -> None:
         before = self.state.found
         known = {model.repository for model in before}
@@ -145,7 +126,6 @@ class HubSearch(QObject):
         complete = len(answer) < limit or limit == STEPS[-1]
         self._set(replace(self.state, found=found, asking=False, complete=complete))
 
-    @Slot(RdchatError)
     def _fail(self, error: RdchatError) -> None:
         trouble = trouble_of(error, self.route)
         wait = int(trouble.wait_s + 1) if trouble.wait_s is not None else 0

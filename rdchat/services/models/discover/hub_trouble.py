@@ -24,19 +24,19 @@ STEPS = {
 class HubTrouble:
     """An error of the hub, for the window."""
 
-    message: str  # what happened
-    hint: str = ""  # what to do; may be empty
-    page: str = ""  # the model's page, where something is to be clicked there
+    message: str  # the problem
+    hint: str = ""  # the remedy; may be empty
+    page: str = ""  # the model's page, if its terms have to be accepted there
     wants_token: bool = False  # whether a token may help
-    wait_s: float | None = None  # seconds until the hub is asked again; None where it is not
+    wait_s: float | None = None  # seconds until the hub is asked again; None if it is not
 
 
 def trouble_of(error: RdchatError, route: Route | None) -> HubTrouble:
     """Return an error in words.
 
     Args:
-        error: What was raised.
-        route: The way to the hub, if it could be found.
+        error: The error.
+        route: The way to the hub; None if it is unknown.
     """
     if isinstance(error, AccessRefusedError):
         return HubTrouble(error.message, STEPS[error.lack], error.page, wants_token=error.lack is not Lack.AGREEMENT)

@@ -19,6 +19,9 @@ class LargerModel(QObject):
         preferences: Which models were loaded before, and whether the person declined.
         memory: This machine's memory.
         parent: The Qt parent.
+
+    Attributes:
+        offered: The model to offer; None for none.
     """
 
     changed = Signal()
@@ -28,15 +31,10 @@ class LargerModel(QObject):
     ) -> None:
         super().__init__(parent)
         self._slot, self._preferences, self._memory = slot, preferences, memory
-        self._offered: Suggestion | None = None
+        self.offered: Suggestion | None = None
         slot.loaded.connect(self._look)
         slot.load_started.connect(self._decide)
         memory.changed.connect(self._decide)
-
-    @property
-    def offered(self) -> Suggestion | None:
-        """The model to offer; None where none is."""
-        return self._offered
 
     def decline(self) -> None:
         """Offer none any more, in later starts neither."""
@@ -59,6 +57,6 @@ class LargerModel(QObject):
         memory = self._memory.now
         fitting = for_machine(Machine(memory, self._slot.dtype)) if memory is not None and self._wanted else ()
         offered = fitting[0] if fitting else None
-        if offered != self._offered:
-            self._offered = offered
+        if offered != self.offered:
+            self.offered = offered
             self.changed.emit()

@@ -14,7 +14,7 @@ from typing import Any
 from rdchat.inference.api.memory_facts import Fit, ModelSizes
 from rdchat.services.models.discover.fit import Machine, sizes_of
 
-_ALMOST = 0.97  # a Mac of 16 GB may tell of a little less
+_ALMOST = 0.97  # a Mac of 16 GB may report a little less
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +84,14 @@ class Suggestion:
 def suggestions() -> tuple[Suggestion, ...]:
     """Return the list, those for the least memory first."""
     text = resources.files("rdchat").joinpath("newcomers/newcomers.json").read_text(encoding="utf-8")
-    return tuple(_suggestion(fields) for fields in json.loads(text)["models"])
+    models = json.loads(text)["models"]
+    return tuple(
+        Suggestion(**_parsed(fields | {"drafter": SuggestedDrafter(**_parsed(fields["drafter"]))})) for fields in models
+    )
 
 
 def for_machine(machine: Machine) -> tuple[Suggestion, ...]:
-    """Return the suggestions for a machine of this memory that fit it, the best first.
-
-    Where nothing of that does, it is what was chosen for the next smaller machines.
-    """
+    """Return the suggestions for the largest size of memory that fit a machine, the best first."""
     fitting = [each for each in suggestions() if each.fit(machine) in {Fit.FITS, Fit.TIGHT} and _is_for(each, machine)]
     best = max((each.memory_gb for each in fitting), default=0)
     return tuple(each for each in fitting if each.memory_gb == best)
@@ -99,10 +99,6 @@ def for_machine(machine: Machine) -> tuple[Suggestion, ...]:
 
 def _is_for(suggestion: Suggestion, machine: Machine) -> bool:
     return suggestion.memory_gb * 2**30 * _ALMOST <= machine.memory.total_bytes or suggestion.memory_gb == 8
-
-
-def _suggestion(fields: dict[str, Any]) -> Suggestion:
-    return Suggestion(**_parsed({**fields, "drafter": SuggestedDrafter(**_parsed(fields["drafter"]))}))
 
 
 def _parsed(fields: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from rdchat.work.job import Job
 
 _LOG = logging.getLogger(__name__)
 LIMITS = DownloadLimits(tries=60, lock_wait_s=1e9)
-"""The window has time: it goes on trying for an hour without a network, and waits for other programs' downloads."""
+"""The window tries for an hour without a network, and waits for other programs' downloads of the same model."""
 _DISK_LOOK_MS = 3000
 
 
@@ -30,12 +30,11 @@ _DISK_LOOK_MS = 3000
 class DownloadTotals:
     """The sum of all running downloads."""
 
-    going: int = 0  # that go on or wait for their turn
-    failed: int = 0
-    done_bytes: int = 0  # of those that go on
+    going: int = 0  # how many run or wait for their turn
+    done_bytes: int = 0
     total_bytes: int = 0
     bytes_per_second: float = 0.0
-    seconds_left: float | None = None  # until all are here; None where that cannot be told
+    seconds_left: float | None = None  # until all are here; None if it is unknown
 
     @property
     def fraction(self) -> float:
@@ -44,14 +43,12 @@ class DownloadTotals:
 
 def totals_of(downloads: Iterable[Download]) -> DownloadTotals:
     """Return the sum of all running downloads."""
-    every = list(downloads)
-    going = [download for download in every if not download.state.has_ended]
+    going = [download for download in downloads if not download.state.has_ended]
     done, total = sum(download.done_bytes for download in going), sum(download.total_bytes for download in going)
     speed = sum(download.bytes_per_second or 0.0 for download in going)
     left = [seconds for download in going if (seconds := download.seconds_left) is not None]
     return DownloadTotals(
         going=len(going),
-        failed=sum(download.state is DownloadState.FAILED for download in every),
         done_bytes=done,
         total_bytes=total,
         bytes_per_second=speed,
@@ -66,12 +63,12 @@ class Downloads(QObject):
     for the person.
 
     Args:
-        tokens: Where the person's tokens are found.
-        limits: Of downloads at once, times and the disk.
+        tokens: The person's tokens.
+        limits: Limits of number, time and disk space.
         parent: The Qt parent.
 
     Attributes:
-        free_bytes: Of the disk that takes what is downloaded; None until it was looked at.
+        free_bytes: Free bytes of the disk that downloads are stored on; None until it is measured.
     """
 
     progressed = Signal(Download)
@@ -79,21 +76,19 @@ class Downloads(QObject):
     failed = Signal(Download)
     removed = Signal(str)
     disk_looked = Signal()
-    restored = Signal()  # what earlier runs left is listed
-    went_on = Signal(tuple)  # each `Download` that a start of the app goes on with by itself
+    restored = Signal()  # the downloads of earlier runs are listed
+    went_on = Signal(tuple)  # the downloads that the app resumes at its start
 
     def __init__(self, tokens: Tokens, limits: DownloadLimits = LIMITS, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._process = DownloadProcess(tokens, limits)
         self._main = MainThread(self)
-        self._tell = self._main.bring(self._take)
+        self._on_change = self._main.bring(self._take)
         self._reserve_bytes = limits.reserve_bytes
         self._work = BackgroundWork("downloads' disk", self)
         self._shown: dict[str, Download] = {}
         self._running: dict[str, Job[Any]] = {}
-        self._deleted: dict[Path, list[Download]] = {}  # by the trash's entry
         self._remembered: list[dict[str, Any]] | None = None
-        self._restored = False
         self._closed = False
         self.free_bytes: int | None = None
         self._disk_timer = QTimer(self, interval=_DISK_LOOK_MS)
@@ -107,7 +102,7 @@ class Downloads(QObject):
             repository: The hub id.
             revision: A branch, tag or commit.
             gguf: The GGUF file to take, where there are several.
-            is_model: Whether it answers by itself once it is here; a drafter head does not.
+            is_model: Whether it answers by itself; a drafter head does not.
 
         Raises:
             HubError: If that is no hub id, or no revision.
@@ -126,7 +121,7 @@ class Downloads(QObject):
         before = self._shown[download]
         if before.state.has_ended:
             waiting = before.at(DownloadState.WAITING)
-            self._running[download] = self._process.start(waiting, self._tell)
+            self._running[download] = self._process.start(waiting, self._on_change)
             self._take(waiting)
 
     def pause(self, download: str) -> None:
@@ -137,7 +132,7 @@ class Downloads(QObject):
     def discard(self, download: str) -> None:
         """Stop a download and remove its files; emits `removed`."""
         self.pause(download)
-        self._process.discard(self._shown[download], self._tell)
+        self._process.discard(self._shown[download], self._on_change)
 
     def clear(self, download: str) -> None:
         """Show a finished download no longer; the model stays."""
@@ -149,7 +144,7 @@ class Downloads(QObject):
             self.clear(download.id)
 
     def retry_refused(self) -> None:
-        """Resume the downloads that the hub refused for lack of a token, now that there is another one."""
+        """Resume the downloads that the hub refused for lack of a token; there is another one now."""
         for download in self.all():
             if download.state is DownloadState.FAILED and download.lack:
                 self.resume(download.id)
@@ -163,21 +158,14 @@ class Downloads(QObject):
         return tuple(self._shown.values())
 
     def find(self, repository: str, revision: str = "main", gguf: str = "") -> Download | None:
-        """Return the download of just that; None where there is none."""
+        """Return the download of a repository, revision and file; None without one."""
         return self._shown.get(Download(repository, revision, gguf).id)
 
-    def forget_deleted(self, model: Path, entry: Path | None) -> None:
-        """Take a deleted model's downloads off the list.
-
-        Args:
-            model: Its snapshot's folder, or the GGUF file in it.
-            entry: Of the trash, by which `bring_back` shows it again; None where it was deleted for good.
-        """
-        deleted = [download for download in self.all() if _is_of(download, model)]
-        if entry is not None:
-            self._deleted[entry] = deleted
-        for download in deleted:
-            self._forget(download.id)
+    def forget_deleted(self, model: Path) -> None:
+        """Take a deleted model's downloads off the list; `model` is its snapshot's folder, or the GGUF file in it."""
+        for download in self.all():
+            if _is_of(download, model):
+                self._forget(download.id)
 
     def forget_unfinished(self, repository: str) -> None:
         """Take a model's unfinished downloads off the list, as their files were deleted."""
@@ -185,32 +173,24 @@ class Downloads(QObject):
             if download.repository == repository and download.state in {DownloadState.PAUSED, DownloadState.FAILED}:
                 self._forget(download.id)
 
-    def bring_back(self, entry: Path) -> None:
-        """List the downloads of a restored model again."""
-        for download in self._deleted.pop(entry, ()):
-            if download.id not in self._shown:
-                self._show(download)
-
     def totals(self) -> DownloadTotals:
         """Return the sum of all running downloads."""
         return totals_of(self._shown.values())
 
     @property
     def lacking_bytes(self) -> int:
-        """Bytes that the disk lacks for all running downloads; 0 where it suffices, or is not known."""
+        """Bytes that the disk lacks for all running downloads; 0 if it suffices or its free space is unknown."""
         totals = self.totals()
         if self.free_bytes is None or not totals.going:
             return 0
         return max(0, totals.total_bytes - totals.done_bytes + self._reserve_bytes - self.free_bytes)
 
     def restore(self) -> None:
-        """List the unfinished downloads of earlier runs, and resume those that were running. Later calls do nothing."""
-        if not self._restored:
-            self._restored = True
-            self._work.do(lambda: read_unfinished(paths.downloads_path()), self._take_left)
+        """List the unfinished downloads of earlier runs, and resume those that were running."""
+        self._work.do(lambda: read_unfinished(paths.downloads_path()), self._take_left)
 
     def watch_disk(self, watched: bool) -> None:
-        """Look how much of the disk is free, every few seconds while somebody watches or something is downloaded."""
+        """Measure the free disk space every few seconds while it is watched or a download runs."""
         if self._closed:
             return
         self._watched = watched

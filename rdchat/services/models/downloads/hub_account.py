@@ -14,15 +14,14 @@ from rdchat.services.background.background_work import BackgroundWork
 
 @dataclass(frozen=True, slots=True)
 class AccountStatus:
-    """What is known of the token, never the token itself."""
+    """Facts about the token; never the token itself."""
 
     host: str = ""  # the hub's
     token_page: str = ""  # where tokens are made
-    busy: str = ""  # the state, such as asking the hub; empty while nothing runs
-    source: TokenSource | None = None  # where the token in use was found; None where there is none
-    looked: bool = False  # whether the token was looked for
+    busy: str = ""  # the running work in words; empty for none
+    source: TokenSource | None = None  # where the token was found; None without one
     name: str = ""  # the account that the hub names for the token; empty until the hub was asked
-    problem: str = ""  # what went wrong last
+    problem: str = ""  # the last error
 
 
 class HubAccount(QObject):
@@ -31,7 +30,7 @@ class HubAccount(QObject):
     The hub is asked only when the person gives a token, or asks whose it is.
 
     Attributes:
-        status: What is known.
+        status: Facts about the token in use.
     """
 
     changed = Signal()
@@ -97,7 +96,7 @@ class HubAccount(QObject):
             problem = str(error)
         source = found.source if found else None
         name = before.name if source is before.source else ""
-        return replace(before, busy="", looked=True, source=source, name=name, problem=problem)
+        return replace(before, busy="", source=source, name=name, problem=problem)
 
     def _named(self, endpoint: Endpoint) -> AccountStatus:
         status = self._found(endpoint)

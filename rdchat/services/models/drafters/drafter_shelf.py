@@ -5,14 +5,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.drafter_facts import TargetMatch
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.background.folder_search import FolderSearch
+from rdchat.services.background.background_work import BackgroundWork, FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
@@ -40,7 +39,6 @@ class DrafterShelf(QObject):
     """
 
     changed = Signal()
-    models_changed = Signal()
     race_requested = Signal(DraftSettings)
 
     def __init__(
@@ -59,13 +57,11 @@ class DrafterShelf(QObject):
         self._made_for = FolderSearch(made_for, self)
         self._figures: dict[str, dict[str, float]] = {}  # by drafter
         self._other: ModelCard | None = None  # chosen though it is not loaded
-        self._last_loaded = self.loaded
-        slot.load_started.connect(self._on_model)
-        slot.loaded.connect(self._on_model)
-        slot.failed.connect(self._on_model)
-        drafting.changed.connect(self._refresh)
-        library.changed.connect(self.models_changed)
-        self._made_for.changed.connect(self._refresh)
+        for happened in (slot.load_started, slot.loaded, slot.failed, slot.unloaded):
+            happened.connect(self._on_model)
+        drafting.changed.connect(self.changed)
+        library.changed.connect(self.changed)
+        self._made_for.changed.connect(self.changed)
 
     def look(self) -> None:
         """Search this machine again."""
@@ -106,7 +102,7 @@ class DrafterShelf(QObject):
         if model is not None and not self._is_loaded(model):
             self._other = model
             self._look_for_chosen()
-        self._refresh()
+        self.changed.emit()
 
     def load_chosen(self) -> None:
         """Load the chosen model."""
@@ -122,12 +118,12 @@ class DrafterShelf(QObject):
 
     @property
     def unfit(self) -> tuple[ModelCard, ...]:
-        """Those that cannot, which say why; of a model that is not loaded that is not known."""
+        """The drafters that cannot draft for the loaded model, each with its problem."""
         return () if self._other is not None else tuple(each for each in self._drafting.drafters if each.problem)
 
     @property
     def here(self) -> frozenset[str]:
-        """Names of all that was found on this machine, drafters and models."""
+        """Names of the drafters and models on this machine."""
         models = [each.model for each in self._library.models if each.can_be_loaded]
         return frozenset([each.model for each in self._drafting.drafters] + models)
 
@@ -162,8 +158,11 @@ class DrafterShelf(QObject):
         return self._drafting.settings
 
     def is_used(self, model: ModelCard) -> bool:
-        """Tell whether the loaded model drafts with a drafter."""
-        return model.is_drafter and self._used() in {model.model, str(model.path)}
+        """Tell whether the loaded model drafts with a drafter: the chosen one, else the one that was made for it."""
+        used, option = self._drafting.settings.drafter, self._drafting.option(Mode.DRAFTER)
+        if used is None and option is not None and option.available:
+            used = option.source
+        return model.is_drafter and used in {model.model, str(model.path)}
 
     def figures_of(self, drafter: ModelCard) -> dict[str, float]:
         """Return a drafter's tokens per call of the model by setup, as its card gives them; `changed` may follow."""
@@ -183,36 +182,20 @@ class DrafterShelf(QObject):
         self._side.close()
         self._made_for.close()
 
-    def _used(self) -> str | None:
-        """Return the drafter of the loaded model: the chosen one, else the one made for it."""
-        if self._drafting.settings.drafter is not None:
-            return self._drafting.settings.drafter
-        option = self._drafting.option(Mode.DRAFTER)
-        return option.source if option is not None and option.available else None
-
     def _is_loaded(self, model: ModelCard) -> bool:
         info = self._slot.info
         chosen = info is not None and model.model in {self._slot.chosen, info.name, str(info.path)}
         return chosen or self._library.is_loaded(model)
 
-    def _on_figures(self, told: tuple[str, dict[str, float]] | RdchatError) -> None:
-        if not isinstance(told, RdchatError) and told[1]:
-            self._figures[told[0]] = told[1]
+    def _on_figures(self, read: tuple[str, dict[str, float]] | RdchatError) -> None:
+        if not isinstance(read, RdchatError) and read[1]:
+            self._figures[read[0]] = read[1]
             self.changed.emit()
 
-    @Slot()
     def _on_model(self) -> None:
         if self._other is not None and self._is_loaded(self._other):
             self._other = None
-            self.models_changed.emit()
-        self._look_for_chosen()  # before the engine had begun nobody could tell
-        self._refresh()
-
-    @Slot()
-    def _refresh(self) -> None:
-        if self.loaded != self._last_loaded:  # unloaded, too
-            self._last_loaded = self.loaded
-            self.models_changed.emit()
+        self._look_for_chosen()  # its drafters are unknown until the engine has started
         self.changed.emit()
 
 

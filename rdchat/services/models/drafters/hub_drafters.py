@@ -1,76 +1,54 @@
 """Searches the hub for drafters of a model."""
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.hub.downloads.download import Download
-from rdchat.hub.drafters.published_drafters import FoundDrafter, PublishedKind, WantedModel, find_published
+from rdchat.hub.drafters.published_drafters import FoundDrafter, WantedModel, find_published
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.tokens import Tokens
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.models.downloads.downloads import Downloads
 from rdchat.work.job import Job
 
-_END_S = 0.5  # in which a question under way may end: a hub may take its time
+_END_S = 0.5  # wait for a running request when the window closes
 
 
 class HubDrafters(QObject):
     """Searches for one model at a time. Lives on the main thread; nothing is asked before `search`.
 
     Args:
-        tokens: Where the person's tokens are found.
-        downloads: Fetch what is wanted.
+        tokens: The person's tokens.
         parent: The Qt parent.
 
     Attributes:
-        model: What was searched for last; empty before that.
+        model: The model that was searched for last; empty before that.
         searching: Whether the hub is being asked.
-        found: What was found so far.
-        downloads: Fetch what is wanted.
-        problem, hint: Why the hub could not be asked, or nothing be downloaded.
+        found: The drafters found so far.
+        problem: Why the hub could not be asked, and what to do about it.
     """
 
     changed = Signal()
 
-    def __init__(self, tokens: Tokens, downloads: Downloads, parent: QObject | None = None) -> None:
+    def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._tokens, self.downloads = tokens, downloads
+        self._tokens = tokens
         self._task = BackgroundWork("hub drafters", self)
         self.model = ""
         self.searching = False
         self.found: tuple[FoundDrafter, ...] = ()
-        self.problem = self.hint = ""
-        downloads.progressed.connect(self._on_download)
-        downloads.removed.connect(self.changed)
+        self.problem = ""
 
     @property
     def host(self) -> str:
-        """Who is asked."""
+        """The name of the hub."""
         try:
             return find_endpoint().host
         except InvalidSettingError:
             return "the hub"
 
-    def page(self, repository: str) -> str:
-        """Return the address of a repository's page; empty where `HF_ENDPOINT` is no address."""
-        try:
-            return find_endpoint().page(repository)
-        except InvalidSettingError:
-            return ""
-
-    def download(self, repository: str) -> None:
-        """Download a drafter, or resume it; emits `changed`."""
-        models = {found.repository for found in self.found if found.kind is PublishedKind.MODEL}
-        try:
-            self.downloads.start(repository, is_model=repository in models)
-        except RdchatError as error:
-            self.problem, self.hint = error.message, error.hint
-            self.changed.emit()
-
     def search(self, model: WantedModel) -> None:
         """Ask the hub; `changed` follows as things are found."""
-        self.model, self.searching, self.found, self.problem, self.hint = model.name, True, (), "", ""
+        self.model, self.searching, self.found, self.problem = model.name, True, (), ""
         self._task.replace(
             lambda job: self._ask(model, job), lambda _: self._on_done(), failed=self._on_failed, told=self._take
         )
@@ -79,7 +57,7 @@ class HubDrafters(QObject):
     def forget(self) -> None:
         """Stop, and forget the results: they were for another model."""
         self._task.forget()
-        self.model, self.searching, self.found, self.problem, self.hint = "", False, (), "", ""
+        self.model, self.searching, self.found, self.problem = "", False, (), ""
         self.changed.emit()
 
     def close(self) -> None:
@@ -92,22 +70,14 @@ class HubDrafters(QObject):
         for found in find_published(api, model):
             job.tell(found)
 
-    @Slot(Download)
-    def _on_download(self, progress: Download) -> None:
-        if any(each.repository == progress.repository for each in self.found):
-            self.changed.emit()
-
-    @Slot(object)
     def _take(self, found: tuple[FoundDrafter, ...]) -> None:
         self.found = found
         self.changed.emit()
 
-    @Slot()
     def _on_done(self) -> None:
         self.searching = False
         self.changed.emit()
 
-    @Slot(RdchatError)
     def _on_failed(self, error: RdchatError) -> None:
-        self.searching, self.problem, self.hint = False, error.message, error.hint
+        self.searching, self.problem = False, str(error)
         self.changed.emit()

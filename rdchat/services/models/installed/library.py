@@ -3,33 +3,33 @@
 import time
 from collections.abc import Callable, Iterable
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.model_card import ModelCard
-from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.background.background_work import BackgroundWork, FolderSearch
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.sources import ModelSources
 
-_BATCH_S = 0.25  # between two lists of what was found so far
-_BREATH_S = 0.002  # that the window has Python to itself after each model
-_MATCH_MS = 150  # that a model is looked at before it is matched: a list is walked through faster
-_SMALLER = 0.7  # of the target's parameters: what a draft model has at most
+_BATCH_S = 0.25  # between two reports of the models found so far
+_BREATH_S = 0.002  # pause after each model, in which the window gets Python's lock
+_SMALLER = 0.7  # most parameters of a draft model, as a share of the target's
 
 
 class Library(QObject):
-    """The list of models, and which drafters fit a model. Lives on the main thread.
+    """The list of models, and the drafters that fit one. Lives on the main thread.
 
     Args:
         sources: Read models.
-        slot: The model that answers.
-        preferences: Name the person's own folder.
+        slot: Knows the loaded model.
+        preferences: Have the person's own folder.
         parent: The Qt parent.
 
     Attributes:
-        models: What was found last.
-        problem: Why models could not be looked for, a sentence; empty where they could.
+        models: The models found last.
+        looked: Whether a search has ended.
+        problem: Why the last search failed, a sentence; empty if it did not.
     """
 
     changed = Signal()
@@ -42,22 +42,16 @@ class Library(QObject):
         self._sources, self._slot, self._preferences = sources, slot, preferences
         self.models: tuple[ModelCard, ...] = ()
         self.problem = ""
-        self._looked = self._again = False
-        self._search, self._matching = (BackgroundWork(name, self) for name in ("library", "drafters"))
-        self._to_match: ModelCard | None = None
-        self._match_timer = QTimer(self, interval=_MATCH_MS, singleShot=True)
-        self._match_timer.timeout.connect(self._match_now)
+        self.looked = self._again = False
+        self._search = BackgroundWork("library", self)
+        self._heads = FolderSearch(self._fitting_heads, self)  # a model, and the heads that fit it
+        self._heads.changed.connect(self._on_heads)
         slot.loaded.connect(self._on_loaded)
 
     @property
     def looking(self) -> bool:
         """Whether models are being looked for."""
         return self._search.busy
-
-    @property
-    def looked(self) -> bool:
-        """Whether all models were looked for at least once."""
-        return self._looked
 
     def look(self) -> None:
         """Search again; emits `changed` if the list differs. A search that is running is followed by another one."""
@@ -71,20 +65,17 @@ class Library(QObject):
         )
 
     def match(self, model: ModelCard) -> None:
-        """Look which drafter heads fit a model; `drafters_found` follows, for the last of those asked about quickly."""
-        self._to_match = model
-        self._match_timer.start()
+        """Find the drafter heads that fit a model; `drafters_found` follows, or not if another model is matched."""
+        if self._heads.found and self._heads.found[0] == model:
+            self._on_heads()
+        self._heads.look(model)
 
-    @Slot()
-    def _match_now(self) -> None:
-        model = self._to_match
-        if model is not None and not self._matching.busy:
-            self._to_match = None
-            self._matching.replace(
-                lambda _job: (model, self._sources.drafters(model.path)),
-                self._take_drafters,
-                failed=lambda _: self._match_now(),
-            )
+    def _fitting_heads(self, model: ModelCard) -> tuple[ModelCard, tuple[ModelCard, ...]] | None:
+        heads = self._sources.drafters(model.path)
+        return None if heads is None else (model, heads)
+
+    def _on_heads(self) -> None:
+        self.drafters_found.emit(*self._heads.found)
 
     def draft_models(self, model: ModelCard) -> list[ModelCard]:
         """Return smaller models that know the same tokens, the smallest first."""
@@ -102,18 +93,18 @@ class Library(QObject):
         return sorted(found, key=lambda other: other.sizes.parameters if other.sizes else 0)
 
     def fitting(
-        self, model: ModelCard, heads: tuple[ModelCard, ...], told: tuple[ModelCard, ...]
+        self, model: ModelCard, heads: tuple[ModelCard, ...], tried: tuple[ModelCard, ...]
     ) -> tuple[ModelCard, ...]:
-        """Leave out the heads that do not fit the loaded model, as the engine found.
+        """Leave out the heads that do not fit the loaded model.
 
         Args:
-            model: Which.
-            heads: What files tell.
-            told: What the engine told of the loaded model.
+            model: The model.
+            heads: The heads that fit it by their files.
+            tried: The drafters that the engine tried on the loaded model.
         """
         if not self.is_loaded(model):
             return heads
-        unfit = {drafter.model for drafter in told if drafter.problem}
+        unfit = {drafter.model for drafter in tried if drafter.problem}
         return tuple(head for head in heads if head.model not in unfit)
 
     def is_loaded(self, model: ModelCard) -> bool:
@@ -127,64 +118,56 @@ class Library(QObject):
         """Tell whether a model is being loaded."""
         return self._slot.loading and model.can_be_loaded and self._slot.chosen == (model.model or None)
 
+    def is_in_use(self, model: ModelCard) -> bool:
+        """Tell whether a model is loaded or being loaded."""
+        return self.is_loaded(model) or self.is_loading(model)
+
     def forget(self, model: ModelCard) -> None:
         """Take a model off the list at once, before it is looked for again."""
         self._show(tuple(other for other in self.models if other != model))
 
     def close(self) -> None:
         """End the work."""
-        for task in (self._search, self._matching):
-            task.close()
+        self._search.close()
+        self._heads.close()
 
     def _show(self, models: tuple[ModelCard, ...]) -> None:
         if models != self.models:
             self.models = models
             self.changed.emit()
 
-    @Slot(object)
     def _take_some(self, models: tuple[ModelCard, ...]) -> None:
-        if not self._looked:
+        if not self.looked:
             self._show(models)
 
-    @Slot(object)
     def _take_all(self, models: tuple[ModelCard, ...]) -> None:
-        first, self._looked, self.problem = not self._looked, True, ""
-        if models == self.models and first:
-            self.changed.emit()  # that there are no more is news as well
-        self._show(models)
+        changed = models != self.models or not self.looked  # that there are none is news the first time
+        self.models, self.looked, self.problem = models, True, ""
+        if changed:
+            self.changed.emit()
         if self._again:
             self.look()
 
-    @Slot(RdchatError)
     def _on_failed(self, error: RdchatError) -> None:
-        self._looked, self.problem = True, str(error)
+        self.looked, self.problem = True, str(error)
         self.changed.emit()
 
-    @Slot(object)
-    def _take_drafters(self, told: tuple[ModelCard, tuple[ModelCard, ...] | None]) -> None:
-        model, drafters = told
-        if drafters is not None:
-            self.drafters_found.emit(model, drafters)
-        if not self._match_timer.isActive():
-            self._match_now()
-
-    @Slot()
     def _on_loaded(self) -> None:
         """Search again after a load, since it is known now what the model verifies."""
-        if self._looked:
+        if self.looked:
             self.look()
 
 
 def _gathered(
-    find: Callable[[str], Iterable[ModelCard]], chosen: str, tell: Callable[[object], None]
+    find: Callable[[str], Iterable[ModelCard]], chosen: str, report: Callable[[object], None]
 ) -> tuple[ModelCard, ...]:
     """Return all models that `find` yields, and report those found so far several times a second."""
     found: list[ModelCard] = []
-    told = time.monotonic()
+    reported = time.monotonic()
     for model in find(chosen):
         found.append(model)
         time.sleep(_BREATH_S)
-        if time.monotonic() - told > _BATCH_S:
-            tell(tuple(found))
-            told = time.monotonic()
+        if time.monotonic() - reported > _BATCH_S:
+            report(tuple(found))
+            reported = time.monotonic()
     return tuple(found)

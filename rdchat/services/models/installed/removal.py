@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemovalQuestion:
-    """What deleting a model would do."""
+    """The effects of deleting a model, for the question before it."""
 
     model: ModelCard
     plan: "DeletionPlan | None" = None  # of a whole model in the hub's cache; None for anything else
@@ -59,7 +59,7 @@ class Removed:
     """A model that was deleted."""
 
     model: ModelCard
-    trashed: TrashedModel | None  # what can be restored; None where it was deleted for good
+    trashed: TrashedModel | None  # restores it; None if it was deleted for good
     with_unfinished: bool  # whether unfinished downloads of its repository were deleted for good
 
 
@@ -74,10 +74,9 @@ class Removal(QObject):
     """Deletes and restores on a thread, one step at a time. Lives on the main thread.
 
     Attributes:
-        trash: What can be put back, the last one first.
+        trash: The deleted models that can be restored, the latest first.
     """
 
-    asked = Signal(RemovalQuestion)
     removed = Signal(Removed)
     restored = Signal(TrashedModel)
     trash_changed = Signal()
@@ -88,9 +87,9 @@ class Removal(QObject):
         self.trash: tuple[TrashedModel, ...] = ()
         self._work = BackgroundWork("removal", self)
 
-    def ask(self, model: ModelCard) -> None:
-        """Find out what deleting a model would do; emits `asked` or `failed`."""
-        self._do(lambda: removal_question(model), self.asked.emit)
+    def ask(self, model: ModelCard, then: Callable[[RemovalQuestion], object]) -> None:
+        """Find out what deleting a model would do, and call `then` with it; or `failed` follows."""
+        self._do(lambda: removal_question(model), then)
 
     def remove(self, question: RemovalQuestion) -> None:
         """Delete a model; `removed` or `failed` follows."""
@@ -114,7 +113,7 @@ class Removal(QObject):
         self._work.close()
 
     def _do[T](self, work: Callable[[], T], then: Callable[[T], object]) -> None:
-        self._work.do(work, lambda told: self.failed.emit(told) if isinstance(told, RdchatError) else then(told))
+        self._work.do(work, lambda done: self.failed.emit(done) if isinstance(done, RdchatError) else then(done))
 
     def _on_removed(self, question: RemovalQuestion, trashed: TrashedModel | None) -> None:
         model = question.model
@@ -143,7 +142,7 @@ def removal_question(model: ModelCard) -> RemovalQuestion:
 
 
 def remove_model(question: RemovalQuestion) -> TrashedModel | None:
-    """Delete a model; return what can be restored, None where it was deleted for good."""
+    """Delete a model; return its entry in the trash, None if it was deleted for good."""
     from rdchat.hub.deleting import delete  # noqa: PLC0415  slow to import
     from rdchat.hub.downloads.download_record import discard  # noqa: PLC0415
     from rdchat.hub.downloads.repository_lock import RepositoryLock  # noqa: PLC0415

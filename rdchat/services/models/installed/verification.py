@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import ModelError, RdchatError
 from rdchat.hub.cache_layout import repository_of
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Verification(QObject):
-    """One model at a time; another one that is begun takes its place. Lives on the main thread.
+    """Verifies one model at a time; starting another stops it. Lives on the main thread.
 
     Attributes:
-        model: The one whose files are being read; None where nothing goes on.
-        done_bytes: How many of its bytes were read.
+        model: The model whose files are being read; None for none.
+        done_bytes: Bytes of it that were read.
     """
 
     started = Signal()
@@ -40,7 +40,7 @@ class Verification(QObject):
         self._task = BackgroundWork("verification", self)
 
     def start(self, model: ModelCard) -> None:
-        """Begin to read a model's files."""
+        """Start to read a model's files."""
         self.model, self.done_bytes = model, 0
         self._task.replace(
             lambda job: verify_model(model, self._tokens, job.tell),
@@ -51,7 +51,7 @@ class Verification(QObject):
         self.started.emit()
 
     def stop(self) -> None:
-        """Give it up."""
+        """Stop the verification."""
         self._task.forget()
         self.model = None
         self.stopped.emit()
@@ -60,18 +60,15 @@ class Verification(QObject):
         """End the work."""
         self._task.close()
 
-    @Slot(object)
     def _on_bytes(self, count: int) -> None:
         self.done_bytes += count
         self.progressed.emit()
 
-    @Slot(object)
     def _on_finished(self, verdict: "Verdict") -> None:
         model, self.model = self.model, None
         assert model is not None
         self.finished.emit(model, verdict)
 
-    @Slot(RdchatError)
     def _on_failed(self, error: RdchatError) -> None:
         model, self.model = self.model, None
         assert model is not None

@@ -50,11 +50,12 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class KeptTraining:
-    """A training as it was found on disk; `comparison` once it is finished."""
+    """A training as it is on disk."""
 
     record: TrainingRecord
     points: tuple[CurvePoint, ...]
-    comparison: Comparison | None
+    comparison: Comparison | None  # once it is finished
+    data_bytes: int  # that are removed with it; 0 before it is finished
 
 
 class JobFolder:
@@ -79,7 +80,7 @@ class JobFolder:
             with suppress(OSError, RdchatError):
                 self.remove(record)
             return None
-        return KeptTraining(record, self._points(), comparison)
+        return KeptTraining(record, self._points(), comparison, _data_bytes(record) if comparison is not None else 0)
 
     def write(self, record: TrainingRecord) -> None:
         """Keep a training.
@@ -130,12 +131,6 @@ class JobFolder:
             shutil.rmtree(self.path)
         _remove_data()
 
-    def data_bytes(self, record: TrainingRecord) -> int:
-        """Return the bytes of the data that would be removed with the training."""
-        if not record.made_data or not record.data_folder:
-            return 0
-        return sum(path.stat().st_size for path in Path(record.data_folder).rglob("*") if path.is_file())
-
     def _points(self) -> tuple[CurvePoint, ...]:
         points: list[CurvePoint] = []
         with suppress(OSError):
@@ -153,6 +148,14 @@ class JobFolder:
 
 def _trainings() -> Path:
     return paths.cache_dir() / "training"
+
+
+def _data_bytes(record: TrainingRecord) -> int:
+    """Return the size of the data that is removed with a training; 0 if it cannot be read."""
+    if record.made_data and record.data_folder:
+        with suppress(OSError):
+            return sum(path.stat().st_size for path in Path(record.data_folder).rglob("*") if path.is_file())
+    return 0
 
 
 def _remove_data() -> None:

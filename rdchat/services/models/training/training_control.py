@@ -36,7 +36,7 @@ class TrainingState(StrEnum):
     PAUSED = "paused"
     FAILED = "failed"
     FINISHED = "finished"
-    ENDING = "ending"  # its files are moved or removed
+    ENDING = "ending"  # its files are being moved or removed
 
     @property
     def is_active(self) -> bool:
@@ -159,7 +159,7 @@ class TrainingControl(QObject):
         self._side.do(remove, self._on_removed)
 
     def close(self) -> None:
-        """Have the process save and end; the training can be resumed when the app is started again."""
+        """Have the process save and end; the training can be resumed after the next start of the app."""
         if (child := self._take_child()) is not None:
             child.close(_END_S)
         self._side.close()
@@ -209,9 +209,7 @@ class TrainingControl(QObject):
             self._side.do(child.close)
         match outcome:
             case Comparison():
-                self.comparison = outcome
-                self._say(TrainingState.FINISHED)
-                self._measure_data()
+                self._side.do(self._folder.read, self._found)
             case CancelledError():
                 self._say(TrainingState.PAUSED)
             case ChildError():
@@ -225,14 +223,14 @@ class TrainingControl(QObject):
         self._say(TrainingState.FAILED, problem, hint)
 
     def _found(self, kept: KeptTraining | RdchatError | None) -> None:
-        """Take up a training of an earlier run of the app."""
+        """Show the training on disk: of an earlier run of the app, or just finished."""
         if kept is None or isinstance(kept, RdchatError):
             self._say(TrainingState.NOTHING)
             return
-        self.record, self.points, self.comparison = kept.record, list(kept.points), kept.comparison
+        self.record, self.points = kept.record, list(kept.points)
+        self.comparison, self.data_bytes = kept.comparison, kept.data_bytes
         if kept.comparison is not None:
             self._say(TrainingState.FINISHED)
-            self._measure_data()
         elif kept.record.problem:
             self._say(TrainingState.FAILED, kept.record.problem, kept.record.hint)
         else:
@@ -251,16 +249,6 @@ class TrainingControl(QObject):
         self.record, self.progress, self.points, self.comparison = None, None, [], None
         problem, hint = (outcome.message, outcome.hint) if outcome is not None else ("", "")
         self._say(TrainingState.NOTHING, problem, hint)
-
-    def _measure_data(self) -> None:
-        record = self.record
-        if record is not None:
-            self._side.do(lambda: self._folder.data_bytes(record), self._on_measured)
-
-    def _on_measured(self, size: int | RdchatError) -> None:
-        if isinstance(size, int):
-            self.data_bytes = size
-            self.changed.emit()
 
     def _keep(self, **values: object) -> None:
         """Change the record on disk; the training itself reports a full disk."""

@@ -7,24 +7,22 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 
-_SLICE_S = 0.008  # of drawing in a turn of the event loop
+_SLICE_S = 0.008  # drawing time in a turn of the event loop
 _LEXER_WAIT_MS = 50
-_MOST_CHARACTERS = 30_000  # that are shown: Qt lays a whole text out when the window's width changes
+_MOST_CHARACTERS = 30_000  # shown: Qt lays out the whole text when the window's width changes
 
 
 class CardView(QWidget):
-    """Shows one text, as high as it is; it is drawn a slice at a time."""
+    """Shows one card at its full height; a long one is drawn in slices, so that the window stays responsive."""
 
-    cut = Signal(bool)  # whether some of the text is left out, once it is drawn
+    cut = Signal(bool)  # whether some of the card is left out; emitted once it is drawn
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._theme = theme
-        self._library = LexerLibrary()
         self._is_cut = False
         self.body = self._new_body()
         self._timer = QTimer(self, singleShot=True)
@@ -32,7 +30,7 @@ class CardView(QWidget):
         theme.changed.connect(self._restyle)
 
     def show_card(self, card: str) -> None:
-        """Show another card, or none where it is empty."""
+        """Show another card; an empty text shows none."""
         old, self.body = self.body, self._new_body()  # a text that is replaced would be laid out twice
         old.hide()
         old.deleteLater()
@@ -48,16 +46,14 @@ class CardView(QWidget):
         self._fit()
 
     def _new_body(self) -> TextBody:
-        body = TextBody(MarkdownParser(), self._theme, self._library, parent=self)
+        body = TextBody(MarkdownParser(), self._theme, parent=self)
         body.setAccessibleName("Model card")
         return body
 
     def _draw(self) -> None:
         deadline = time.perf_counter() + _SLICE_S
-        work = self.body.work
+        work = self.body.advance(deadline)
         while work is Work.READY and time.perf_counter() < deadline:
-            work = self.body.advance(deadline)
-        if work is Work.WAITING:
             work = self.body.advance(deadline)
         self._fit()
         if work is not Work.NONE:

@@ -1,4 +1,4 @@
-"""The entries of the Discover page: models that a search found, or the list for newcomers under its headings."""
+"""The list entries of the Discover page: found models, or the list for newcomers under its headings."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ def found_entries(found: Sequence[FoundModel], machine: Machine | None, here: fr
 
     Args:
         found: The models.
-        machine: What they are judged by; None where its memory is not known.
+        machine: Decides whether they fit; None while its memory is unknown.
         here: Hub ids of the models on this machine.
     """
     return [
@@ -35,7 +35,7 @@ def found_entries(found: Sequence[FoundModel], machine: Machine | None, here: fr
 def newcomer_entries(
     suggestions: Sequence[Suggestion], first: Sequence[Suggestion], machine: Machine | None, here: frozenset[str]
 ) -> list[Entry]:
-    """Return the list for newcomers, what fits this machine best first."""
+    """Return the list for newcomers; the group that fits this machine best comes first."""
     entries: list[Entry] = []
     best = first[0].memory_gb if first else 0
     for memory in sorted({each.memory_gb for each in suggestions}, key=lambda memory: (memory != best, memory)):

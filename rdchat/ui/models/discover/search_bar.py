@@ -5,7 +5,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QWidget
 
 from rdchat.hub.found_models import SortBy
 from rdchat.services.models.discover.hub_search import HubQuery
-from rdchat.services.models.discover.search_filters import FilterChoices, SearchFilters
+from rdchat.services.models.discover.search_filters import SearchFilters
 from rdchat.ui.look import formatting
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.plain_text import set_tip
@@ -24,13 +24,10 @@ _SIZES = (2, 4, 8, 16, 32, 64)  # GB
 class SearchBar(QWidget):
     """The field and the choices beside and below it."""
 
-    query_changed = Signal(HubQuery)
-    search_requested = Signal(HubQuery)
-    filters_changed = Signal(SearchFilters)
-    results_requested = Signal()
+    changed = Signal()  # the query or the filters
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
         words = "Search models on Hugging Face"
         self.field = SearchField(theme, words, words)
         self.format = choice_box("Format", "What the models are stored as; MLX's own format is the quickest", _FORMATS)
@@ -40,12 +37,17 @@ class SearchBar(QWidget):
         self.quantization = choice_box("Quantisation", "Bits of each stored weight", (("Any quantisation", ""),))
         self.licence = choice_box("Licence", "As its authors name it", (("Any licence", ""),))
         self.family = choice_box("Family", "The architecture", (("Any family", ""),))
-        for box in (self.format, self.sort, self.largest, self.quantization, self.licence, self.family):
-            box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.fitting = QCheckBox(f"Fits {formatting.MACHINE}")
         set_tip(self.fitting, "Leaves out what needs more memory than models may take here")
-        self._lay_out()
-        self._connect()
+        self._filters = QWidget()
+        boxes = (self.largest, self.quantization, self.licence, self.family)
+        row(*boxes, None, self.fitting, within=self._filters)
+        column(row((self.field, 1), self.format, self.sort), self._filters, within=self)
+        self.field.textChanged.connect(self.changed)
+        self.fitting.toggled.connect(self.changed)
+        for box in (self.format, self.sort, *boxes):
+            box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+            box.currentIndexChanged.connect(self.changed)
 
     @property
     def query(self) -> HubQuery:
@@ -59,13 +61,21 @@ class SearchBar(QWidget):
         quantization, fitting = self.quantization.currentData(), self.fitting.isChecked()
         return SearchFilters(self.largest.currentData(), quantization, licence, family, fitting)
 
-    def show_choices(self, choices: FilterChoices) -> None:
-        """Offer the values of the found models; a chosen value stays."""
-        for box, names in (
-            (self.quantization, choices.quantizations),
-            (self.licence, choices.licences),
-            (self.family, choices.families),
-        ):
+    def clear_filters(self) -> None:
+        """Let everything pass that is found."""
+        for box in (self.largest, self.quantization, self.licence, self.family):
+            box.setCurrentIndex(0)
+        self.fitting.setChecked(False)
+
+    def show_choices(self, choices: tuple[list[str], ...]) -> None:
+        """Enable the filters, and offer these quantisations, licences and families; a chosen one stays.
+
+        GGUF repositories hold one model in many sizes, so these are not filtered by size.
+        """
+        self._filters.setEnabled(True)
+        for widget in (self.largest, self.quantization, self.fitting):
+            widget.setEnabled(not self.format.currentData())
+        for box, names in zip((self.quantization, self.licence, self.family), choices, strict=True):
             chosen = box.currentData()
             wanted = [*names, *([chosen] if chosen and chosen not in names else [])]
             if [box.itemData(place) for place in range(1, box.count())] != wanted:
@@ -76,46 +86,6 @@ class SearchBar(QWidget):
                         box.addItem(name, name)
                     box.setCurrentIndex(box.findData(chosen))
 
-    def clear_filters(self) -> None:
-        """Want everything that is found."""
-        boxes = (self.largest, self.quantization, self.licence, self.family)
-        blockers = [QSignalBlocker(widget) for widget in (*boxes, self.fitting)]
-        for box in boxes:
-            box.setCurrentIndex(0)
-        self.fitting.setChecked(False)
-        for blocker in blockers:
-            blocker.unblock()
-        self._tell_filters()
-
-    def show_filters(self, shown: bool) -> None:
-        """Enable the filters during a search; the list for newcomers has none."""
-        self._filters.setEnabled(shown)
-
-    def _lay_out(self) -> None:
-        first = row((self.field, 1), self.format, self.sort)
-        self._filters = QWidget()
-        row(self.largest, self.quantization, self.licence, self.family, None, self.fitting, within=self._filters)
-        column(first, self._filters, within=self)
-
-    def _connect(self) -> None:
-        self.field.textChanged.connect(self._tell_query)
-        self.field.search_requested.connect(lambda: self.search_requested.emit(self.query))
-        self.field.results_requested.connect(self.results_requested)
-        for box in (self.format, self.sort):
-            box.currentIndexChanged.connect(self._tell_query)
-        for box in (self.largest, self.quantization, self.licence, self.family):
-            box.currentIndexChanged.connect(self._tell_filters)
-        self.fitting.toggled.connect(self._tell_filters)
-        self.format.currentIndexChanged.connect(self._show_known)
-
-    def _show_known(self) -> None:
-        """Disable the filters by size for GGUF files: their repositories hold one model many times."""
-        for widget in (self.largest, self.quantization, self.fitting):
-            widget.setEnabled(not self.format.currentData())
-        self._tell_filters()
-
-    def _tell_query(self) -> None:
-        self.query_changed.emit(self.query)
-
-    def _tell_filters(self) -> None:
-        self.filters_changed.emit(self.filters)
+    def disable_filters(self) -> None:
+        """Disable the filters: the list for newcomers has none."""
+        self._filters.setEnabled(False)

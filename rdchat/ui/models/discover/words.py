@@ -10,6 +10,7 @@ from rdchat.ui.look import formatting
 
 DOT = "  ·  "
 _NBSP = "\N{NO-BREAK SPACE}"
+_MOST_LEFT_OUT = 30
 FIT_MARKS = {Fit.TIGHT: "Tight", Fit.TOO_LARGE: "Too large"}
 FIT_COLORS = {Fit.FITS: "success", Fit.TIGHT: "warning", Fit.TOO_LARGE: "danger"}
 
@@ -44,7 +45,7 @@ def day(changed: str) -> str:
 
 
 def row_facts(model: FoundModel) -> str:
-    """Return the second line of an entry."""
+    """Return the second line of an entry of the search."""
     parts = (split_name(model.repository)[0], model.quantization, size(model.weight_bytes))
     return DOT.join(part for part in parts if part)
 
@@ -64,7 +65,7 @@ def make_words(model: FoundModel) -> str:
 
 
 def memory_words(sizes: ModelSizes | None, machine: Machine | None, drafter_bytes: int = 0) -> tuple[str, Fit | None]:
-    """Return whether a model fits, with the figures, and the same as a `Fit`; None where that is not known."""
+    """Return whether a model fits in words with the figures, and as a `Fit`; None if it is unknown."""
     if sizes is None or machine is None:
         return ("The hub does not say how large its weights are." if machine is not None else ""), None
     room, fit = machine.memory.room, machine.fit(sizes, drafter_bytes)
@@ -110,3 +111,12 @@ def drafter_words(drafter: SuggestedDrafter) -> str:
 def download_count(number: int) -> str:
     """Return how often a model is downloaded."""
     return f"{compact(number)} downloads"
+
+
+def left_out_words(names: tuple[str, ...]) -> str:
+    """Return which files of a repository are not downloaded; empty for none."""
+    if not names:
+        return ""
+    more = f" and {len(names) - _MOST_LEFT_OUT} more" if len(names) > _MOST_LEFT_OUT else ""
+    listed = ", ".join(names[:_MOST_LEFT_OUT])
+    return f"Left out, as rdchat reads only data that it knows, never code or pickles: {listed}{more}."

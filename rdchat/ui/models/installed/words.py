@@ -1,6 +1,7 @@
-"""Texts of the Installed page. Pure functions."""
+"""Texts and list entries of the Installed page. Pure functions."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from rdchat.chat.settings import Settings
@@ -10,6 +11,7 @@ from rdchat.inference.api.model_card import ModelCard, Verifies
 from rdchat.services.models.installed.removal import RemovalQuestion
 from rdchat.ui.look import formatting
 from rdchat.ui.look.formatting import file_size
+from rdchat.ui.models.model_list import Entry
 
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
@@ -23,21 +25,6 @@ _VERIFIES = {
     Verifies.CHAINS: "Chains",
     Verifies.NOTHING: "None",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """Whether a model fits, in words.
-
-    Attributes:
-        words: A line.
-        detail: What follows from it; empty for nothing.
-        color: The name of a colour of `Colors`.
-    """
-
-    words: str
-    detail: str
-    color: str
 
 
 def short_name(row: Row) -> str:
@@ -105,27 +92,26 @@ def verifies_words(model: ModelCard) -> tuple[str, str]:
     return _VERIFIES[model.tried.verifies], reason
 
 
-def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> Judgement:
-    """Say whether a model fits.
+def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> tuple[str, str, str]:
+    """Return whether a model fits in words, what follows from that, and the name of a colour.
 
     Args:
-        need: With the context and the drafter that the person looks at.
-        gate: What is asked for before it is loaded; the engine refuses it by the same arithmetic.
+        need: With the chosen context and drafter.
+        gate: The least that loading it takes; the engine refuses a model by the same arithmetic.
         memory: The machine's.
     """
-    room, total = memory.room, gigabytes(memory.total_bytes)
+    room, fit = memory.room, fit_of(need, memory.room)
+    words = f"{gigabytes(need.total_bytes)} of {gigabytes(memory.total_bytes)}"
     if fit_of(gate, room) is Fit.TOO_LARGE:
         over = gigabytes(gate.total_bytes - room.limit_bytes)
-        return Judgement(f"Needs {over} more than this machine gives", "", "danger")
-    fit = fit_of(need, room)
+        return f"Needs {over} more than this machine gives", "", "danger"
     if fit is Fit.TOO_LARGE:
         over = gigabytes(need.total_bytes - room.limit_bytes)
         what = f"with {need.tokens:,} tokens" + (" and the drafter" if need.drafter_bytes else "")
-        return Judgement(f"Loads, but {what} it needs {over} more than this machine gives", "", "warning")
-    words = f"{gigabytes(need.total_bytes)} of {total}"
+        return f"Loads, but {what} it needs {over} more than this machine gives", "", "warning"
     if fit is Fit.TIGHT:
-        return Judgement(f"Tight: {words}", "It may be slow, and so may other apps. Close some first.", "warning")
-    return Judgement(f"Fits: {words}", "", "success")
+        return f"Tight: {words}", "It may be slow, and so may other apps. Close some first.", "warning"
+    return f"Fits: {words}", "", "success"
 
 
 def deletion_words(question: RemovalQuestion, in_use: bool, drafts_for: list[str]) -> str:
@@ -193,3 +179,51 @@ def verdict_words(verdict: "Verdict") -> tuple[str, str]:
 def _listed(names: tuple[str, ...]) -> str:
     more = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
     return ", ".join(names[:_NAMED_FILES]) + more
+
+
+class SortBy(StrEnum):
+    """The order of the list."""
+
+    NAME = "Name"
+    SIZE = "Size"
+    NEWEST = "Newest"
+
+
+def entries_of(rows: Iterable[Row], searched: str, sort: SortBy, loaded: Row | None) -> list[Entry]:
+    """Return the rows that have all words of a search: models, then drafters, then deleted ones."""
+    words = searched.casefold().split()
+    found = [row for row in rows if all(word in _searched(row) for word in words)]
+    found.sort(key=lambda row: (_group(row), _order(row, sort), short_name(row).casefold(), row.name.casefold()))
+    return [_entry(row, row is loaded) for row in found]
+
+
+def key_of(row: Row) -> str:
+    """Return a key that stays the same while the row's figures change."""
+    if isinstance(row, TrashedModel):
+        return f"deleted {row.entry}"
+    return f"{'download' if row.is_unfinished else 'model'} {row.path}"
+
+
+def _entry(row: Row, loaded: bool) -> Entry:
+    color = "muted" if isinstance(row, TrashedModel) else "warning" if row.problem or row.is_unfinished else "text"
+    marks = (("Loaded", "success"),) if loaded else ()
+    return Entry(key_of(row), short_name(row), row_line(row), marks=marks, color=color, tip=row.name, item=row)
+
+
+def _searched(row: Row) -> str:
+    if isinstance(row, TrashedModel):
+        return f"{row.name} deleted".casefold()
+    kind = "drafter" if row.is_drafter else ""
+    return f"{row.name} {row.family} {kind} {row.quantization} {row.place}".casefold()
+
+
+def _group(row: Row) -> int:
+    return 2 if isinstance(row, TrashedModel) else int(row.is_drafter)
+
+
+def _order(row: Row, sort: SortBy) -> float:
+    if sort is SortBy.SIZE:
+        return -(row.size if isinstance(row, TrashedModel) else row.disk_bytes)
+    if sort is SortBy.NEWEST:
+        return -(row.deleted if isinstance(row, TrashedModel) else row.changed)
+    return 0.0

@@ -1,17 +1,17 @@
-"""The form of a training: the kind of drafter, how much to train, and whether the person's chats are part of it."""
+"""The form of a training: the kind of drafter, how much to train, and whether to learn from the person's chats."""
 
-from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QButtonGroup, QCheckBox, QDoubleSpinBox, QPushButton, QRadioButton, QSpinBox, QWidget
+from PySide6.QtWidgets import QButtonGroup, QCheckBox, QDoubleSpinBox, QRadioButton, QSpinBox, QWidget
 
 from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.api.training import TrainingOrder
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
+from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import Part, column, row
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.models.training.training_view import lay_out
+from rdchat.ui.models.training.parts import lay_out
 
 _HOURS, _TOKENS = 2.0, 200_000
 _LITTLE_TOKENS = 20_000
@@ -56,8 +56,6 @@ class OrderView(QWidget):
         theme: The appearance to follow.
     """
 
-    _edited = Signal()
-
     def __init__(self, training: TrainingControl, shelf: DrafterShelf, theme: Theme) -> None:
         super().__init__()
         self._training, self._shelf, self._theme = training, shelf, theme
@@ -65,45 +63,32 @@ class OrderView(QWidget):
         self.by_time, self.by_tokens = QRadioButton("By time"), QRadioButton("By tokens")
         self.hours = QDoubleSpinBox(minimum=0.1, maximum=240, singleStep=0.5, decimals=1, value=_HOURS, suffix=" hours")
         self.tokens = QSpinBox(minimum=1000, maximum=100_000_000, singleStep=50_000, value=_TOKENS, suffix=" tokens")
+        self.tokens.setGroupSeparatorShown(True)
         self.chats = QCheckBox("Learn from my questions too")
         self.little = ThemedLabel(theme, _LITTLE, "warning", wraps=True)
         self.status = ThemedLabel(theme, "", "muted", wraps=True)
-        self.start = QPushButton("Start training")
+        self.start = push_button("Start training", "", self._press_start)
         self._form = QWidget()
-        column(*self._form_parts(), within=self._form, spacing=TIGHT)
+        self._build_form()
         lay_out(self, theme, [self._form, self.little], [(self.status, 1), self.start], spacing=MEDIUM)
-        self.start.clicked.connect(self._press_start)
-        for changed in (self._edited, training.changed, shelf.changed):
+        changes = (*(button.toggled for button in self.kinds.values()), self.by_time.toggled, self.chats.toggled)
+        for changed in (*changes, self.hours.valueChanged, self.tokens.valueChanged, training.changed, shelf.changed):
             changed.connect(self.show_state)
         self.show_state()
 
-    def _form_parts(self) -> list[Part]:
+    def _build_form(self) -> None:
+        for buttons in (list(self.kinds.values()), [self.by_time, self.by_tokens]):
+            group = QButtonGroup(self)
+            for button in buttons:
+                group.addButton(button)
+            buttons[0].setChecked(True)
+        titles = [ThemedLabel(self._theme, name, bold=True) for name in ("Kind", "How much", "Your chats")]
         kinds = [part for kind, button in self.kinds.items() for part in (button, self._words(_KINDS[kind][1], button))]
-        self.tokens.setGroupSeparatorShown(True)
-        self._group(*self.kinds.values())
-        self._group(self.by_time, self.by_tokens)
-        self.chats.toggled.connect(self._edited)
-        return [
-            self._heading("Kind"),
-            *kinds,
-            MEDIUM,
-            self._heading("How much"),
-            self._words(_MORE),
-            self._amount(self.by_time, self.hours, "Hours"),
-            self._amount(self.by_tokens, self.tokens, "Tokens of answers"),
-            MEDIUM,
-            self._heading("Your chats"),
-            self.chats,
-            self._words(_CHATS, self.chats),
-        ]
-
-    def _group(self, *buttons: QRadioButton) -> None:
-        """Make one of some buttons the chosen one, the first to begin with."""
-        group = QButtonGroup(self)
-        for button in buttons:
-            group.addButton(button)
-            button.toggled.connect(self._edited)
-        buttons[0].setChecked(True)
+        hours = self._amount(self.by_time, self.hours, "Hours")
+        tokens = self._amount(self.by_tokens, self.tokens, "Tokens of answers")
+        amounts = (MEDIUM, titles[1], self._words(_MORE), hours, tokens)
+        chats = (MEDIUM, titles[2], self.chats, self._words(_CHATS, self.chats))
+        column(titles[0], *kinds, *amounts, *chats, within=self._form, spacing=TIGHT)
 
     def _amount(self, button: QRadioButton, field: QSpinBox | QDoubleSpinBox, name: str) -> Part:
         button.setFixedWidth(120)
@@ -111,14 +96,10 @@ class OrderView(QWidget):
         field.setFixedWidth(170)
         field.setEnabled(button.isChecked())
         button.toggled.connect(field.setEnabled)
-        field.valueChanged.connect(self._edited)
         return row(button, field, None, spacing=SMALL)
 
-    def _heading(self, name: str) -> ThemedLabel:
-        return ThemedLabel(self._theme, name, bold=True)
-
     def _words(self, words: str, button: QWidget | None = None) -> ThemedLabel:
-        """Return an explanation, perhaps of a button."""
+        """Return an explanation, indented below its button if it has one."""
         label = ThemedLabel(self._theme, words, "muted", -1, wraps=True)
         if button is not None:
             label.setContentsMargins(_INDENT, 0, 0, TIGHT)

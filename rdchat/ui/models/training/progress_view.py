@@ -1,7 +1,8 @@
 """A training under way, paused or failed: its step, progress and learning curve."""
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QProgressBar, QPushButton, QWidget
+from collections.abc import Callable
+
+from PySide6.QtWidgets import QPushButton, QWidget
 
 from rdchat.inference.api.training import COMPARING, LOADING, Phase, TrainingProgress
 from rdchat.services.models.training.job_folder import CurvePoint
@@ -11,8 +12,8 @@ from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import Part
 from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
-from rdchat.ui.models.training.training_view import lay_out
-from rdchat.ui.models.training.words import about, amount
+from rdchat.ui.models.progress_line import ProgressLine
+from rdchat.ui.models.training.parts import about, amount, lay_out
 from rdchat.ui.plots.curves import Curve, CurvesPlot
 from rdchat.ui.plots.plot_view import PlotView
 
@@ -49,25 +50,20 @@ class ProgressView(QWidget):
 
     Args:
         training: The training.
+        discard: Asks whether to discard it.
         theme: The appearance to follow.
     """
 
-    discard_requested = Signal()
-
-    def __init__(self, training: TrainingControl, theme: Theme) -> None:
+    def __init__(self, training: TrainingControl, discard: Callable[[], object], theme: Theme) -> None:
         super().__init__()
         self._training, self._theme = training, theme
         self._drawn: tuple[CurvePoint, ...] | None = None
         self.title = ThemedLabel(theme, "", points_more=3, bold=True)
-        self.step = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
-        self.facts = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
-        self.takes = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
-        self.problem = ThemedLabel(theme, "", "danger", wraps=True)
-        self.meanwhile = ThemedLabel(theme, "", "muted", wraps=True)
-        self.nothing_yet = ThemedLabel(theme, _NOTHING_YET, "muted", wraps=True)
-        self.bar = QProgressBar(textVisible=False, maximum=1000)
-        self.bar.setFixedHeight(6)
-        self.bar.setAccessibleName("Progress of this step")
+        self.step, self.facts, self.takes, self.problem, self.meanwhile, self.nothing_yet = (
+            ThemedLabel(theme, "", "muted", tabular=True, wraps=True) for _ in range(6)
+        )
+        self.nothing_yet.setText(_NOTHING_YET)
+        self.bar = ProgressLine("Progress of this step")
         self.curves = PlotView(theme, "Learning curve")
         self.pause = QPushButton("Pause")
         self.discard = QPushButton("Discard…")
@@ -75,7 +71,7 @@ class ProgressView(QWidget):
         below: list[Part] = [(self.meanwhile, 1), self.discard, self.pause]
         lay_out(self, theme, [*above, TIGHT, self.nothing_yet, self.curves], below, widest=_WIDEST)
         self.pause.clicked.connect(self._press_pause)
-        self.discard.clicked.connect(self.discard_requested)
+        self.discard.clicked.connect(discard)
         self._throttle = Throttle(self)
         self._throttle.due.connect(self.show_state)
         training.changed.connect(self._throttle.note)
@@ -88,7 +84,8 @@ class ProgressView(QWidget):
         phase = progress.phase if progress else ""
         self.title.setText(_TITLES.get(state) or _PHASES.get(phase, "Starting"))
         self.step.setText(self._step_words())
-        self._show_bar(progress)
+        self.bar.setVisible(state.is_active)
+        self.bar.show_share(progress.fraction if progress is not None else None)
         self.facts.say(_facts(progress) if state is TrainingState.TRAINING and progress else "")
         self.takes.say(self._takes_words() if state is TrainingState.TRAINING else "")
         self.problem.say(f"{training.problem} {training.hint}".strip())
@@ -101,16 +98,6 @@ class ProgressView(QWidget):
         self.discard.setEnabled(state not in {TrainingState.ENDING, TrainingState.LOOKING, TrainingState.NOTHING})
         self.meanwhile.setText(_MEANWHILE if state.is_active else "")
         self._show_curves()
-
-    def _show_bar(self, progress: TrainingProgress | None) -> None:
-        active = self._training.state.is_active
-        fraction = progress.fraction if progress is not None else None
-        self.bar.setVisible(active)
-        if active and fraction is None:
-            self.bar.setRange(0, 0)
-        else:
-            self.bar.setRange(0, 1000)
-            self.bar.setValue(round(1000 * (fraction or 0.0)))
 
     def _step_words(self) -> str:
         training = self._training

@@ -15,7 +15,6 @@ _LINE, _COSTLY = 60, 25  # work of a line, and of each sign that separates cells
 _COSTLY_SIGNS = "|$\\"
 _LONG_LIST = 1000  # characters of an open list whose items but the last are settled
 _CODE_LINES = 100  # in a step
-_TRIES = 4  # to find a place where a long paragraph can be cut
 
 
 @dataclass(slots=True)
@@ -164,8 +163,8 @@ class BlockStream:
     def _settle(self, window: str, following: str, update: Update, *, longest: bool) -> bool:
         """Settle the blocks before the last one that a complete line starts; return whether there were any.
 
-        Where more text is `following`, a single block ends where the window ends if that is the `longest` one. Tables,
-        and paragraphs between two lines, are cut in any case, and go on in the tail.
+        Where more text is `following`, a single block ends where the window ends if that is the `longest` one. Tables
+        and paragraphs are cut between two lines in any case, and go on in the tail.
         """
         complete = window[: window.rfind("\n") + 1]
         end = self._offset + len(complete)
@@ -185,32 +184,14 @@ class BlockStream:
             line, count, number = parsed.last_item
             self._take(parsed, count, _line_start(complete, line), update)
             self._number = number
-        elif following and (longest or not parsed.blocks or parsed.blocks[-1].kind is Kind.TABLE):
+        elif following and (longest or all(_can_be_cut(block) for block in parsed.blocks)):
             table = self._head_of_table(complete, parsed)
+            goes_on = bool(parsed.blocks) and _is_paragraph(parsed.blocks[-1])
             self._take(parsed, len(parsed.blocks), len(complete), update)
-            self._table = table
-        elif following and all(_is_paragraph(block) for block in parsed.blocks):
-            lines = self._closed_lines(complete, following)
-            parsed = self._parse(lines)
-            self._take(parsed, len(parsed.blocks), len(lines), update)
-            self._joined = (complete + following)[len(lines)] != "\n"
+            self._table, self._joined = table, goes_on and (window + following)[len(complete)] != "\n"
         else:
             return False
         return True
-
-    def _closed_lines(self, lines: str, following: str) -> str:
-        """Return as many lines of a paragraph as leave nothing open that a later line may close; or else all."""
-        end = len(lines)
-        for _ in range(_TRIES):
-            begins = (lines + following)[end]  # the next line must not be a list's or a heading's by itself
-            if begins == "\n":
-                return lines[:end]
-            if not (begins.isdigit() or begins in " \t=-[") and self._parser.is_closed(lines[:end]):
-                return lines[:end]
-            end = lines.rfind("\n", 0, end * 3 // 4) + 1
-            if not end:
-                break
-        return lines
 
     def _head_of_table(self, complete: str, parsed: Parsed) -> str:
         """Return the first two lines of the table that a piece ends in; nothing if it ends otherwise."""
@@ -234,6 +215,10 @@ class BlockStream:
 
 def _is_paragraph(block: Block) -> bool:
     return block.kind is Kind.TEXT and not (block.marker or block.indent or block.quotes or block.note)
+
+
+def _can_be_cut(block: Block) -> bool:
+    return block.kind is Kind.TABLE or _is_paragraph(block)
 
 
 def _without_head(parsed: Parsed) -> Parsed:

@@ -47,8 +47,6 @@ class Block:
     kind: Kind
     runs: tuple[Run, ...] = ()
     level: int = 0  # of a heading, 1 to 6
-    quotes: int = 0  # how many quotes it is in
-    indent: int = 0  # how many lists it is in
     nesting: str = ""  # `l` for each list and `q` for each quote around it, the outermost first
     marker: str = ""  # the bullet or number before the first block of a list item
     note: bool = False  # belongs to a footnote
@@ -58,6 +56,16 @@ class Block:
     language: str = ""  # of the code block, as written
     rows: tuple[tuple[Cell, ...], ...] = ()  # of a table, the header row first
     alignments: tuple[str, ...] = ()  # of a table's columns: `left`, `center`, `right` or empty
+
+    @property
+    def quotes(self) -> int:
+        """How many quotes it is in."""
+        return self.nesting.count("q")
+
+    @property
+    def indent(self) -> int:
+        """How many lists it is in."""
+        return self.nesting.count("l")
 
 
 def safe_text(text: str) -> str:

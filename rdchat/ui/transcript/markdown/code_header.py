@@ -1,105 +1,93 @@
-"""The bar over a code block: its language, and what one does with it."""
+"""The header of a code block: its language, and buttons to wrap, save and copy the code."""
 
-from PySide6.QtCore import QObject, Signal
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from pygments.lexers import get_all_lexers
+from PySide6.QtCore import QCoreApplication, Qt
 from PySide6.QtGui import QPalette
-from PySide6.QtWidgets import QHBoxLayout, QWidget
+from PySide6.QtWidgets import QMessageBox, QWidget
 
 from rdchat.ui.look.buttons import CopyButton, IconButton
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import row
+from rdchat.ui.look.opening import ask_to_save
+from rdchat.ui.look.plain_text import message_box
 from rdchat.ui.look.theme import MEDIUM, TIGHT, Theme
-from rdchat.ui.transcript.markdown.backgrounds import Backgrounds
-from rdchat.ui.transcript.markdown.code_saving import ask_and_save
-from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
-from rdchat.ui.transcript.markdown.text_formats import code_header_height
 
-_MOST_HEADERS = 100  # code blocks beyond these have no header: each is a widget with buttons
-
-_NAMES = {
-    "bash": "Bash", "c": "C", "c++": "C++", "cpp": "C++", "cs": "C#", "csharp": "C#", "css": "CSS", "go": "Go",
-    "html": "HTML", "java": "Java", "javascript": "JavaScript", "js": "JavaScript", "json": "JSON", "jsx": "JSX",
-    "kotlin": "Kotlin", "markdown": "Markdown", "md": "Markdown", "objc": "Objective-C", "php": "PHP",
-    "py": "Python", "python": "Python", "rb": "Ruby", "ruby": "Ruby", "rs": "Rust", "rust": "Rust", "sh": "Shell",
-    "shell": "Shell", "sql": "SQL", "swift": "Swift", "toml": "TOML", "ts": "TypeScript", "tsx": "TSX",
-    "typescript": "TypeScript", "xml": "XML", "yaml": "YAML", "yml": "YAML", "zsh": "Zsh",
+# names and suffixes that Pygments lacks, or that differ from what people write
+_LANGUAGES = {
+    "console": ("Console", ".txt"), "csv": ("CSV", ".csv"), "r": ("R", ".r"), "sh": ("Shell", ".sh"),
+    "shell": ("Shell", ".sh"), "svg": ("SVG", ".svg"), "text": ("Text", ".txt"), "txt": ("Text", ".txt"),
+    "yml": ("YAML", ".yml"), "zsh": ("Zsh", ".zsh"),
 }  # fmt: skip
+_NAMED = {"dockerfile": "Dockerfile", "docker": "Dockerfile", "makefile": "Makefile", "make": "Makefile"}
+# a name that the code gives itself in its first line: "# app/main.py", "// index.js", "<!-- page.html -->"
+_OWN_NAME = re.compile(
+    r"\s*(?:#|//|--|/\*|<!--|;|%)\s*(?:file(?:name)?:\s*)?(?:[\w.-]+/)*([\w-][\w.-]*\.\w{1,8})\s*(?:\*/|-->)?\s*$"
+)
+_FENCE_NAME = re.compile(r"(?:.*[:/=])?\"?([\w-][\w.-]*\.\w{1,8})\"?$")
 
 
 class CodeHeader(QWidget):
-    """Lies over the document, above a code block's first line."""
+    """The language and the buttons of a code block, above its first line."""
 
-    def __init__(self, language: str, theme: Theme, parent: QWidget) -> None:
+    def __init__(self, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
         self._label = ThemedLabel(theme, "", "muted", -1)
-        self.show_language(language)
         self._label.setForegroundRole(QPalette.ColorRole.WindowText)  # the viewport below has another
         self.copy_button = CopyButton(self.tr("Copy code"), theme, self)
-        self._wraps: bool | None = None
-        self.wrap_button = IconButton("wrap", "", theme, self)
+        self.wrap_button = IconButton("wrap", self.tr("Wrap long lines"), theme, self)
         self.save_button = IconButton("save", self.tr("Save code as a file…"), theme, self)
-        self.show_wrapped(False)
-        row = QHBoxLayout(self)
-        row.setSpacing(0)
-        row.setContentsMargins(MEDIUM, 0, TIGHT, 0)
-        row.addWidget(self._label)
-        row.addStretch()
-        for button in (self.wrap_button, self.save_button, self.copy_button):
-            row.addWidget(button)
+        buttons = self.wrap_button, self.save_button, self.copy_button
+        row(self._label, None, *buttons, within=self, spacing=0, margins=(MEDIUM, 0, TIGHT, 0))
 
     def show_language(self, language: str) -> None:
-        """Name the language as written after the fence, which may come letter by letter."""
-        self._label.setText(_NAMES.get(language.lower(), language[:40]) or self.tr("Code"))
+        """Show the language written after the fence, which may grow letter by letter."""
+        self._label.setText(_language(language)[0][:40] or self.tr("Code"))
 
     def show_wrapped(self, wraps: bool) -> None:
-        """Say what the button does next: break long lines, or let them run on."""
-        if wraps != self._wraps:
-            self._wraps = wraps
-            name = self.tr("Don't wrap long lines") if wraps else self.tr("Wrap long lines")
+        """Let the button offer the opposite of the state: to break long lines, or to let them run on."""
+        name = self.tr("Don't wrap long lines") if wraps else self.tr("Wrap long lines")
+        if self.wrap_button.accessibleName() != name:
             self.wrap_button.show_as("no_wrap" if wraps else "wrap", name)
 
 
-class CodeHeaders(QObject):
-    """The headers of one document, by the numbers of its code blocks."""
+def file_name(language: str, code: str) -> str:
+    """Return the name in the code's first line or behind the fence, else one with the language's suffix."""
+    own = _OWN_NAME.match(code[:300].partition("\n")[0]) or _FENCE_NAME.match(language)
+    if own:
+        return own[1]
+    return _NAMED.get(language.lower()) or f"code{_language(language)[1]}"
 
-    wrap_requested = Signal(int, bool)
 
-    def __init__(self, writer: DocumentWriter, grounds: Backgrounds, theme: Theme, viewport: QWidget) -> None:
-        super().__init__(viewport)
-        self._writer, self._backgrounds, self._theme, self._viewport = writer, grounds, theme, viewport
-        self._headers: dict[int, CodeHeader] = {}
+@lru_cache(256)
+def _language(written: str) -> tuple[str, str]:
+    """Return the name of a language and the suffix of its files."""
+    if found := _LANGUAGES.get(written.lower()):
+        return found
+    for name, aliases, patterns, _ in get_all_lexers(plugins=False):
+        if written.lower() in aliases:
+            return name, next((each[1:] for each in patterns if re.fullmatch(r"\*\.\w+", each)), ".txt")
+    return written, ".txt"
 
-    def place(self, first: int, width: int) -> None:
-        """Lay a header over each code block; those that end before the block `first` are in their place."""
-        spans = self._writer.code_spans
-        for number in [number for number in self._headers if number not in spans]:
-            self._headers.pop(number).deleteLater()
-        for number, span in spans.items():
-            header = self._headers.get(number)
-            if (header and span.last < first) or (header is None and len(self._headers) >= _MOST_HEADERS):
-                continue
-            if header is None:
-                header = self._headers[number] = self._make(number, span)
-            header.show_language(span.language)
-            header.show_wrapped(number in self._writer.wrapped)
-            ground = self._backgrounds.code(span, width).toRect()
-            top, height = TIGHT // 2, code_header_height(self._theme) - TIGHT // 2
-            header.setGeometry(ground.left(), ground.top() + top, ground.width(), height)
 
-    def _make(self, number: int, span: CodeSpan) -> CodeHeader:
-        header = CodeHeader(span.language, self._theme, self._viewport)
-        header.copy_button.copy_requested.connect(lambda: header.copy_button.copy(self._writer.code_text(number)))
-        header.save_button.clicked.connect(lambda: self._save(number))
-        header.wrap_button.clicked.connect(lambda: self.wrap_requested.emit(number, number not in self._writer.wrapped))
-        header.show()
-        return header
+def ask_and_save(code: str, language: str, parent: QWidget) -> None:
+    """Ask where the code goes and write it there."""
+    name = file_name(language, code)
+    ask_to_save(parent.window(), _tr("Save code"), name, [], lambda path: _save(Path(path), code, parent))
 
-    def _save(self, number: int) -> None:
-        ask_and_save(self._writer.code_text(number), self._writer.code_spans[number].language, self._viewport)
 
-    def displaced(self, width: int) -> bool:
-        """Whether a header is not over its code: text above it was laid out anew."""
-        for number in {next(iter(self._headers), -1), next(reversed(self._headers), -1)} - {-1}:
-            span = self._writer.code_spans.get(number)
-            top = self._backgrounds.code(span, width).toRect().top() if span else 0
-            if span is None or self._headers[number].y() != top + TIGHT // 2:
-                return True
-        return False
+def _save(path: Path, code: str, parent: QWidget) -> None:
+    try:
+        path.write_text(code if code.endswith("\n") else f"{code}\n", encoding="utf-8", newline="\n")
+    except OSError as error:
+        failed, why = _tr("%s cannot be written.") % path.name, error.strerror or str(error)
+        box = message_box(QMessageBox.Icon.Warning, failed, why, title=_tr("Save code"), parent=parent.window())
+        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        box.open()
+
+
+def _tr(text: str) -> str:
+    return QCoreApplication.translate("CodeSaving", text)

@@ -2,16 +2,16 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
 from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
-from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Operator, String, Token, _TokenType
+from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Operator, String, _TokenType
 from pygments.util import ClassNotFound
 from PySide6.QtGui import QColor, QTextBlock, QTextCharFormat, QTextDocument, QTextLayout
 
-from rdchat.ui.look.theme import SyntaxColors
+from rdchat.ui.look.theme import Colors
 from rdchat.work.job import Job
 from rdchat.work.serial_thread import SerialThread
 
@@ -42,28 +42,22 @@ _STYLES: dict[_TokenType, str] = {
 }
 
 
-class LexerLibrary:
-    """Lexers by language name. Importing one takes up to 34 ms, so a thread of its own does it."""
-
-    def __init__(self) -> None:
-        self._jobs: dict[str, Job[Lexer | None]] = {}
-        self._thread = SerialThread("lexers")
-
-    def preload(self) -> None:
-        """Import common lexers in the background."""
-        for language in COMMON:
-            self.find(language)
-
-    def find(self, language: str) -> Job[Lexer | None]:
-        """Return the job that imports the language's lexer; its result is None if there is no such lexer."""
-        if language not in self._jobs:
-            self._jobs[language] = self._thread.do(lambda _job: _lexer(language))
-        return self._jobs[language]
+_THREAD = SerialThread("lexers")  # importing a lexer takes up to 34 ms
 
 
 @lru_cache(_MOST_KEPT)
+def find_lexer(language: str) -> Job[Lexer | None]:
+    """Return the job that imports a language's lexer; its result is None if there is no such lexer."""
+    return _THREAD.do(lambda _job: _lexer(language))
+
+
+def preload_lexers() -> None:
+    """Import common lexers in the background."""
+    for language in COMMON:
+        find_lexer(language)
+
+
 def _lexer(language: str) -> Lexer | None:
-    """Return a language's lexer, or None; one for all windows, for it keeps nothing of what it reads."""
     try:
         lexer = get_lexer_by_name(language)
     except ClassNotFound:
@@ -74,23 +68,19 @@ def _lexer(language: str) -> Lexer | None:
 
 @dataclass(slots=True)
 class _CodeBlock:
-    """A code block being coloured, line by line."""
+    """A code block that waits to be coloured, or is being coloured."""
 
     language: str
     first: QTextBlock
     lines: list[str]
-    tokens: Iterator[tuple[int, _TokenType, str]] | None = None
-    line: int = 0
-    column: int = 0  # in UTF-16 units
-    formats: list[QTextLayout.FormatRange] = field(default_factory=list)  # of that line
+    coloured: Iterator[int] | None = None  # numbers of the lines as they are done
 
 
 class CodeHighlighter:
     """Colours the code blocks of one document, once each is complete."""
 
-    def __init__(self, document: QTextDocument, library: LexerLibrary) -> None:
+    def __init__(self, document: QTextDocument) -> None:
         self._document = document
-        self._library = library
         self._waiting: list[_CodeBlock] = []
 
     def clear(self) -> None:
@@ -105,52 +95,49 @@ class CodeHighlighter:
     def pending(self) -> bool:
         return bool(self._waiting)
 
-    def advance(self, colors: SyntaxColors, deadline: float) -> bool:
-        """Work until `deadline` (`time.perf_counter`). Whether more can be done at once."""
-        for code in self._ready:
+    def advance(self, colors: Colors, deadline: float) -> bool:
+        """Colour complete code until `deadline` (`time.perf_counter`); return whether more can be done at once."""
+        for code in [code for code in self._waiting if find_lexer(code.language).ended]:
             if not self._run(code, colors, deadline):
                 return True
             self._waiting.remove(code)
-            if time.perf_counter() >= deadline:
-                break
-        return bool(self._ready)
+        return False
 
-    @property
-    def _ready(self) -> list[_CodeBlock]:
-        """The code blocks whose lexers have been imported."""
-        return [code for code in self._waiting if self._library.find(code.language).ended]
-
-    def _run(self, code: _CodeBlock, colors: SyntaxColors, deadline: float) -> bool:
-        """Tokenise and colour one code block until the deadline; return whether it is done."""
-        lexer = self._library.find(code.language).result()
+    def _run(self, code: _CodeBlock, colors: Colors, deadline: float) -> bool:
+        """Colour lines of one code block until the deadline; return whether it is done."""
+        lexer = find_lexer(code.language).result()
         if lexer is None:
             return True
-        if code.tokens is None:
-            code.tokens = lexer.get_tokens_unprocessed("\n".join(code.lines) + "\n")
-        begin, done = code.line, True
-        for count, (_, kind, text) in enumerate(code.tokens):
-            self._colour(code, _color(kind, colors), text)
-            if count % 16 == 0 and time.perf_counter() >= deadline:
-                done = False
+        code.coloured = code.coloured or self._lines(code, lexer, colors)
+        done = []
+        for line in code.coloured:
+            done.append(line)
+            if time.perf_counter() >= deadline:
                 break
-        first, last = self._block(code, begin), self._block(code, code.line - 1)
-        if last.isValid() and code.line > begin:
-            self._document.markContentsDirty(first.position(), last.position() + last.length() - first.position())
-        return done
+        else:
+            code.coloured = None
+        if done and (last := self._block(code, done[-1])).isValid():
+            start = self._block(code, done[0]).position()
+            self._document.markContentsDirty(start, last.position() + last.length() - start)
+        return code.coloured is None
 
     def _block(self, code: _CodeBlock, line: int) -> QTextBlock:
         return self._document.findBlockByNumber(code.first.blockNumber() + line)
 
-    def _colour(self, code: _CodeBlock, color: QColor | None, text: str) -> None:
-        """Lay a token's colour over its lines, as QSyntaxHighlighter does: selections and text stay as they are."""
-        for place, part in enumerate(text.split("\n")):
-            if place:
-                self._block(code, code.line).layout().setFormats(code.formats)
-                code.line, code.column, code.formats = code.line + 1, 0, []
-            length = len(part) + sum(character > "\uffff" for character in part)
-            if color and length:
-                code.formats.append(_span(code.column, length, color))
-            code.column += length
+    def _lines(self, code: _CodeBlock, lexer: Lexer, colors: Colors) -> Iterator[int]:
+        """Colour line by line, as QSyntaxHighlighter does: selections and text stay as they are."""
+        line, column, formats = 0, 0, list[QTextLayout.FormatRange]()  # the column in UTF-16 units
+        for _, kind, text in lexer.get_tokens_unprocessed("\n".join(code.lines) + "\n"):
+            color = _color(kind, colors)
+            for place, part in enumerate(text.split("\n")):
+                if place:
+                    self._block(code, line).layout().setFormats(formats)
+                    yield line
+                    line, column, formats = line + 1, 0, []
+                length = len(part) + sum(character > "\uffff" for character in part)
+                if color and length:
+                    formats.append(_span(column, length, color))
+                column += length
 
 
 def _span(start: int, length: int, color: QColor) -> QTextLayout.FormatRange:
@@ -162,12 +149,7 @@ def _span(start: int, length: int, color: QColor) -> QTextLayout.FormatRange:
     return span
 
 
-def _color(kind: _TokenType, colors: SyntaxColors) -> QColor | None:
-    while kind is not Token:
-        name = _STYLES.get(kind)
-        if name:
-            return QColor(getattr(colors, name))
-        if kind.parent is None:
-            break
-        kind = kind.parent
-    return None
+def _color(kind: _TokenType, colors: Colors) -> QColor | None:
+    """Return the colour of a kind of token, or of the nearest kind above it."""
+    style = next((_STYLES[each] for each in reversed(kind.split()) if each in _STYLES), None)
+    return QColor(getattr(colors, style)) if style else None

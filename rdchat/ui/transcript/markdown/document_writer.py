@@ -1,7 +1,6 @@
 """Writes blocks into a QTextDocument, from the first one that differs."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import (
@@ -16,10 +15,9 @@ from PySide6.QtGui import (
 
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, columns_of, formulas_of
-from rdchat.ui.transcript.markdown.formulas import FORMULAS, OBJECT, formula_format, is_drawn, run_of, width_of
+from rdchat.ui.transcript.markdown.formulas import FORMULAS, OBJECT, formula_format, is_drawn, run_of
 from rdchat.ui.transcript.markdown.text_formats import TextFormats
 
-_FORMULAS_A_STEP = 8  # each lays its paragraph out again, for up to 1 ms
 _ALIGNMENTS = {
     "left": Qt.AlignmentFlag.AlignLeft,
     "center": Qt.AlignmentFlag.AlignHCenter,
@@ -55,10 +53,9 @@ class DocumentWriter:
         self._blocks: list[Block] = []
         self._places: list[_Place] = []
         self.code_spans: dict[int, CodeSpan] = {}
-        self.formulas: dict[int, float | None] = {}  # by block, the widest drawn formula; None for a source on its own
         self.tables: dict[int, QTextTable] = {}  # by block
         self.wrapped: set[int] = set()  # code blocks whose long lines are broken
-        self._undrawn: dict[int, None] = {}  # blocks with formulas that are not drawn yet
+        self._undrawn: list[int] = []  # blocks with formulas that are not drawn yet
         self._failed = False  # some formulas cannot be drawn
         self._width = 0.0  # of the column
         self._columns: dict[int, list[float]] = {}  # by table, the preferred widths of its columns
@@ -68,16 +65,12 @@ class DocumentWriter:
         """Take fonts and colours from the theme, and start with an empty document."""
         self._blocks.clear()
         self._places.clear()
-        for known in (self.code_spans, *self._by_block):
+        for known in (self.code_spans, self.tables, self._columns, self._undrawn):
             known.clear()
         self._document.clear()
         self._formats = TextFormats(self._theme, self._muted)
         self._document.setDefaultFont(self._theme.body_font())
         self._document.setDefaultTextOption(self._formats.text_option())
-
-    @property
-    def _by_block(self) -> tuple[dict[int, Any], ...]:
-        return self.tables, self._columns, self.formulas, self._undrawn
 
     def blocks(self) -> list[Block]:
         return self._blocks
@@ -144,9 +137,9 @@ class DocumentWriter:
         elif self._blocks:
             # Qt gives an empty block the format of the block that was removed after it
             cursor.setBlockFormat(self._block_format(self._blocks[-1], count - 1))
-        for known in self._by_block:
-            for index in [index for index in known if index >= count]:
-                del known[index]
+        self._undrawn = [index for index in self._undrawn if index < count]
+        for index in [index for index in self.tables if index >= count]:
+            del self.tables[index], self._columns[index]
         for number, span in list(self.code_spans.items()):
             if span.first >= count:
                 del self.code_spans[number]
@@ -198,8 +191,6 @@ class DocumentWriter:
         return self._formats.block_format(block, above, block.code in self.wrapped)
 
     def _insert_runs(self, cursor: QTextCursor, block: Block, index: int) -> None:
-        if block.kind is Kind.MATHS:
-            self.formulas[index] = None
         for run in (Run(f"{block.marker}\t"), *block.runs) if block.marker else block.runs:
             look = self._formats.char_format(block, run)
             if not run.maths:
@@ -207,11 +198,8 @@ class DocumentWriter:
                 continue
             formula = formula_format(run, look)
             cursor.insertText(OBJECT, formula)
-            if not is_drawn(formula):
-                self._undrawn[index] = None
-            if block.kind is not Kind.TABLE:
-                drawn = width_of(formula) if is_drawn(formula) else 0.0
-                self.formulas[index] = max(self.formulas.get(index) or 0.0, drawn)
+            if not is_drawn(formula) and index not in self._undrawn[-1:]:
+                self._undrawn.append(index)
 
     def _insert_table(self, cursor: QTextCursor, block: Block) -> None:
         index = len(self._blocks)
@@ -268,51 +256,35 @@ class DocumentWriter:
         return bool(self._undrawn)
 
     def draw_formulas(self) -> tuple[int | None, bool]:
-        """Show some of the formulas that have been drawn by now.
+        """Show the formulas of a block once drawing each of them was tried.
 
         Returns:
-            The first block where one is shown; and, once none is waited for, whether any cannot be drawn.
+            The block's place, or None if none is ready; and, once no block waits, whether any formula cannot be drawn.
         """
-        cursor = QTextCursor(self._document)
-        cursor.beginEditBlock()
-        shown: list[int] = []
-        for index in list(self._undrawn):
-            for run in formulas_of(self._blocks[index]):
-                FORMULAS.find(run.maths, run.display)  # one that was forgotten is asked for again
-            known = (FORMULAS.is_known(run.maths, run.display) for run in formulas_of(self._blocks[index]))
-            if len(shown) < _FORMULAS_A_STEP and any(known):
-                shown += [index] * self._draw_formulas_of(index, _FORMULAS_A_STEP - len(shown))
-        cursor.endEditBlock()
-        failed = self._failed and not self._undrawn
-        self._failed = self._failed and not failed
-        return min(shown, default=None), failed
-
-    def _draw_formulas_of(self, index: int, most: int) -> int:
-        """Put up to `most` formulas of a block in the place of their source; return how many."""
+        index = next((index for index in self._undrawn if self._has_formulas(index)), None)
+        if index is None:
+            return None, False
+        self._undrawn.remove(index)
         following = self._places[index + 1 : index + 2]
         end = following[0].cut if following else self._document.characterCount()
-        shown, left = 0, False
+        cursor = QTextCursor(self._document)
+        cursor.beginEditBlock()
         place = self._document.find(OBJECT, self._places[index].start)
         while not place.isNull() and place.position() <= end:
-            look = place.charFormat()
-            if not is_drawn(look):
-                run = run_of(look)
-                if shown == most or not FORMULAS.is_known(run.maths, run.display):
-                    left = True
-                elif FORMULAS.cannot_draw(run.maths, run.display):
-                    self._failed = True
-                else:
-                    place.setCharFormat(formula_format(run, look))
-                    shown += 1
-                    if index not in self.tables:
-                        self.formulas[index] = max(self.formulas[index] or 0.0, width_of(place.charFormat()))
+            run = run_of(place.charFormat())
+            self._failed |= FORMULAS.cannot_draw(run.maths, run.display)
+            place.setCharFormat(formula_format(run, place.charFormat()))
             place = self._document.find(OBJECT, place)
-        if not left:
-            del self._undrawn[index]
-        if shown and index in self.tables:
+        cursor.endEditBlock()
+        if index in self.tables:
             self._columns[index] = self._wanted_widths(index, self._blocks[index])
             self._fit_table(index)
-        return shown
+        failed = self._failed and not self._undrawn
+        self._failed = self._failed and not failed
+        return index, failed
+
+    def _has_formulas(self, index: int) -> bool:
+        return all(FORMULAS.is_known(run.maths, run.display) for run in formulas_of(self._blocks[index]))
 
     def set_wrapped(self, number: int, wrapped: bool) -> None:
         """Break a code block's long lines, or let them run on."""

@@ -1,10 +1,7 @@
 """Shows formulas in a document as pictures, which a child process draws; each is one character of the text."""
 
-import threading
-from collections import OrderedDict
 from functools import lru_cache
 from math import ceil
-from typing import Any
 
 from PySide6.QtCore import QByteArray, QObject, QRect, QRectF, QSizeF, Qt
 from PySide6.QtGui import (
@@ -34,6 +31,7 @@ _TEX, _DISPLAY, _SOURCE, _SIZE, _DRAWN, _WIDTH, _HEIGHT = (
 )
 _ENLARGED = 1.06  # the formulas' font looks smaller than the system's
 _LARGEST_DEPTH = 120  # in pixels
+_MARGINS = 60  # pixels of the column that the indentation of a formula may take
 _MOST = 4000  # pictures that are kept
 
 Key = tuple[str, bool]  # TeX, and whether it stands on its own
@@ -49,33 +47,25 @@ class FormulaLibrary:
     def __init__(self, drawer: FormulaDrawer | None = None) -> None:
         self._drawer = drawer or FormulaDrawer()
         self._thread = SerialThread("formulas")
-        self._guard = threading.Lock()
-        self._known: dict[Key, Formula | None] = {}
-        self._wanted: OrderedDict[Key, None] = OrderedDict()  # the next one first
-        self._drawn_now: Key | None = None
+        self._jobs: dict[Key, Job[Formula | None]] = {}
         self._closed = False
 
-    def find(self, tex: str, display: bool) -> Formula | None:
-        """Return a formula's picture, and ask for it if it is new; None before it is drawn, or if it cannot be."""
+    def is_known(self, tex: str, display: bool) -> bool:
+        """Whether drawing it was tried; ask for it if it is new."""
         key = tex, display
-        formula = self._known.get(key)
-        if formula is None and key not in self._known:
-            self._ask(key)
-        return formula
+        if key not in self._jobs and not self._closed:
+            if len(self._jobs) > _MOST:
+                del self._jobs[next(iter(self._jobs))]
+            self._jobs[key] = self._thread.do(lambda _job: self._draw(tex, display))
+        return not self._closed and self._jobs[key].ended
+
+    def find(self, tex: str, display: bool) -> Formula | None:
+        """Return a formula's picture; None before it is drawn, or if it cannot be."""
+        return self._jobs[tex, display].result() if self.is_known(tex, display) else None
 
     def cannot_draw(self, tex: str, display: bool) -> bool:
         """Whether drawing it was tried and failed."""
-        return self._known.get((tex, display), True) is None
-
-    def is_known(self, tex: str, display: bool) -> bool:
-        """Whether drawing it was tried."""
-        return (tex, display) in self._known
-
-    def hurry(self, tex: str, display: bool) -> None:
-        """Draw this one before all others: it is in view."""
-        with self._guard:
-            if (tex, display) in self._wanted:
-                self._wanted.move_to_end((tex, display), last=False)
+        return (tex, display) in self._jobs and self.is_known(tex, display) and self.find(tex, display) is None
 
     def close(self) -> None:
         """End the drawing. Idempotent."""
@@ -87,23 +77,9 @@ class FormulaLibrary:
         if self._closed:
             raise StopWork
 
-    def _ask(self, key: Key) -> None:
-        with self._guard:
-            if key in self._wanted or key == self._drawn_now or self._closed:
-                return
-            self._wanted[key] = None
-        self._thread.do(self._draw_next)
-
-    def _draw_next(self, _job: Job[Any]) -> None:
-        with self._guard:
-            self._drawn_now = key = self._wanted.popitem(last=False)[0]
+    def _draw(self, tex: str, display: bool) -> Formula | None:
         self._check()
-        formula = self._drawer.draw(*key, self._check)
-        with self._guard:
-            self._known[key] = formula
-            self._drawn_now = None
-            if len(self._known) > _MOST:
-                del self._known[next(iter(self._known))]
+        return self._drawer.draw(tex, display, self._check)
 
 
 FORMULAS = FormulaLibrary()
@@ -144,11 +120,6 @@ def is_drawn(look: QTextCharFormat) -> bool:
     return look.boolProperty(_DRAWN)
 
 
-def width_of(look: QTextCharFormat) -> float:
-    """Return the width of a formula's character in pixels."""
-    return look.doubleProperty(_WIDTH)
-
-
 def run_of(look: QTextCharFormat) -> Run:
     """Return the formula that a character stands for."""
     display = look.boolProperty(_DISPLAY)
@@ -183,8 +154,8 @@ class FormulaObject(QPyTextObject):
         document.documentLayout().registerHandler(_KIND, self)
 
     def intrinsicSize(self, document: QTextDocument, position: int, look: QTextFormat) -> QSizeF:
-        # asked for with each layout of the paragraph: nothing is worked out here
-        return QSizeF(look.doubleProperty(_WIDTH), look.doubleProperty(_HEIGHT))
+        # called with each layout of the paragraph: this only reads
+        return QSizeF(look.doubleProperty(_WIDTH), look.doubleProperty(_HEIGHT)) * _shrink(document, look)
 
     def drawObject(
         self, painter: QPainter, rect: QRectF | QRect, document: QTextDocument, position: int, look: QTextFormat
@@ -194,18 +165,23 @@ class FormulaObject(QPyTextObject):
         text = look.toCharFormat()
         color = text.foreground().color()
         if formula is None:
-            FORMULAS.hurry(look.stringProperty(_TEX), look.boolProperty(_DISPLAY))
             painter.setFont(text.font())
             painter.setPen(color)
             painter.drawText(rect, Qt.AlignmentFlag.AlignVCenter, source_of(text))
             return
-        scale = look.doubleProperty(_SIZE) / UNITS
+        scale = look.doubleProperty(_SIZE) / UNITS * _shrink(document, look)
         baseline = rect.bottom() - QFontMetrics(text.font()).descent()
         height = (formula.ascent + formula.depth) * scale
         place = QRectF(rect.left(), baseline - formula.ascent * scale, formula.width * scale, height)
         painter.drawPixmap(
             place.topLeft(), _picture(formula, color.name(), place, painter.device().devicePixelRatioF())
         )
+
+
+def _shrink(document: QTextDocument, look: QTextFormat) -> float:
+    """Return the factor that makes a formula fit into the column."""
+    room = document.textWidth() - _MARGINS
+    return min(1.0, room / look.doubleProperty(_WIDTH)) if room > 0 and look.doubleProperty(_WIDTH) > 0 else 1.0
 
 
 def _formula(look: QTextFormat) -> Formula | None:

@@ -8,17 +8,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from PySide6.QtCore import QPoint, QPointF, QRect, QRectF, Qt
-from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QTextCursor, QWheelEvent
-from PySide6.QtWidgets import QAbstractSlider, QTextEdit, QWidget
+from PySide6.QtCore import QPoint, QPointF, QRect, Qt
+from PySide6.QtGui import QPaintEvent, QTextCursor, QWheelEvent
+from PySide6.QtWidgets import QScrollBar, QTextEdit, QWidget
 
 from rdchat.ui.look.theme import SMALL, Theme
 
 BAR_HEIGHT = 10
-_SHORTEST = 28  # of the thumb
 _STEP = 40  # of an arrow key
 _MOST = 100  # parts with a bar of their own; those beyond it are cut off at the edge, and can be copied
-_MARGIN = 24  # what stays visible on either side of a word that is gone to
+_MARGIN = 24  # kept visible on either side of a search hit
+_STYLE = """
+QScrollBar { background: transparent; border: none; }
+QScrollBar::handle { background: #6e%s; border-radius: 3px; margin: 2px 0; min-width: 28px; }
+QScrollBar::handle:hover { background: #c8%s; }
+QScrollBar::handle:focus { background: %s; }
+QScrollBar::add-line, QScrollBar::sub-line { width: 0; }
+QScrollBar::add-page, QScrollBar::sub-page { background: transparent; }
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +38,19 @@ class WidePart:
     bar: int  # the top of its bar, in the viewport
 
 
-class ScrollBar(QAbstractSlider):
+class ScrollBar(QScrollBar):
     """A thin scroll bar. Its value is by how many pixels the content is moved to the left."""
 
     def __init__(self, part: WidePart, theme: Theme, parent: QWidget) -> None:
-        super().__init__(parent)
+        super().__init__(Qt.Orientation.Horizontal, parent)
         self._theme = theme
-        self._held: float | None = None  # where in the thumb the pointer holds it
-        self.setOrientation(Qt.Orientation.Horizontal)
         self.setSingleStep(_STEP)
+        self.setInvertedControls(False)  # the right arrow key moves to the right
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setCursor(Qt.CursorShape.ArrowCursor)
         self.setAccessibleName(part.name)
-        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
+        self._recolor()
+        theme.changed.connect(self._recolor)
         self.show_part(part)
         self.show()
 
@@ -54,42 +61,9 @@ class ScrollBar(QAbstractSlider):
         self.setRange(0, max(0, part.width - area.width()))
         self.setGeometry(area.left() + SMALL, part.bar, area.width() - 2 * SMALL, BAR_HEIGHT)
 
-    def _thumb(self) -> QRectF:
-        whole = self.pageStep() + self.maximum()
-        length = max(_SHORTEST, self.width() * self.pageStep() / whole)
-        start = (self.width() - length) * self.value() / max(1, self.maximum())
-        return QRectF(start, 2, length, self.height() - 4)
-
-    def mousePressEvent(self, event: QMouseEvent) -> None:
-        if event.button() is not Qt.MouseButton.LeftButton:
-            event.ignore()
-            return
-        thumb, x = self._thumb(), event.position().x()
-        self._held = x - thumb.left() if thumb.left() <= x <= thumb.right() else thumb.width() / 2
-        self._drag(x)
-
-    def mouseMoveEvent(self, event: QMouseEvent) -> None:
-        if self._held is not None:
-            self._drag(event.position().x())
-
-    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
-        self._held = None
-
-    def _drag(self, x: float) -> None:
-        room = self.width() - self._thumb().width()
-        if room > 0 and self._held is not None:
-            self.setValue(round((x - self._held) / room * self.maximum()))
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        colors = self._theme.colors
-        color = QColor(colors.accent if self.hasFocus() else colors.muted)
-        color.setAlpha(255 if self.hasFocus() else 200 if self.underMouse() or self._held is not None else 110)
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(color)
-        radius = (self.height() - 4) / 2
-        painter.drawRoundedRect(self._thumb(), radius, radius)
+    def _recolor(self) -> None:
+        muted = self._theme.colors.muted.name()[1:]
+        self.setStyleSheet(_STYLE % (muted, muted, self._theme.colors.accent.name()))
 
 
 class HorizontalScrolling:
@@ -102,8 +76,8 @@ class HorizontalScrolling:
         edit.horizontalScrollBar().rangeChanged.connect(self._stay)
         edit.selectionChanged.connect(self._draw_shifted)
 
-    def place(self, parts: dict[int, WidePart], first: int = 0) -> None:
-        """Take the parts that may be wider than their area; other parts before the block `first` stay."""
+    def place(self, parts: dict[int, WidePart], first: int) -> None:
+        """Give the parts that are wider than their area a bar; other parts before the block `first` stay."""
         wide = {key: part for key, part in parts.items() if part.width > part.area.width()}
         for key in [key for key in self._bars if key not in wide and (key >= first or key in parts)]:
             gone = self._bars.pop(key)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
@@ -13,7 +13,7 @@ from PySide6.QtCore import QCoreApplication
 
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
 from rdchat.ui.transcript.markdown.inline_runs import formula_run, inline_runs, merged
-from rdchat.ui.transcript.markdown.syntax import NOTE_MARK, enable_footnotes, enable_maths
+from rdchat.ui.transcript.markdown.syntax import enable_footnotes, enable_maths
 
 FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`\n]*(?:\n|$))|~{3,})[ \t]*([^\n]*)(?:\n|$)")
 _TASK = re.compile(r"\[([ xX])\] +")
@@ -23,9 +23,6 @@ _BULLETS = "•◦▪"
 _MOST_COLUMNS, _MOST_CELLS = 40, 800  # beyond these, a table is shown row by row: Qt needs seconds to lay it out
 PLAIN = re.compile(r"(?:(?!https?:)[^\\`*_~\[\]!<>&$])+", re.IGNORECASE)  # a paragraph that is only text
 _BREAK = re.compile(r" *\n[ \t]*")
-# what may open something that a later line closes; an underscore between letters opens nothing
-_OPENING = re.compile(r"[*`\[$]|~~|(?<!\w)_|_(?!\w)")
-_MATHS_ESCAPES = ("\\(", "\\[")
 
 
 def code_line(line: str, code: int, language: str, first: bool) -> list[Block]:
@@ -55,23 +52,6 @@ class Parsed:
     references: dict[str, Any] = field(default_factory=dict)  # link definitions known after it
 
 
-class Parser(Protocol):
-    """Parses a piece of source that begins where a block begins."""
-
-    def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
-        """Parse one piece.
-
-        Args:
-            source: Whole lines, and maybe the start of one more.
-            first_code: Number of the first code block in it.
-            references: Link definitions from pieces before it; not changed.
-            number: If the piece starts inside a list, the number of the item it starts with.
-        """
-
-    def is_closed(self, lines: str) -> bool:
-        """Return whether some lines of a paragraph leave nothing open that a later line could close."""
-
-
 class _AnyLink(MarkdownIt):
     """Accepts every address as a link; `inline_runs` refuses the dangerous ones and keeps their address."""
 
@@ -90,12 +70,15 @@ class MarkdownParser:
         enable_maths(markdown)
         return markdown
 
-    def _tokens(self, content: str, env: dict[str, Any]) -> list[Token]:
-        tokens: list[Token] = []
-        self._markdown.inline.parse(content, self._markdown, env, tokens)
-        return tokens
-
     def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
+        """Parse a piece of source that begins where a block begins.
+
+        Args:
+            source: Whole lines, and maybe the start of one more.
+            first_code: Number of the first code block in it.
+            references: Link definitions from pieces before it; not changed.
+            number: If the piece starts inside a list, the number of the item it starts with.
+        """
         tokens: list[Token] = []
         env: dict[str, Any] = {"references": dict(references)}
         self._markdown.block.parse(source, self._markdown, env, tokens)
@@ -109,17 +92,9 @@ class MarkdownParser:
             return (Run(content),)
         if PLAIN.fullmatch(content):
             return (Run(_BREAK.sub("\n", content)),)
-        return inline_runs(self._tokens(content, env))
-
-    def is_closed(self, lines: str) -> bool:
-        if lines.endswith("\\\n") or lines.count("[") > _BRACKET_LIMIT:
-            return False
-        for token in self._tokens(lines.strip(), {"references": {}}):
-            if token.type == "text" and _OPENING.search(NOTE_MARK.sub("", token.content)):
-                return False
-            if token.type == "text_special" and token.markup in _MATHS_ESCAPES:
-                return False
-        return True
+        tokens: list[Token] = []
+        self._markdown.inline.parse(content, self._markdown, env, tokens)
+        return inline_runs(tokens)
 
 
 def _deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
@@ -140,6 +115,7 @@ class PlainParser:
     """Keeps a prompt line by line as it was typed; `BlockStream` sets fenced code apart."""
 
     def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
+        """Parse a piece, as `MarkdownParser.parse` does."""
         parsed = Parsed(codes=first_code, references=references)
         lines = source.split("\n")
         if lines[-1] == "":
@@ -153,8 +129,8 @@ class PlainParser:
             offset += len(line) + 1
         return parsed
 
-    def is_closed(self, lines: str) -> bool:
-        return True
+
+Parser = MarkdownParser | PlainParser
 
 
 class _Walk:
@@ -178,7 +154,8 @@ class _Walk:
         for token in tokens:
             if token.level == 0 and token.nesting >= 0 and token.map:
                 self.parsed.starts.append((token.map[0], len(self.parsed.blocks)))
-            visit: Callable[[Token], None] | None = getattr(self, f"_visit_{token.type}", None)
+            kind = token.type.removesuffix("_open").removesuffix("_close")
+            visit: Callable[[Token], None] | None = getattr(self, f"_visit_{kind}", None)
             if visit:
                 visit(token)
 
@@ -186,9 +163,7 @@ class _Walk:
         tight = block.tight or (bool(self._marker) and self._tight)
         block = replace(
             block,
-            quotes=self._nesting.count("q"),
-            indent=self._nesting.count("l"),
-            nesting=self._nesting if "lq" in self._nesting else "",  # else all quotes are outside of all lists
+            nesting=self._nesting,
             marker=self._marker,
             note=block.note or self._note,
             tight=tight,
@@ -196,60 +171,51 @@ class _Walk:
         self.parsed.blocks.append(block)
         self._marker = ""
 
-    def _visit_blockquote_open(self, _: Token) -> None:
-        self._nesting += "q"
+    def _nest(self, letter: str, token: Token) -> None:
+        self._nesting = self._nesting + letter if token.nesting > 0 else self._nesting[:-1]
 
-    def _visit_blockquote_close(self, _: Token) -> None:
-        self._nesting = self._nesting[:-1]
+    def _visit_blockquote(self, token: Token) -> None:
+        self._nest("q", token)
 
-    def _visit_bullet_list_open(self, token: Token) -> None:
+    def _visit_bullet_list(self, token: Token) -> None:
+        self._nest("l", token)
+        if token.nesting < 0:
+            self._lists.pop()
+            return
         start = int(token.attrGet("start") or 1) if token.type.startswith("ordered") else None
         if not self._lists and start is not None and self._number is not None:
             start = self._number
         self._continues = bool(self._lists) or self._number is not None
         self._number = None
         self._lists.append(start)
-        self._nesting += "l"
 
-    def _visit_bullet_list_close(self, _: Token) -> None:
-        self._lists.pop()
-        self._nesting = self._nesting[:-1]
+    _visit_ordered_list = _visit_bullet_list
 
-    _visit_ordered_list_open = _visit_bullet_list_open
-    _visit_ordered_list_close = _visit_bullet_list_close
+    def _visit_footnote(self, token: Token) -> None:
+        self._nest("l", token)
+        self._note = token.nesting > 0
+        self._tight = self._note and bool(self.parsed.blocks) and self.parsed.blocks[-1].note
+        if self._note:
+            self._marker = f"{token.info}." if token.info.isdigit() else token.info
 
-    def _visit_footnote_open(self, token: Token) -> None:
-        self._note, self._tight = True, bool(self.parsed.blocks) and self.parsed.blocks[-1].note
-        self._nesting += "l"
-        self._marker = f"{token.info}." if token.info.isdigit() else token.info
-
-    def _visit_footnote_close(self, _: Token) -> None:
-        self._note, self._tight = False, False
-        self._nesting = self._nesting[:-1]
-
-    def _visit_list_item_open(self, token: Token) -> None:
+    def _visit_list_item(self, token: Token) -> None:
         number = self._lists[-1]
+        if token.nesting < 0:
+            if self._marker:
+                self._add(Block(Kind.TEXT, tight=True))
+            return
         if token.level == 1 and token.map:
             self.parsed.last_item = (token.map[0], len(self.parsed.blocks), number or 1)
-        if number is None:
-            self._marker = _BULLETS[min(len(self._lists), len(_BULLETS)) - 1]
-        else:
-            self._marker = f"{number}."
-            self._lists[-1] = number + 1
+        self._marker = _BULLETS[min(len(self._lists), len(_BULLETS)) - 1] if number is None else f"{number}."
+        self._lists[-1] = number and number + 1
 
-    def _visit_list_item_close(self, _: Token) -> None:
-        if self._marker:
-            self._add(Block(Kind.TEXT, tight=True))
+    def _visit_paragraph(self, token: Token) -> None:
+        if token.nesting > 0:
+            self._tight = token.hidden and self._continues
+            self._continues = True
 
-    def _visit_paragraph_open(self, token: Token) -> None:
-        self._tight = token.hidden and self._continues
-        self._continues = True
-
-    def _visit_heading_open(self, token: Token) -> None:
-        self._heading = int(token.tag[1:])
-
-    def _visit_heading_close(self, _: Token) -> None:
-        self._heading = 0
+    def _visit_heading(self, token: Token) -> None:
+        self._heading = int(token.tag[1:]) if token.nesting > 0 else 0
 
     def _visit_inline(self, token: Token) -> None:
         content = token.content
@@ -290,17 +256,18 @@ class _Walk:
         run = formula_run(token, Run(""))
         self._add(Block(Kind.MATHS if run.maths else Kind.TEXT, (run,)))
 
-    def _visit_table_open(self, _: Token) -> None:
-        self._rows, self._alignments = [], []
+    def _visit_tr(self, token: Token) -> None:
+        if token.nesting > 0:
+            self._rows.append([])
 
-    def _visit_tr_open(self, _: Token) -> None:
-        self._rows.append([])
+    def _visit_th(self, token: Token) -> None:
+        if token.nesting > 0:
+            self._alignments.append(str(token.attrGet("style") or "").removeprefix("text-align:"))
 
-    def _visit_th_open(self, token: Token) -> None:
-        style = str(token.attrGet("style") or "")
-        self._alignments.append(style.removeprefix("text-align:"))
-
-    def _visit_table_close(self, _: Token) -> None:
+    def _visit_table(self, token: Token) -> None:
+        if token.nesting > 0:
+            self._rows, self._alignments = [], []
+            return
         width = len(self._alignments)
         rows = tuple(tuple([*row, *[()] * width][:width]) for row in self._rows)
         self._rows = []

@@ -20,7 +20,7 @@ _ENVIRONMENT = r"\\begin\{(?P<name>(?:align|equation|gather|multline|eqnarray|al
 _OPENING = re.compile(rf"\$\$|\\\[|{_ENVIRONMENT}")
 _PRICE = re.compile(r"\d[\d.,]*[^\\^_=]*[^\W\d_]{2}")
 _NOTE = re.compile(r"\[\^([^\]\s]{1,40})\]:[ \t]*")
-NOTE_MARK = re.compile(r"\[\^([^\]\s]{1,40})\]")
+_NOTE_MARK = re.compile(r"\[\^([^\]\s]{1,40})\]")
 _CLOSINGS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
 
 
@@ -145,7 +145,7 @@ def _footnote(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 def with_marks(text: str, look: Run) -> Iterator[Run]:
     """Part a text at the marks of footnotes."""
     end = 0
-    for match in NOTE_MARK.finditer(text):
+    for match in _NOTE_MARK.finditer(text):
         yield replace(look, text=text[end : match.start()])
         yield replace(look, text=match[1], raised=True)
         end = match.end()

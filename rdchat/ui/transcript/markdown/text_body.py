@@ -16,21 +16,19 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFrame, QWidget
 
-from rdchat.ui.look.copied_text import without_controls
 from rdchat.ui.look.opening import is_openable, open_address
-from rdchat.ui.look.plain_text import OfflineBrowser
+from rdchat.ui.look.plain_text import OfflineBrowser, without_controls
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.transcript.markdown.backgrounds import Backgrounds
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, safe_text
-from rdchat.ui.transcript.markdown.code_header import CodeHeaders
-from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter, LexerLibrary
+from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter
+from rdchat.ui.transcript.markdown.copying import cut_out, text_of
+from rdchat.ui.transcript.markdown.decorations import Decorations
 from rdchat.ui.transcript.markdown.document_writer import DocumentWriter
 from rdchat.ui.transcript.markdown.formulas import FormulaObject
 from rdchat.ui.transcript.markdown.hit_marks import HitMarks
 from rdchat.ui.transcript.markdown.horizontal_scrolling import HorizontalScrolling
 from rdchat.ui.transcript.markdown.parser import Parser
-from rdchat.ui.transcript.markdown.selection import cut_out, text_of
 
 FIRST_SHOWN, SHOWN_MORE = 60_000, 200_000  # characters
 _LINE_FEED = 25  # characters that one counts for: Qt lays out every line, even where it is empty
@@ -52,17 +50,16 @@ class TextBody(OfflineBrowser):
     menu_requested = Signal(QContextMenuEvent)
     height_changed = Signal()  # because the person asked for it
 
-    def __init__(
-        self, parser: Parser, theme: Theme, library: LexerLibrary, muted: bool = False, parent: QWidget | None = None
-    ) -> None:
+    def __init__(self, parser: Parser, theme: Theme, muted: bool = False, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._theme = theme
-        self._parser = parser
+        self.parser = parser
         self._source = ""  # as it was given
         self._text, self._final = "", False
         self._room, self._end = FIRST_SHOWN, 0  # how much may be shown, and where that ends in the text
         self._stream = BlockStream(parser)
-        self._work = Work.NONE
+        self.work = Work.NONE
+        self._first = 0  # the first block that the last step may have changed
         self._unread = False  # the stream has not seen all of the text
         self._natural: tuple[int, int] | None = None  # the most that was asked for, and the width, as it is drawn now
         self.setFrameShape(QFrame.Shape.NoFrame)
@@ -75,12 +72,11 @@ class TextBody(OfflineBrowser):
         self.setTextInteractionFlags(flags.TextBrowserInteraction | flags.TextSelectableByKeyboard)
         self.document().setDocumentMargin(0)
         self._writer = DocumentWriter(self.document(), theme, muted)
-        self._backgrounds = Backgrounds(self.document(), self._writer, theme)
-        self._headers = CodeHeaders(self._writer, self._backgrounds, theme, self.viewport())
-        self._headers.wrap_requested.connect(self._wrap_code)
         self.scrolling = HorizontalScrolling(self, theme)
+        self._decorations = Decorations(self, self._writer, self.scrolling, theme)
+        self._decorations.wrap_requested.connect(self._wrap_code)
         self._formulas = FormulaObject(self.document(), self)
-        self._highlighter = CodeHighlighter(self.document(), library)
+        self._highlighter = CodeHighlighter(self.document())
         self.marks = HitMarks(self, theme)
         self.anchorClicked.connect(self._open)
         self.cursorPositionChanged.connect(self._report_caret)
@@ -115,22 +111,19 @@ class TextBody(OfflineBrowser):
 
     def _read_on(self) -> None:
         self._end = _end_of(self._text, self._room)
-        self._unread, self._work = True, Work.READY
+        self._unread, self.work = True, Work.READY
+        self.updateGeometry()
 
     def _start_over(self) -> None:
-        self._stream = BlockStream(self._parser)
-        self._unread, self._work = bool(self._text), Work.READY if self._text else Work.NONE
-
-    @property
-    def work(self) -> Work:
-        return self._work
+        self._stream = BlockStream(self.parser)
+        self._unread, self.work = bool(self._text), Work.READY if self._text else Work.NONE
 
     def draw(self, deadline: float) -> Work:
         """Draw until the deadline, at least one step, and return what is left."""
-        while self._work:
+        while self.work:
             if self.advance(deadline) is not Work.READY or time.perf_counter() >= deadline:
                 break
-        return self._work
+        return self.work
 
     @property
     def is_rendered(self) -> bool:
@@ -138,20 +131,22 @@ class TextBody(OfflineBrowser):
 
     def advance(self, deadline: float) -> Work:
         """Do one bounded step and return what is left; code is coloured until `deadline` (`perf_counter`)."""
-        self._work = self._step(deadline) if self._unread else self._finish(deadline)
-        return self._work
+        self.work = self._step(deadline) if self._unread else self._finish(deadline)
+        self.updateGeometry()
+        return self.work
 
     def _step(self, deadline: float) -> Work:
         text = self._text[: self._end]
         update = self._stream.advance(text, self._final and not self.hidden_characters)
         cursor = self.textCursor()
         anchor, position = cursor.anchor(), cursor.position()
+        self._first = update.first
         self._writer.update(update.first, update.blocks, update.more)
         self._natural = None
         self._restore_selection(anchor, position)
         for number in update.closed:
             self._request_colours(number)
-        self._place_headers(update.first)
+        self._decorations.place(update.first)
         self.marks.refresh()
         self._unread = update.more
         return Work.READY if update.more else self._finish(deadline)
@@ -179,16 +174,16 @@ class TextBody(OfflineBrowser):
         if not self._writer.waits_for_formulas:
             return left
         shown, failed = self._writer.draw_formulas()
-        if shown is not None:
-            self._natural = None
-            self._place_headers(shown)
+        if shown is None:
+            return left or Work.WAITING
+        self._natural = None
+        self._decorations.place(shown)
         if failed:
-            self._start_over()  # their source is text then
-            return Work.READY
-        return left or Work.WAITING
+            self._start_over()  # a formula that cannot be drawn is parsed as text
+        return Work.READY
 
     def _colour(self, deadline: float) -> Work:
-        if self._highlighter.advance(self._theme.syntax, deadline):
+        if self._highlighter.advance(self._theme.colors, deadline):
             return Work.READY
         return Work.WAITING if self._highlighter.pending else Work.NONE
 
@@ -198,7 +193,7 @@ class TextBody(OfflineBrowser):
         self._highlighter.clear()
         self._writer.restyle()
         self._natural = None
-        self._place_headers()
+        self._decorations.place()
 
     # --- size
 
@@ -212,8 +207,8 @@ class TextBody(OfflineBrowser):
         if document.textWidth() != width:
             document.setTextWidth(width)
         if fitted:
-            self._place_headers()
-        return round(document.size().height() + 0.49) + self._backgrounds.room_below(width)
+            self._decorations.place()
+        return round(document.size().height() + 0.49) + self._decorations.room_below
 
     def natural_width(self, most: int) -> int:
         """Return the width of the longest line, up to `most`."""
@@ -226,8 +221,14 @@ class TextBody(OfflineBrowser):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        if event.size().width() != event.oldSize().width() or self._headers.displaced(self.viewport().width()):
-            self._place_headers()
+        # Qt lays out the blocks above the changed ones once more
+        self._decorations.place(self._first if event.size().width() == event.oldSize().width() else 0)
+
+    def hasHeightForWidth(self) -> bool:
+        return True
+
+    def heightForWidth(self, width: int) -> int:
+        return self.height_for(width) if self._text else 0
 
     def sizeHint(self) -> QSize:
         return self.size()
@@ -236,15 +237,9 @@ class TextBody(OfflineBrowser):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self.viewport())
-        self._backgrounds.paint(painter, QRectF(event.rect()), self.viewport().width())
+        self._decorations.paint(painter, QRectF(event.rect()))
         painter.end()
         self.scrolling.paint(event, super().paintEvent)
-
-    def _place_headers(self, first: int = 0) -> None:
-        """Place code headers and scroll bars, but for those of blocks that end before `first`."""
-        width = self.viewport().width()
-        self._headers.place(first, width)
-        self.scrolling.place(self._backgrounds.wide_parts(width, first), first)
 
     # --- the person's hands
 
@@ -253,15 +248,11 @@ class TextBody(OfflineBrowser):
         cursor = self.textCursor()
         return cut_out(self._writer.blocks(), self._writer.spans(), cursor.selectionStart(), cursor.selectionEnd())
 
-    @property
-    def parser(self) -> Parser:
-        """The parser of its text."""
-        return self._parser
-
     def _wrap_code(self, number: int, wrap: bool) -> None:
         self._writer.set_wrapped(number, wrap)
+        self.updateGeometry()
         self.height_changed.emit()
-        self._place_headers()
+        self._decorations.place()
 
     def _open(self, address: QUrl) -> None:
         if is_openable(address.toString()):

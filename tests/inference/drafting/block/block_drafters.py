@@ -14,17 +14,15 @@ from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.beam_search import PathScorer
-from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadSettings
-from rdchat.inference.drafting.heads.block_config import BlockConfig, Markov
+from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.drafting.heads.block_head import BlockMemory, BoundBlockHead, StoredBlockHead
-from rdchat.inference.drafting.heads.block_network import BlockNetwork
+from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork, Markov
+from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.drafting.heads.head import Root
-from rdchat.inference.drafting.heads.rope_config import RopeConfig
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.fakes import tiny_llama
+from tests.inference.fakes import tiny_llama, with_beams
 
 KINDS: list[dict[str, Any]] = [
     {},
@@ -51,13 +49,15 @@ def block_config(model: LoadedModel, **changes: Any) -> BlockConfig:
         "windows": (None, None),
         "causal": (False, False),
         "target_layers": (0, depth - 2),
+        "target_width": TargetEmbeddings(model.network, vocabulary).width,
         "target_depth": depth,
         "block_size": 5,
         "mask_token": vocabulary - 1,
         "from_anchor": markov is not Markov.NONE,
+        "qk_norm": True,
         "markov_rank": 0 if markov is Markov.NONE else 8,
     }
-    return BlockConfig(**(shape | changes))
+    return BlockConfig(**(shape | {name: value for name, value in changes.items() if name != "reduced"}))
 
 
 def stored_block(model: LoadedModel, **changes: Any) -> StoredBlockHead:
@@ -159,9 +159,8 @@ class BlockPair:
         self.target.hooks.read(self.head.reads)
         self.cache.keep_prefix_of(prompt)
         self.memory.begin(prompt)
-        scorer = PathScorer(request.sampling, request.seed, self.head.vocabulary)
-        settings, ledger = HeadSettings(shape, branch), Ledger()
-        drafter = HeadDrafter(self.target, self.head, self.memory, scorer, prompt, settings=settings, ledger=ledger)
+        asked = with_beams(request, shape, branch)
+        drafter = HeadDrafter(self.target, self.head, self.memory, prompt, request=asked, ledger=Ledger())
         return RoundIterator(ReplyJob.fresh(self.target, prompt, request, self.cache), drafter)
 
     def reply(self, request: GenerationRequest, shape: BeamShape, branch: bool = False) -> ReplyEnd:

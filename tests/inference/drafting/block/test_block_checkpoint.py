@@ -12,11 +12,9 @@ import pytest
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
-from rdchat.inference.drafting.checkpoints.layouts import LAYOUTS
-from rdchat.inference.drafting.heads.block_config import Markov
+from rdchat.inference.drafting.checkpoints.drafter_folder import LAYOUTS, check_drafter, inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.block_head import StoredBlockHead
-from rdchat.inference.drafting.heads.block_network import BlockNetwork
+from rdchat.inference.drafting.heads.block_network import BlockNetwork, Markov
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.target.embeddings import embedding_scale
 from tests.inference.drafting.block.block_drafters import KINDS, block_config, stored_block, written_block
@@ -60,7 +58,9 @@ def test_what_was_written_is_read_again(kind: dict, tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.array(loaded.vocabulary), np.array(made.vocabulary))
 
 
-@pytest.mark.parametrize("kind", [*KINDS, {"qk_norm": False, "biases": frozenset({"self_attn.q_proj", "mlp.up_proj"})}])
+@pytest.mark.parametrize(
+    "kind", [*KINDS, {"qk_norm": False, "biases": frozenset({"layers.0.self_attn.q_proj", "layers.1.mlp.up_proj"})}]
+)
 def test_the_network_has_the_tensors_that_its_configuration_counts(kind: dict) -> None:
     config = block_config(shared_llama(), **kind)
     found = {name: tensor.shape for name, tensor in tree_flatten(BlockNetwork(config).parameters())}
@@ -273,7 +273,8 @@ def test_confidence_heads_are_accepted_and_left(drafter: Path) -> None:
 def test_a_list_of_formats_and_a_recurrent_folder_of_ours() -> None:
     assert HeadKind.BLOCK in {form.kind for form in LAYOUTS}
     ours = {"format": 1, "architecture": {}, "target": {}}
-    assert not any(form.matches(ours, ["draft_vocabulary", "output.weight"]) for form in LAYOUTS)
+    kinds = [form.kind for form in LAYOUTS if form.matches(ours, ["draft_vocabulary", "output.weight"])]
+    assert kinds == [HeadKind.RECURRENT]
 
 
 def test_tables_of_gemma_are_scaled_as_transformers_does_it() -> None:

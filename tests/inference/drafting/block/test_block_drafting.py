@@ -12,14 +12,14 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
-from rdchat.inference.drafting.heads.block_config import Markov
+from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.head import HeadKind, Root
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.target import LoadedModel
 from tests.grids import grid
 from tests.inference.drafting.block.block_drafters import KINDS, BlockPair, all_knowing, memoryless_llama, stored_block
-from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, shared_family, shared_llama
+from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, shared_family, shared_llama, with_beams
 from tests.inference.families import TREES, network_of
 from tests.inference.plain_replies import ENDING_SEEDS, plain
 
@@ -217,12 +217,10 @@ def test_text_with_a_gap_keeps_its_positions() -> None:
     assert np.abs(drafts[0] - drafts[2]).max() > 1e-3
 
 
-def test_a_drafter_of_another_width_or_vocabulary_is_refused() -> None:
+def test_a_drafter_of_another_width_is_refused() -> None:
     small, large = shared_llama(), shared_family("llama")
     with pytest.raises(ModelError, match="is for a model of width 32, that of tiny is 64"):
         stored_block(small).bind(large)
-    with pytest.raises(ModelError, match="for 99 tokens, tiny has 31"):
-        stored_block(small, vocabulary_size=99, draft_vocabulary_size=99).bind(small)
 
 
 def test_a_target_whose_layers_give_something_else_is_refused() -> None:
@@ -234,8 +232,8 @@ def test_a_target_whose_layers_give_something_else_is_refused() -> None:
 def test_a_head_model_drafts_with_it() -> None:
     model, request = shared_llama(), ask(max_tokens=12)
     drafter = HeadModel(model, stored_block(model, markov=Markov.VANILLA))
-    assert drafter.kind is HeadKind.BLOCK
+    assert drafter.head.kind is HeadKind.BLOCK
     prompt = model.encode_chat(request.messages, continue_last=False)
-    drafts = drafter.drafter(prompt, request, HeadSettings(BeamShape(2, 9), lookup_branch=False))
+    drafts = drafter.drafter(prompt, with_beams(request, BeamShape(2, 9), False))
     model.network(mx.array([prompt]))
     assert len(drafts.propose(5, 20).tree.fetch().tokens) == 16

@@ -8,8 +8,8 @@ import pytest
 
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.drafting.heads.block_config import BlockConfig, Markov
 from rdchat.inference.drafting.heads.block_head import StoredBlockHead
+from rdchat.inference.drafting.heads.block_network import BlockConfig, Markov
 from tests.inference.drafting.block.block_drafters import written_block
 from tests.inference.fakes import shared_llama
 

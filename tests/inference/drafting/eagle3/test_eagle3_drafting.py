@@ -12,13 +12,13 @@ from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
+from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head, StoredEagle3
 from rdchat.inference.drafting.heads.head import Root, StoredHead
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
 from tests.inference.drafting.eagle3.eagle3_heads import CHAIN, TREE, bound
-from tests.inference.fakes import ask, chains_only, shared_family, shared_llama
+from tests.inference.fakes import ask, chains_only, shared_family, shared_llama, with_beams
 from tests.inference.plain_replies import plain
 
 pytestmark = pytest.mark.across_rows
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.across_rows
 
 def read(drafters: HeadModel, model: LoadedModel, request: GenerationRequest, shape: BeamShape) -> ReplyEnd:
     prompt = model.encode_chat(request.messages, continue_last=False)
-    drafter = drafters.drafter(prompt, request, HeadSettings(shape, lookup_branch=False))
+    drafter = drafters.drafter(prompt, with_beams(request, shape, False))
     *_, end = RoundIterator(ReplyJob.fresh(model, prompt, request), drafter)
     assert isinstance(end, ReplyEnd)
     return end
@@ -104,7 +104,7 @@ def test_a_drafter_that_was_fitted_to_a_reply_drafts_all_of_it(shape: BeamShape)
     request = ask(temperature=0, max_tokens=13)
     prompt = model.encode_chat(request.messages, continue_last=False)
     text = [*prompt, *plain(model, request).token_ids]
-    head = bound(model, hidden_size=128, own_embeddings=True, candidates=31)
+    head = bound(model, hidden_size=128, own_embeddings=True, draft_vocabulary_size=31)
     model.hooks.read(head.reads)
     model.network(mx.array([text]))
     features = model.hooks.hidden[0]

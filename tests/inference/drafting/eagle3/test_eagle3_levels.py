@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.drafting.heads.eagle3_network import Eagle3Layer
 from rdchat.inference.drafting.heads.head import Root
 from tests.inference.drafting.eagle3.eagle3_heads import KINDS, bound, features_of_a_text
 from tests.inference.fakes import shared_family, shared_llama
@@ -36,7 +35,7 @@ def test_a_level_has_the_logits_of_each_of_its_paths_alone(kind: str) -> None:
 
 
 def test_rows_out_of_a_window_change_nothing_and_those_within_do() -> None:
-    head = bound(shared_llama(), layers=(Eagle3Layer(True, 4),))
+    head = bound(shared_llama(), windows=(4,))
     text, features = features_of_a_text()
     logits = []
     for changed in (None, 5, 10):
@@ -72,7 +71,7 @@ def test_nothing_waits_for_the_device_inside_a_draft(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "tables", [{}, {"own_embeddings": True, "own_output": False, "tied_output": True, "candidates": 31}]
+    "tables", [{}, {"own_embeddings": True, "own_output": False, "tied_output": True, "draft_vocabulary_size": 31}]
 )
 @pytest.mark.parametrize("bits", [4, 8])
 def test_a_quantised_copy_is_near_the_floats(bits: int, tables: dict[str, Any]) -> None:
@@ -81,7 +80,7 @@ def test_a_quantised_copy_is_near_the_floats(bits: int, tables: dict[str, Any]) 
     features = mx.random.normal((12, 128), key=mx.random.key(2))
     logits = []
     for each in (0, bits):
-        head = bound(model, each, intermediate_size=128, heads=8, head_width=16, **tables)
+        head = bound(model, each, inner_size=128, heads=8, head_size=16, **tables)
         memory = head.memory()
         memory.take(text[:-1], features, 0)
         logits.append(np.array(memory.state(Root(text[-1], 12, features[-1])).logits()))
@@ -94,5 +93,3 @@ def test_a_quantised_copy_is_near_the_floats(bits: int, tables: dict[str, Any]) 
 def test_a_drafter_of_another_width_is_refused() -> None:
     with pytest.raises(ModelError, match="width 16"):
         bound(shared_llama(), target_width=16)
-    with pytest.raises(ModelError, match="width 24"):
-        bound(shared_llama(), hidden_size=24)

@@ -14,14 +14,12 @@ from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequ
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.beam_search import PathScorer
-from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadSettings
+from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.drafting.heads.eagle3_head import Eagle3Memory
-from rdchat.inference.drafting.heads.eagle3_network import Eagle3Layer
 from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.target.kv_cache import KVCache
 from tests.inference.drafting.eagle3.eagle3_heads import CHAIN, TREE, bound, features_of_a_text
-from tests.inference.fakes import ask, shared_llama
+from tests.inference.fakes import ask, shared_llama, with_beams
 from tests.inference.plain_replies import plain
 
 pytestmark = pytest.mark.across_rows
@@ -41,9 +39,8 @@ class Chat:
         prompt = self.model.encode_chat(request.messages, continue_last=False)
         self.cache.keep_prefix_of(prompt)
         self.memory.begin(prompt)
-        scorer = PathScorer(request.sampling, request.seed, self.head.vocabulary)
-        settings = HeadSettings(shape, lookup_branch=False)
-        drafter = HeadDrafter(self.model, self.head, self.memory, scorer, prompt, settings=settings, ledger=Ledger())
+        asked = with_beams(request, shape, False)
+        drafter = HeadDrafter(self.model, self.head, self.memory, prompt, request=asked, ledger=Ledger())
         return RoundIterator(ReplyJob.fresh(self.model, prompt, request, self.cache), drafter)
 
     def assert_remembers(self, gap: int | None = None) -> None:
@@ -104,7 +101,7 @@ def test_after_each_kind_of_end_the_memory_is_that_of_the_committed_tokens(end: 
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_further_turns_leave_the_memory_of_the_text(layers: int) -> None:
-    chat = Chat(layers=tuple(Eagle3Layer(number == 0) for number in range(layers)))
+    chat = Chat(windows=(None,) * layers, takes_embedding=(True, False)[:layers])
     turns = (ChatMessage(Role.USER, "hello"),)
     for _ in range(3):
         request = replace(ask(max_tokens=9, temperature=0.7), messages=turns)
@@ -118,7 +115,7 @@ def test_further_turns_leave_the_memory_of_the_text(layers: int) -> None:
 @pytest.mark.parametrize("layers", [1, 2])
 def test_an_edit_leaves_the_memory_of_the_text_but_for_the_token_before_it(layers: int) -> None:
     """Its row held the token that was edited, and the target does not read it again."""
-    chat = Chat(layers=tuple(Eagle3Layer(number == 0) for number in range(layers)))
+    chat = Chat(windows=(None,) * layers, takes_embedding=(True, False)[:layers])
     for prompt in ("one two three four", "one two edited", "one two edited"):
         request = ask(prompt, max_tokens=8, temperature=0.7)
         *_, end = chat.begin(request)

@@ -1,15 +1,12 @@
 """Many conversations in one batch say what each says alone."""
 
-from contextlib import nullcontext
-
 import mlx.core as mx
 import numpy as np
 import pytest
-from mlx_lm.models import llama
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batched_decoding import BatchedDecoder, grouped_attention
+from rdchat.inference.training.data.batched_decoding import BatchedDecoder
 from tests.inference.fakes import tiny_llama
 
 pytestmark = pytest.mark.across_rows
@@ -25,16 +22,10 @@ def alone(model: LoadedModel, tokens: list[int]) -> tuple[np.ndarray, np.ndarray
     return np.array(logits[0, -1]), np.array(model.hooks.hidden[0, -1])
 
 
-@pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("window", [None, 4])
-def test_each_sequence_sees_its_own_tokens_only(window: int | None, grouped: bool) -> None:
+def test_each_sequence_sees_its_own_tokens_only(window: int | None) -> None:
     """Of different lengths, over many steps, sequences dropped on the way; windows count tokens, not columns."""
     model = tiny_llama(1, sliding_window=window)
-    with grouped_attention(model.network) if grouped else nullcontext():
-        check_sequences(model)
-
-
-def check_sequences(model: LoadedModel) -> None:
     decoder = BatchedDecoder.read(model, PREFIX, PROMPTS)
     seen = [[*PREFIX, *prompt] for prompt in PROMPTS]
     sequences = [0, 1, 2, 3]
@@ -52,27 +43,9 @@ def check_sequences(model: LoadedModel) -> None:
                 np.testing.assert_allclose(np.array(hidden[place]), state, atol=2e-4)
 
 
-@pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("window", [None, 4])
-def test_neighbours_of_different_length_read_columns_of_their_own(
-    window: int | None, rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rdchat.inference.training.data.batched_decoding._GROUP_ROWS", rows)
-    model = tiny_llama(1, sliding_window=window)
-    with grouped_attention(model.network):
-        check_sequences(model)
-
-
-def test_attention_is_only_grouped_within() -> None:
-    plain = llama.scaled_dot_product_attention
-    with grouped_attention(tiny_llama(1).network):
-        assert llama.scaled_dot_product_attention is not plain
-    assert llama.scaled_dot_product_attention is plain
-
-
 def test_prompts_are_read_in_bounded_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """A prompt longer than the steps by which mlx-lm's buffers grow, 256, beside shorter ones."""
-    monkeypatch.setattr("rdchat.inference.training.data.batched_decoding._PREFILL_TOKENS", 5)
+    monkeypatch.setattr("rdchat.inference.training.data.batched_decoding._CALL_TOKENS", 5)
     model = tiny_llama(1)
     prompts = [*PROMPTS[:2], [], [number % 25 + 1 for number in range(260)]]
     logits, _ = BatchedDecoder.read(model, PREFIX, prompts).step([1, 2, 3, 4])

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rdchat.errors import StorageError
-from rdchat.inference.training.data.shards import TrainingConversation, read_answers, shipped_path, write_answers
+from rdchat.inference.training.data.shards import TrainingConversation, read_answers, shipped_path
+from scripts.pack_answers import write_answers
 
 
 def some(count: int) -> list[TrainingConversation]:

@@ -1,7 +1,5 @@
 """A rule that a small drafter's head can learn, prepared as a training's data are."""
 
-from pathlib import Path
-
 import mlx.core as mx
 import numpy as np
 
@@ -54,9 +52,9 @@ class Task:
             answer.append((3 * answer[-1] + 1) % TOKENS)
         return TrainingConversation(number, [0, *answer], 1, 0.0)
 
-    def prepared(self, kept: Path | None = None) -> RecurrentObjective:
+    def prepared(self) -> RecurrentObjective:
         objective = self.objective()
-        assert len(list(objective.prepare(kept))) == 2, "two windows"
+        assert len(list(objective.prepare())) == 2, "two windows"
         return objective
 
     def trainer(self) -> Trainer:

@@ -8,8 +8,10 @@ import numpy as np
 from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.hidden_states import conversation_states
+from rdchat.inference.training.data.batched_decoding import conversation_states
 from rdchat.inference.training.data.shards import TrainingConversation
+from rdchat.inference.training.heads.dspark import DSparkObjective
+from rdchat.inference.training.heads.eagle3 import Eagle3Objective
 from rdchat.inference.training.heads.objective import Target, TrainingData
 from rdchat.inference.training.heads.recipes import SequenceRecipe, default_recipe
 from rdchat.inference.training.heads.sequence_objective import SequenceObjective
@@ -51,6 +53,7 @@ def prepared(
     reads = HiddenReads(layers, normalised=False)
     model.hooks.read(reads)
     data = TrainingData(made, lambda number: conversation_states(model, made[number], reads), window_tokens, 30)
-    found = SequenceObjective(Target.of(model), data, recipe, model=model, kind=kind, layers=layers)
+    objective = {TrainedKind.EAGLE3: Eagle3Objective, TrainedKind.DSPARK: DSparkObjective}[kind]
+    found = objective(Target.of(model), data, recipe, model=model, layers=layers)
     list(found.prepare())
     return found

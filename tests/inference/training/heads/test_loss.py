@@ -10,7 +10,7 @@ import pytest
 from mlx.utils import tree_flatten, tree_unflatten
 
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, RecurrentHead
-from rdchat.inference.training.heads.loss import distillation, sampled_distillation, unroll, weighted_mean
+from rdchat.inference.training.heads.loss import distillation, unroll, weighted_mean
 
 
 def test_the_loss_of_a_hand_worked_example() -> None:
@@ -48,7 +48,7 @@ def candidates(rows: mx.array, drawn: list[int], chances: list[float]) -> tuple[
 def test_drawing_every_token_gives_the_full_loss() -> None:
     features, rows, columns, probs = random_case(1)
     everything = candidates(rows, list(range(7)), [1.0] * 7)
-    sampled = sampled_distillation(features, rows, columns, probs, everything)
+    sampled = distillation(features, rows, columns, probs, everything)
     full = distillation(features, rows, columns, probs)
     np.testing.assert_allclose(np.array(sampled), np.array(full), rtol=1e-5)
 
@@ -61,7 +61,7 @@ def test_the_sampled_normaliser_is_right_in_expectation() -> None:
     normalizers = []
     for others in itertools.combinations(range(2, 7), 2):
         case = candidates(rows, [0, 1, *others], [1, 1, 2 / 5, 2 / 5])
-        loss = np.array(sampled_distillation(features, rows, columns, probs, case))
+        loss = np.array(distillation(features, rows, columns, probs, case))
         normalizers.append(np.exp(loss + target))
     full = np.exp(np.array(distillation(features, rows, columns, probs)) + target)
     np.testing.assert_allclose(np.mean(normalizers, axis=0), full, rtol=1e-4)
@@ -72,7 +72,7 @@ def test_a_sampled_loss_has_a_lower_bound_where_the_named_tokens_are_not_drawn()
     rows, columns, probs = mx.eye(4), mx.array([[3]]), mx.array([[1.0]])
     case = candidates(rows, [0, 1], [1, 1])
     for scale in (1.0, 10.0, 100.0):
-        loss = sampled_distillation(scale * mx.array([[0.0, 0, 0, 1]]), rows, columns, probs, case)
+        loss = distillation(scale * mx.array([[0.0, 0, 0, 1]]), rows, columns, probs, case)
         assert loss.item() >= 0
 
 
@@ -97,7 +97,7 @@ def test_gradients_agree_with_finite_differences(cell: Cell, sampled: bool) -> N
         network.update(tree_unflatten(list(parameters.items())))
         features = unroll(network, hidden, embeddings)
         if sampled:
-            losses = sampled_distillation(features, rows, columns, probs, case)
+            losses = distillation(features, rows, columns, probs, case)
         else:
             losses = distillation(features, rows, columns, probs)
         return weighted_mean(losses, weights)

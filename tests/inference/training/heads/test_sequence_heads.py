@@ -17,9 +17,7 @@ from rdchat.inference.drafting.heads.head import HeadKind, Root
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.heads.dspark import _of_both, block_mask
-from rdchat.inference.training.heads.eagle3 import Eagle3Training
-from rdchat.inference.training.heads.sequence_head import Sample
-from rdchat.inference.training.heads.sequence_objective import SequenceObjective
+from rdchat.inference.training.heads.sequence_objective import Sample, SequenceObjective
 from tests.inference.fakes import shared_llama, tiny_llama
 from tests.inference.training.heads.sequence_task import KINDS, prepared, recipe_of
 
@@ -57,10 +55,10 @@ def test_logits_in_training_are_those_of_the_stored_head_in_drafting(
     """Below every place: whitening is folded, positions and masks are the same, and so is the layout that is read."""
     model = target(bits)
     trained = shaken(kind, model, question_tokens=4)
-    sample, head = sample_of(trained), trained.head
-    roots = np.array(sample.roots(), np.int32)[:-5]
-    expected = np.array(head.features(sample, roots) @ head.rows().T)
-    write_drafter(tmp_path / "out", head.published(), "")
+    sample = sample_of(trained)
+    roots = sample.roots()[:-5]
+    expected = np.array(trained.features(sample, roots) @ trained.output_rows().T)
+    write_drafter(tmp_path / "out", trained.published(), "")
     bound = load_drafter(tmp_path / "out", model).bind(model)
     tokens, hidden = sample.tokens.tolist(), mx.array(sample.features).astype(mx.float32)
     memory = bound.memory()
@@ -91,16 +89,16 @@ def test_what_is_stored_has_the_published_layout_and_knows_its_target(kind: Trai
     assert any(name.startswith("midlayer.") for name in tensors) == (kind is TrainedKind.EAGLE3)
 
 
-def unrolled(head: Eagle3Training, sample: Sample, roots: list[int]) -> mx.array:
+def unrolled(trained: SequenceObjective, sample: Sample, roots: list[int]) -> mx.array:
     """Return the features of each root's own draft, computed by itself: (roots, steps, width)."""
-    network, tables = head.network, head.tables
+    network = trained.network
     layer, tokens = network.layers[0], mx.array(sample.tokens)
-    scaled = mx.array(sample.features).astype(mx.float32) / tables.input_scales
+    scaled = trained.scaled(sample)
     found = []
     for root in roots:
         hidden, outputs, rows = network.fuse(scaled[:root]), list[mx.array](), list[mx.array]()
-        embedded = tables.embed(tokens[1 : root + 1])
-        for step in range(head.steps):
+        embedded = trained.embed(tokens[1 : root + 1])
+        for step in range(trained.recipe.steps):
             start = sample.position + (root - 1 + step if step else 0)
             taken, residual = layer.inputs(embedded, hidden)
             own = layer.self_attn.rows(taken, range(start, start + taken.shape[0]))
@@ -108,7 +106,7 @@ def unrolled(head: Eagle3Training, sample: Sample, roots: list[int]) -> mx.array
             attended = layer.self_attn(taken[-1:], [sample.position + root - 1 + step], rows, None)
             outputs.append(layer.outputs(residual[-1:], attended))
             hidden = network.carried(outputs[-1])
-            embedded = tables.embed(tokens[mx.array([min(root + step + 1, len(sample.tokens) - 1)])])
+            embedded = trained.embed(tokens[mx.array([min(root + step + 1, len(sample.tokens) - 1)])])
         found.append(network.norm(mx.concatenate(outputs)))
     return mx.stack(found)
 
@@ -116,15 +114,14 @@ def unrolled(head: Eagle3Training, sample: Sample, roots: list[int]) -> mx.array
 @pytest.mark.across_rows
 def test_the_gradient_of_the_training_time_test_is_that_of_drafts_unrolled_one_by_one() -> None:
     trained = shaken(TrainedKind.EAGLE3, shared_llama())
-    head, sample = trained.head, sample_of(trained)
-    assert isinstance(head, Eagle3Training)
-    roots = list(sample.roots())
-    weights = mx.random.normal((len(roots), head.steps, head.rows().shape[1]))
+    sample = sample_of(trained)
+    roots = sample.roots()
+    weights = mx.random.normal((len(roots), trained.recipe.steps, trained.output_rows().shape[1]))
     ours, theirs = (
-        nn.value_and_grad(head.network, lambda compute=compute: mx.sum(compute() * weights))()
+        nn.value_and_grad(trained.network, lambda compute=compute: mx.sum(compute() * weights))()
         for compute in (
-            partial(head.features, sample, np.array(roots, np.int32)),
-            partial(unrolled, head, sample, roots),
+            partial(trained.features, sample, roots),
+            partial(unrolled, trained, sample, roots.tolist()),
         )
     )
     assert ours[0].item() == pytest.approx(theirs[0].item(), rel=1e-4)
@@ -135,7 +132,7 @@ def test_the_gradient_of_the_training_time_test_is_that_of_drafts_unrolled_one_b
 def test_fresh_heads_look_first_where_the_next_token_is_decided() -> None:
     """An EAGLE-3 row at itself, which holds the token before; a block at the end of the text."""
     model = shared_llama()
-    eagle3, dspark = (prepared(kind, model, recipe_of(kind)).head.network for kind in KINDS)
+    eagle3, dspark = (prepared(kind, model, recipe_of(kind)).network for kind in KINDS)
     attention = eagle3.layers[0].self_attn
     mx.random.seed(2)
     rows = mx.random.normal((7, 2 * eagle3.config.hidden_size))

@@ -1,5 +1,6 @@
 """Training a sequence head learns, and stopping at any step and going on ends in the same weights."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import mlx.core as mx
@@ -10,11 +11,10 @@ from mlx.utils import tree_flatten
 
 from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.heads.samples import Teacher
-from rdchat.inference.training.heads.sequence_head import Goals, Sample
+from rdchat.inference.training.heads.sequence_objective import Sample
 from rdchat.inference.training.heads.trainer import Trainer
 from tests.inference.fakes import shared_llama
-from tests.inference.training.heads.sequence_task import KINDS, prepared, recipe_of
+from tests.inference.training.heads.sequence_task import ANSWER, KINDS, QUESTION, prepared, recipe_of
 
 
 def check_same(first: nn.Module, second: nn.Module) -> None:
@@ -72,22 +72,19 @@ def test_another_seed_trains_other_weights() -> None:
     assert not mx.array_equal(*heads).item()
 
 
-def sample_of(answer: list[int], question: int, kept: int) -> Sample:
-    item = TrainingConversation(0, [*range(question), *answer], question, 0.0)
-    teacher = Teacher(np.zeros((len(answer), 2), np.uint16), np.ones((len(answer), 2), np.float16))
-    features = np.arange(question + len(answer), dtype=np.float16)[:, None]
-    return Sample.of(item, features, teacher, np.array([7, 8, 9], np.int32), kept)
-
-
 def test_a_long_question_loses_its_beginning_and_nothing_else_moves() -> None:
-    sample = sample_of([7, 8, 9], question=6, kept=2)
+    item = TrainingConversation(0, [*range(6), 7, 8, 9], 6, 0.0)
+    sample = Sample.of(item, np.arange(9, dtype=np.float16)[:, None], 40, 2)
     assert sample.tokens.tolist() == [4, 5, 7, 8, 9]
     assert sample.features[:, 0].tolist() == [4, 5, 6, 7, 8]
     assert (sample.position, sample.answer, list(sample.roots())) == (4, 2, [2, 3])
 
 
-def test_nothing_is_learnt_behind_an_answer_and_from_a_token_on_that_cannot_be_drafted() -> None:
-    sample = sample_of([7, 8, 3, 9], question=2, kept=2)
-    goals = Goals.of(sample, np.array(sample.roots()), 3)
-    assert goals.tokens.tolist() == [[8, 3, 9], [3, 9, -1], [9, -1, -1]]
-    assert goals.weights.tolist() == [[1, 0, 0], [0, 0, 0], [1, 0, 0]]
+def test_roots_of_a_sample_are_those_of_its_answer_among_all_answers() -> None:
+    trained = prepared(TrainedKind.EAGLE3, shared_llama(), recipe_of(TrainedKind.EAGLE3, steps=2), count=2)
+    sample = trained.sample(0, 1)
+    roots = sample.roots()
+    assert roots.tolist() == list(range(QUESTION, QUESTION + ANSWER - 1))
+    expected = [*sample.tokens[QUESTION + 1 :].tolist(), -1]
+    found = trained.next_tokens(sample.among_answers(roots)).tolist()
+    assert found == [list(pair) for pair in pairwise(expected)]

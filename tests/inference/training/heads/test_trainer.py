@@ -1,18 +1,15 @@
 """Training learns, and stopping at any step and going on ends in the same weights."""
 
 from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
-from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
-from rdchat.inference.training.heads.samples import Teacher
 from rdchat.inference.training.heads.trainer import Trainer
-from tests.inference.training.heads.learning_task import WIDTH, Task, quick
+from tests.inference.training.heads.learning_task import Task, quick
 
 
 def tokens_per_call(trainer: Trainer) -> float:
@@ -75,24 +72,3 @@ def test_another_seed_trains_other_weights() -> None:
         list(trainer.run())
         heads.append(trainer.objective.network.output.weight)
     assert not mx.array_equal(*heads).item()
-
-
-def test_a_preparation_that_was_broken_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = Task(Recipe())
-    steps = task.objective().prepare(tmp_path)
-    assert next(steps).fraction == 0.5
-    steps.close()
-    filled: list[int] = []
-    fill = Teacher.fill
-
-    def counted(teacher: Teacher, states: Any, *output: Any) -> None:
-        filled.append(len(states))
-        fill(teacher, states, *output)
-
-    monkeypatch.setattr(Teacher, "fill", counted)
-    again = task.prepared(tmp_path)
-    assert len(filled) == 1  # of two windows
-    roots = again.roots(0, 1200, held_out=False)
-    states = np.zeros((len(roots), WIDTH), np.float16)
-    ours, fresh = (prepared.samples_at(roots, states) for prepared in (again, task.prepared()))
-    assert all(mx.array_equal(a, b) for a, b in zip(ours, fresh, strict=True))

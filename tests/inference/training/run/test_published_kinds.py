@@ -13,9 +13,9 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.api.training import Phase
 from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, check_drafter, load_drafter
-from rdchat.inference.drafting.checkpoints.drafter_search import find_drafter
-from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
-from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
+from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.models.fingerprint import TargetBinding, target_hash
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.heads.recipes import default_recipe
 from rdchat.inference.training.run import train_phase
@@ -67,14 +67,14 @@ def test_a_training_ends_in_a_drafter_of_the_model_s_own(
     assert train(model, settings_of(kind, out)) == list(Phase)
     assert {path.name for path in out.iterdir()} == {"config.json", "model.safetensors", "card.md", "acceptance.json"}
     assert bound_hash(out) == TargetBinding.of(model.info).hash
-    assert find_drafter(model) == out
+    assert search_drafters(target_hash(model.info.path)).folder == out
     assert check_drafter(out, model).sure
     card = (out / "card.md").read_text(encoding="utf-8")
     assert f"{kind.words} drafter for tiny" in card
     assert f"--kind {kind.value}" in card
     head = HeadModel(model, load_drafter(out, model))
     request = ask(temperature=0.7)
-    drafter = head.drafter(model.encode_chat(request.messages, False), request, HeadSettings())
+    drafter = head.drafter(model.encode_chat(request.messages, False), request)
     *_, end = drafted(model, request, drafter)[0]
     assert isinstance(end, ReplyEnd)
     assert end.token_ids == plain(model, request).token_ids

@@ -18,13 +18,13 @@ from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.api.training import Phase
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
+from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import ShardFolder
 from rdchat.inference.training.heads.samples import Answers
-from tests.inference.fakes import ALPHABET, ask
+from tests.inference.fakes import ALPHABET, ask, with_beams
 from tests.inference.plain_replies import drafted
 from tests.inference.training.small_language import fitted_model, training
 
@@ -100,9 +100,8 @@ def test_it_beats_the_most_frequent_next_token(
 ) -> None:
     """On the same fresh prompts, by decoding."""
     recurrent, beam = HeadModel(model, load_drafter(trained / "out", model)), BeamShape(1, 5)
-    settings = HeadSettings(beam, lookup_branch=False)
     ours = tokens_per_call(
-        model, lambda asked: recurrent.drafter(model.encode_chat(asked.messages, False), asked, settings)
+        model, lambda asked: recurrent.drafter(model.encode_chat(asked.messages, False), with_beams(asked, beam, False))
     )
     others = {
         name: tokens_per_call(model, lambda _, following=following: FrequentNext(following))
@@ -155,9 +154,9 @@ def test_heads_of_published_layouts_learn_and_survive_a_kill(
     kind: TrainedKind, model: LoadedModel, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     whole = trained_in(tmp_path / "whole", model, kind)
-    head, settings = HeadModel(model, load_drafter(whole / "out", model)), HeadSettings(BeamShape(1, 5), False)
+    head, beam = HeadModel(model, load_drafter(whole / "out", model)), BeamShape(1, 5)
     gained = tokens_per_call(
-        model, lambda asked: head.drafter(model.encode_chat(asked.messages, False), asked, settings)
+        model, lambda asked: head.drafter(model.encode_chat(asked.messages, False), with_beams(asked, beam, False))
     )
     record_property(f"tokens per target call, {kind.value}", f"{gained:.2f}")
     assert gained > 1.15

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import mlx.core as mx
 import pytest
+from mlx_lm.models.cache import BatchKVCache
 
 from rdchat.errors import (
     DoesNotFitError,
@@ -26,7 +27,6 @@ from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.capability import Capability, DraftKind
 from rdchat.inference.target.device import MemoryRoom
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batched_decoding import BatchCache
 from rdchat.inference.training.heads.recipes import default_recipe
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
@@ -56,7 +56,7 @@ def settings(tmp_path: Path) -> TrainingSettings:
 
 def test_three_layers_are_read_unless_others_are_named(model: LoadedModel, settings: TrainingSettings) -> None:
     plan = make_plan(model, replace(settings, target_layers=None), resume=False)
-    assert plan.target_layers == (0, 1)  # of two; there is none after three quarters
+    assert plan.reads.layers == (0, 1)  # of two; there is none after three quarters
     assert plan.head_config(model).target_layers == (0, 1)
 
 
@@ -140,7 +140,11 @@ def test_what_was_settled_holds_for_every_run(
     assert again.budget.keep_states
     assert again.resumed
     assert not plan.resumed
-    assert (again.folder, again.template, again.settings.asked) == (plan.folder, plan.template, ("what is tea",))
+    assert (again.folder, again.record.template, again.settings.asked) == (
+        plan.folder,
+        plan.record.template,
+        ("what is tea",),
+    )
 
 
 def test_data_that_is_there_takes_no_more_room(
@@ -328,7 +332,9 @@ def test_sequences_that_say_something_else_than_alone_are_refused(
 ) -> None:
     """As a family would that reads positions in a way of its own: here all sequences see the longest one's columns."""
     monkeypatch.setattr(
-        BatchCache, "make_mask", lambda self, *_a, **_o: mx.ones((self.offset.shape[0], 1, 1, self.span), mx.bool_)
+        BatchKVCache,
+        "make_mask",
+        lambda self, count, **_o: mx.ones((self.offset.shape[0], 1, count, self.size() + count), mx.bool_),
     )
     with pytest.raises(ModelError, match="its logits came out different"):
         make_plan(tiny_llama(0), settings, resume=False)

@@ -16,13 +16,14 @@ from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.benchmark import evaluation
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens, write_answers
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.trainer import Trainer
-from rdchat.inference.training.run import comparison, train_phase, training_plan
+from rdchat.inference.training.run import measuring, train_phase, training_plan
 from rdchat.inference.training.run.clocks import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
+from scripts.pack_answers import write_answers
 from tests.disks import small_disk
 from tests.inference.fakes import ALPHABET, END, lenient_llama
 from tests.inference.training.short_runs import short_evaluation
@@ -278,17 +279,17 @@ def test_a_pause_keeps_what_was_done_since_it_was_saved_last(
 def test_two_drafters_are_measured_on_the_same_questions_and_once(
     model: LoadedModel, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "EVERYDAY_PROMPTS", comparison.EVERYDAY_PROMPTS[:2])
-    monkeypatch.setattr(comparison, "_TOKENS", 8)
+    monkeypatch.setattr(measuring, "EVERYDAY_PROMPTS", measuring.EVERYDAY_PROMPTS[:2])
+    monkeypatch.setattr(measuring, "_COMPARED_TOKENS", 8)
     shutil.copytree(finished.settings.out, tmp_path / "old")
     told: list[float] = []
-    found = comparison.compare_drafters(model, finished.settings.out, str(tmp_path / "old"), tmp_path, told.append)
+    found = measuring.compare_drafters(model, finished.settings.out, str(tmp_path / "old"), tmp_path, told.append)
     assert (found.old, found.setup, found.problem) == ("old", "W4 L5", "")
     assert [group.group for group in found.groups] == ["explaining", "code", "all"]
     assert all(group.new is not None and group.new == group.old for group in found.groups)
     assert told == [0.25, 0.5, 0.75, 1.0]
     monkeypatch.setattr(evaluation, "record", lambda *_: pytest.fail("it was measured before"))
-    assert found == comparison.compare_drafters(
+    assert found == measuring.compare_drafters(
         model, finished.settings.out, str(tmp_path / "old"), tmp_path, told.append
     )
 
@@ -296,10 +297,10 @@ def test_two_drafters_are_measured_on_the_same_questions_and_once(
 def test_an_old_drafter_that_is_gone_is_told_of_and_the_new_one_is_measured(
     model: LoadedModel, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "EVERYDAY_PROMPTS", comparison.EVERYDAY_PROMPTS[:1])
-    monkeypatch.setattr(comparison, "_TOKENS", 4)
+    monkeypatch.setattr(measuring, "EVERYDAY_PROMPTS", measuring.EVERYDAY_PROMPTS[:1])
+    monkeypatch.setattr(measuring, "_COMPARED_TOKENS", 4)
     gone = str(tmp_path / "gone")
-    found = comparison.compare_drafters(model, finished.settings.out, gone, tmp_path, lambda _: None)
+    found = measuring.compare_drafters(model, finished.settings.out, gone, tmp_path, lambda _: None)
     assert found.old == "gone"
     assert "There is no drafter at" in found.problem
     assert all(group.new is not None and group.old is None for group in found.groups)

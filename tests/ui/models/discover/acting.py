@@ -25,9 +25,9 @@ def search(qtbot: QtBot, page: DiscoverPage, text: str) -> None:
 
 def click(qtbot: QtBot, page: DiscoverPage, repository: str) -> None:
     """Click a row, and wait for its details."""
-    index = page.list.rows.index_of(repository)
-    page.list.scrollTo(index)
-    place = page.list.visualRect(index).center()
+    item = page.list.item(page.list.row_of(repository))
+    page.list.scrollToItem(item)
+    place = page.list.visualItemRect(item).center()
     qtbot.mouseClick(page.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
     wait_for_details(qtbot, page)
 

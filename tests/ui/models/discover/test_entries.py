@@ -1,11 +1,11 @@
 """Entries of what a search found, and how the list takes changed ones."""
 
-from PySide6.QtCore import QModelIndex
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.found_models import FoundModel
+from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.discover.entries import found_entries
-from rdchat.ui.models.model_list import Entries
+from rdchat.ui.models.model_list import ModelList
 from tests.services.models.macs import MAC_16
 
 ONE, TWO, THREE = (
@@ -23,12 +23,30 @@ def test_marks_say_what_is_here_and_what_is_too_large() -> None:
     assert entries[0].item is ONE
 
 
-def test_entries_that_stay_are_not_drawn_anew(qtbot: QtBot) -> None:
-    model = Entries()
-    model.set_entries(found_entries((ONE, TWO), MAC_16, NOTHING))
-    changed: list[QModelIndex] = []
-    model.dataChanged.connect(lambda first, _last: changed.append(first))
-    model.set_entries(found_entries((ONE, TWO, THREE), MAC_16, NOTHING))
-    assert (model.rowCount(), changed) == (3, [])
-    model.set_entries(found_entries((ONE, TWO, THREE), MAC_16, frozenset({TWO.repository})))
-    assert (model.rowCount(), len(changed)) == (3, 1)
+def test_entries_that_stay_are_not_drawn_anew(qtbot: QtBot, theme: Theme) -> None:
+    shown = ModelList(theme, "Models")
+    qtbot.addWidget(shown)
+    shown.show_entries(found_entries((ONE, TWO), MAC_16, NOTHING))
+    changed: set[int] = set()
+    items = [shown.item(0), shown.item(1)]
+    shown.model().dataChanged.connect(lambda first, _last: changed.add(first.row()))
+    shown.show_entries(found_entries((ONE, TWO, THREE), MAC_16, NOTHING))
+    assert ([shown.item(0), shown.item(1)], shown.count()) == (items, 3)
+    assert changed <= {2}
+    changed.clear()
+    shown.show_entries(found_entries((ONE, TWO, THREE), MAC_16, frozenset({TWO.repository})))
+    assert (shown.count(), changed) == (3, {1})
+
+
+def test_the_chosen_entry_stays_chosen_wherever_it_goes(qtbot: QtBot, theme: Theme) -> None:
+    shown = ModelList(theme, "Models")
+    qtbot.addWidget(shown)
+    shown.show_entries(found_entries((ONE, TWO), MAC_16, NOTHING))
+    shown.select(TWO.repository)
+    for order in ((TWO, ONE), (THREE, ONE, TWO), (TWO,)):
+        with qtbot.assertNotEmitted(shown.chosen):
+            shown.show_entries(found_entries(order, MAC_16, NOTHING))
+        assert shown.current is not None
+        assert shown.current.item is TWO
+    shown.show_entries(found_entries((ONE,), MAC_16, NOTHING))
+    assert shown.current is None

@@ -9,6 +9,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
+from rdchat.ui.look.theme import Theme
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.discover.page import DiscoverPage
 from tests.hub.downloading import small_files
@@ -31,8 +32,7 @@ def page(models: ModelsWindow) -> DiscoverPage:
 
 
 def titles(page: DiscoverPage) -> list[str]:
-    rows = page.list.rows
-    return [entry.title for entry in rows.shown]
+    return [entry.title for entry in page.list.entries]
 
 
 def test_the_list_for_newcomers_is_there_before_anything_is_asked(
@@ -58,7 +58,7 @@ def test_typing_finds_and_a_click_tells(qtbot: QtBot, hub: HubServer, page: Disc
     assert any(word.startswith("Fits this") for word in words)
     qtbot.waitUntil(lambda: page.details.card.body.toPlainText() == "Small\nA plot and a link", timeout=WAIT_MS)
     qtbot.mouseClick(page.details.files.fold, Qt.MouseButton.LeftButton)
-    files = page.details.files.list
+    files = page.details.files.tree
     qtbot.waitUntil(files.isVisible)
     listed = files.accessibleDescription().split("\n")
     assert "model.safetensors: 400 KB" in listed
@@ -107,7 +107,8 @@ def test_keys_alone_lead_to_the_download(qtbot: QtBot, hub: HubServer, page: Dis
     assert page.list.hasFocus()
     qtbot.keyClick(page.list, Qt.Key.Key_Down)
     qtbot.keyClick(page.list, Qt.Key.Key_Down)
-    chosen = page.list.rows.row_at(page.list.currentIndex()).key
+    assert page.list.current is not None
+    chosen = page.list.current.key
     wait_for_details(qtbot, page)
     qtbot.keyClick(page.list, Qt.Key.Key_Return)
     assert page.details.download.button.hasFocus()
@@ -164,12 +165,12 @@ def test_scrolling_asks_for_more(qtbot: QtBot, hub: HubServer, page: DiscoverPag
         hub.add(f"org/model-{number:03}", {}, downloads=1000 - number)
     search(qtbot, page, "model")
     assert len(titles(page)) == 60
-    page.list.setCurrentIndex(page.list.rows.index(3))
+    page.list.setCurrentRow(3)
     for shown in (200, 500):
         bar = page.list.verticalScrollBar()
         bar.setValue(bar.maximum())
         qtbot.waitUntil(lambda shown=shown: len(titles(page)) == shown, timeout=WAIT_MS)
-        assert page.list.currentIndex().row() == 3
+        assert page.list.currentRow() == 3
     bar.setValue(bar.maximum())
     assert "500 of the first 500 models" in said(page)
     assert len([request for request in hub.requests if "search=" in request.path]) == 3
@@ -221,7 +222,7 @@ def test_a_model_is_downloaded_in_place_and_loaded(
         qtbot.mouseClick(box.more, Qt.MouseButton.LeftButton)
     models.show_page(page)
     qtbot.waitUntil(box.load.isVisible, timeout=WAIT_MS)
-    qtbot.waitUntil(lambda: page.list.rows.row_at(page.list.rows.index_of(QWEN)).marks == (("Here", "success"),))
+    qtbot.waitUntil(lambda: page.list.entries[page.list.row_of(QWEN)].marks == (("Here", "success"),))
     qtbot.mouseClick(box.load, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: box.words.text() == "This model answers now.", timeout=WAIT_MS)
     assert chat.engine.loads[-1][0] == QWEN
@@ -246,8 +247,7 @@ def test_of_several_ggufs_only_what_is_here_is_said_to_be(
     (finished,) = desk.downloads.all()
     path = Path(finished.folder) / "a-Q4_0.gguf"
     qtbot.waitUntil(lambda: bool(chat.engine.loads) and chat.engine.loads[-1][0] == str(path), timeout=WAIT_MS)
-    desk.removal.asked.connect(desk.removal.remove)
-    desk.removal.ask(library_model("a-Q4_0", path=path, repository="org/ggufs"))
+    desk.removal.ask(library_model("a-Q4_0", path=path, repository="org/ggufs"), desk.removal.remove)
     qtbot.waitUntil(lambda: box.button.isVisible() and box.words.text() == "", timeout=WAIT_MS)
     qtbot.waitUntil(lambda: desk.here.found == ())
     assert desk.downloads.all() == ()
@@ -270,7 +270,8 @@ def test_a_suggestion_says_why_and_offers_its_drafter(
     hub.add("z-lab/Qwen3-8B-DFlash-b16", small_files())
     page.open_model(QWEN)
     wait_for_details(qtbot, page)
-    assert page.list.rows.row_at(page.list.currentIndex()).key == QWEN
+    assert page.list.current is not None
+    assert page.list.current.key == QWEN
     words = said(page)
     assert "Drafts for it: z-lab/Qwen3-8B-DFlash-b16 (DFlash, size not known yet)" in words
     assert any("not yet checked against the hub" in word for word in words)
@@ -280,13 +281,15 @@ def test_a_suggestion_says_why_and_offers_its_drafter(
     assert list((tmp_path / "hub").glob("models--z-lab--*/snapshots/*"))
 
 
-def test_the_newest_choice_wins_and_colours_follow_the_theme(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
+def test_the_newest_choice_wins_and_colours_follow_the_theme(
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage, theme: Theme
+) -> None:
     hub.add("org/small", small_files() | {"README.md": CARD})
     search(qtbot, page, "small")
     click(qtbot, page, "org/small")
     qtbot.waitUntil(lambda: page.details.card.body.toPlainText().startswith("Small"), timeout=WAIT_MS)
     before = page.grab().toImage()
-    page._theme.set_scheme(Qt.ColorScheme.Dark)
+    theme.set_scheme(Qt.ColorScheme.Dark)
     qtbot.waitUntil(lambda: page.details.card.body.toPlainText().startswith("Small"))
     qtbot.wait(30)
     after = page.grab().toImage()

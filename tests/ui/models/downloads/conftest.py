@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.models.installed.dropped_model import DroppedModel
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.look.theme import Theme
@@ -30,7 +29,7 @@ def desk(hub: HubServer, chat: Chat) -> Iterator[ModelsDesk]:
 @pytest.fixture
 def models(qtbot: QtBot, theme: Theme, desk: ModelsDesk) -> ModelsWindow:
     """The window with its downloads in front."""
-    window = ModelsWindow(desk, theme, DroppedModel(ModelSources(), desk.slot, desk))
+    window = ModelsWindow(desk, theme, ModelSources().problem)
     qtbot.addWidget(window)
     window.show_page(window.downloads)
     qtbot.waitExposed(window)

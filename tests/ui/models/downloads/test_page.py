@@ -1,5 +1,6 @@
 """The downloads' page, with real downloads from a hub on this machine, by mouse and keyboard."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,20 @@ def say(qtbot: QtBot, row: DownloadRow, words: str) -> None:
     qtbot.waitUntil(lambda: words in row.state.text(), timeout=WAIT_MS)
 
 
+def question(qtbot: QtBot, row: DownloadRow) -> QMessageBox:
+    """Return the question that comes."""
+    qtbot.waitUntil(lambda: row.findChild(QMessageBox) is not None, timeout=WAIT_MS)
+    box = row.findChild(QMessageBox)
+    assert box is not None
+    return box
+
+
+def remove(qtbot: QtBot, row: DownloadRow) -> None:
+    """Answer the question that comes: remove what is here."""
+    box = question(qtbot, row)
+    next(button for button in box.buttons() if button.text().startswith("Remove ")).click()
+
+
 def test_it_is_paused_resumed_loaded_shown_and_cleared(
     qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk, chat: Chat, opened: Opened
 ) -> None:
@@ -76,9 +91,9 @@ def test_it_is_paused_resumed_loaded_shown_and_cleared(
     qtbot.mouseClick(row.main, LEFT)
     say(qtbot, row, "Paused")
     assert (row.main.text(), row.other.text(), page.totals.isVisible()) == ("Resume", "Remove", False)
-    qtbot.mouseClick(row.unfold, LEFT)
+    qtbot.mouseClick(row.files.fold, LEFT)
     assert row.files.isVisible()
-    assert "model.safetensors: " in row.files.accessibleDescription()
+    assert "model.safetensors: " in row.files.tree.accessibleDescription()
     hub.bytes_per_second = None
     qtbot.mouseClick(row.main, LEFT)
     say(qtbot, row, "complete and checked")
@@ -101,22 +116,21 @@ def test_cancelling_stops_at_once_and_asks_about_what_is_here(
     row = begin(qtbot, hub, models, desk, 300_000)
     row.other.setFocus()
     qtbot.keyClick(row.other, Qt.Key.Key_Space)
-    qtbot.waitUntil(row.question.isVisible, timeout=WAIT_MS)
+    box = question(qtbot, row)
     assert desk.downloads.all()[0].state is DownloadState.PAUSED
-    assert row.asked.text().endswith("of it is here. Keep that, to go on another time?")
-    assert row.keep.hasFocus(), "what loses nothing comes first"
-    qtbot.keyClick(row.keep, Qt.Key.Key_Escape)
-    assert not row.question.isVisible()
+    assert box.text().endswith("of it is here. Keep that, to go on another time?")
+    assert box.defaultButton().text() == "Keep", "what loses nothing comes first"
+    qtbot.keyClick(box, Qt.Key.Key_Escape)
+    qtbot.waitUntil(lambda: row.findChild(QMessageBox) is None)
     assert models.isVisible(), "Escape answered the question and no more"
     assert list(cached().work.glob("*.part"))
     with RepositoryLock(cached()):
         qtbot.mouseClick(row.other, LEFT)
-        qtbot.mouseClick(row.remove, LEFT)
+        remove(qtbot, row)
         qtbot.waitUntil(row.problem.isVisible, timeout=WAIT_MS)
         assert "is downloading" in row.problem.text(), "another program has it now"
     qtbot.mouseClick(row.other, LEFT)
-    assert row.question.isVisible()
-    qtbot.mouseClick(row.remove, LEFT)
+    remove(qtbot, row)
     qtbot.waitUntil(lambda: not models.downloads.rows, timeout=WAIT_MS)
     assert not cached().folder.exists()
 
@@ -167,37 +181,26 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
 
 
 def delete(qtbot: QtBot, models: ModelsWindow, desk: ModelsDesk, model: ModelCard) -> Removed:
-    with qtbot.waitSignal(desk.removal.asked, timeout=WAIT_MS) as asked:
-        desk.removal.ask(model)
-    for box in models.findChildren(QMessageBox):
-        box.reject()
     with qtbot.waitSignal(desk.removal.removed, timeout=WAIT_MS) as told:
-        desk.removal.remove(asked.args[0])
+        desk.removal.ask(model, desk.removal.remove)
     assert isinstance(told.args[0], Removed)
     return told.args[0]
 
 
-def test_the_row_of_a_deleted_model_goes_and_comes_back_with_it(
-    qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk
-) -> None:
+def test_the_row_of_a_deleted_model_goes(qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk) -> None:
     row = begin(qtbot, hub, models, desk, None)
     say(qtbot, row, "complete and checked")
     (progress,) = desk.downloads.all()
     removed = delete(qtbot, models, desk, library_model(NAME, path=Path(progress.folder)))
     assert (desk.downloads.all(), models.downloads.rows) == ((), ())
     assert removed.trashed is not None
-    with qtbot.waitSignal(desk.removal.restored, timeout=WAIT_MS):
-        desk.removal.restore(removed.trashed)
-    assert desk.downloads.all() == (progress,)
-    qtbot.waitUntil(lambda: len(models.downloads.rows) == 1, timeout=WAIT_MS)
-    assert "complete and checked" in models.downloads.rows[0].state.text()
 
 
 def test_the_row_of_a_deleted_unfinished_download_goes(
     qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk
 ) -> None:
     row = begin(qtbot, hub, models, desk, 300_000)
-    desk.downloads.pause(row.id)
+    desk.downloads.pause(desk.downloads.all()[0].id)
     say(qtbot, row, "Paused")
     unfinished = library_model(NAME, path=cached().folder, download_bytes=400_000)
     assert delete(qtbot, models, desk, unfinished).trashed is None
@@ -205,20 +208,18 @@ def test_the_row_of_a_deleted_unfinished_download_goes(
     assert not cached().folder.exists()
 
 
-def test_the_tab_has_a_line_while_something_goes_on(
+def test_the_tab_says_how_much_is_here_while_something_goes_on(
     qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk
 ) -> None:
-    line = models.findChild(QWidget, "downloads line")
-    assert line is not None
-    assert not line.isVisible()
+    assert models.tabs.tabText(2) == "Downloads"
     models.show_page(models.installed)
     hub.add(NAME, small_files())
     hub.bytes_per_second = 300_000
     desk.downloads.start(NAME, is_model=False)
-    qtbot.waitUntil(line.isVisible, timeout=WAIT_MS)
-    qtbot.waitUntil(lambda: line.value() > 0, timeout=WAIT_MS)  # type: ignore[attr-defined]
+    share = re.compile(r"Downloads  ·  [1-9]\d*\W?%")
+    qtbot.waitUntil(lambda: share.fullmatch(models.tabs.tabText(2)) is not None, timeout=WAIT_MS)
     hub.bytes_per_second = None
-    qtbot.waitUntil(lambda: not line.isVisible(), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: models.tabs.tabText(2) == "Downloads", timeout=WAIT_MS)
     models.show_page(models.downloads)
     (row,) = models.downloads.rows
     assert "complete and checked" in row.state.text()
@@ -231,11 +232,11 @@ def test_the_keyboard_reaches_everything_by_name(
     qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk
 ) -> None:
     row = begin(qtbot, hub, models, desk, 300_000)
-    desk.downloads.pause(row.id)
+    desk.downloads.pause(desk.downloads.all()[0].id)
     say(qtbot, row, "Paused")
-    wanted = {row.main, row.other, row.unfold, models.downloads.token}
+    wanted = {row.main, row.other, row.files.fold, models.downloads.token}
     assert {button.accessibleName() or button.text() for button in wanted} == {
-        f"Resume: {NAME}", f"Remove: {NAME}", f"4 files: {NAME}", "Token…"
+        f"Resume: {NAME}", f"Remove: {NAME}", f"Show 4 files: {NAME}", "Token…"
     }  # fmt: skip
     reached: set[QWidget | None] = set()
     models.activateWindow()

@@ -1,0 +1,210 @@
+"""The decoder layers of published drafters: their sizes, the shapes of their tensors, attention and MLP."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.models.activations import swiglu
+from mlx_lm.models.rope_utils import initialize_rope
+
+Shape = tuple[int, ...]
+Rows = list[mx.array]  # keys and values, each (1, kv_heads, n, head_size)
+type RowPositions = int | Sequence[int] | mx.array
+"""Positions of n rows: one for all, or (n,) ascending ones, or (n,) any ones as an array."""
+
+_TABLES = {"embed_tokens", "markov_w1"}  # matrices that are looked up
+
+
+@dataclass(frozen=True, slots=True)
+class RopeConfig:
+    """Arguments of `mlx_lm.models.rope_utils.initialize_rope`."""
+
+    theta: float  # base of the frequencies
+    scaling: dict[str, Any] | None = None  # its kind and numbers
+    traditional: bool = False  # neighbouring numbers make a pair, not those half a head apart
+    max_positions: int = 0  # that the drafter was made for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderConfig:
+    """Sizes and switches that block drafters and EAGLE-3 share."""
+
+    hidden_size: int  # of the drafter
+    vocabulary_size: int  # of the target
+    draft_vocabulary_size: int  # tokens that can be drafted
+    heads: int  # of queries
+    kv_heads: int
+    head_size: int  # `heads * head_size` may differ from `hidden_size`
+    inner_size: int  # width inside an MLP
+    norm_epsilon: float
+    rope: RopeConfig
+    windows: tuple[int | None, ...]  # for each layer the positions that a row sees; None for all
+    target_layers: tuple[int, ...]  # from 0, whose outputs are read, in the order of the columns of `fc`
+    target_width: int  # of the target's hidden states
+    target_depth: int | None = None  # layers of the target; None where the checkpoint does not say
+    own_embeddings: bool = False  # else the target's are used
+    own_output: bool = False  # else the target's output rows are used
+    biases: frozenset[str] = frozenset()  # full names of linear modules with a bias
+    qk_norm: bool = False  # queries and keys are normalised, head by head
+    gemma: bool = False  # the layers are those of Gemma 4's full attention, else Qwen3's or Llama's
+    values_from_keys: bool = False  # the values are the projected keys (Gemma 4)
+
+    @property
+    def layers(self) -> int:
+        """Number of decoder layers."""
+        return len(self.windows)
+
+    @property
+    def reduced(self) -> bool:
+        """Whether only a part of the target's tokens can be drafted."""
+        return self.draft_vocabulary_size < self.vocabulary_size
+
+    def shapes(self) -> dict[str, Shape]:
+        """Return the shape of each tensor of the network by its name; nothing is allocated, whatever the sizes are."""
+        hidden = self.hidden_size
+        linear: dict[str, Shape] = {"fc": (hidden, len(self.target_layers) * self.target_width)}
+        if self.own_output:
+            linear["lm_head"] = (self.draft_vocabulary_size, hidden)
+        shapes: dict[str, Shape] = {"norm.weight": (hidden,)}
+        if self.own_embeddings:
+            shapes["embed_tokens.weight"] = (self.vocabulary_size, hidden)
+        for number in range(self.layers):
+            name = f"layers.{number}"
+            linear |= {f"{name}.{module}": shape for module, shape in self._matrices(number).items()}
+            shapes |= {f"{name}.{norm}.weight": (hidden,) for norm in self.norms(number)}
+            if self.qk_norm:
+                shapes |= {f"{name}.self_attn.{norm}.weight": (self.head_size,) for norm in ("q_norm", "k_norm")}
+        biases = {f"{name}.bias": shape[:1] for name, shape in linear.items() if name in self.biases}
+        return {f"{name}.weight": shape for name, shape in linear.items()} | biases | shapes
+
+    def norms(self, layer: int) -> list[str]:  # noqa: ARG002
+        """Return the names of a layer's norms."""
+        return ["input_layernorm", "post_attention_layernorm"]
+
+    def inputs(self, layer: int) -> int:  # noqa: ARG002
+        """Return the width that a layer's attention takes."""
+        return self.hidden_size
+
+    def _matrices(self, layer: int) -> dict[str, Shape]:
+        hidden, inner, taken = self.hidden_size, self.inner_size, self.inputs(layer)
+        queries, rows = self.heads * self.head_size, self.kv_heads * self.head_size
+        matrices: dict[str, Shape] = {
+            "self_attn.q_proj": (queries, taken),
+            "self_attn.k_proj": (rows, taken),
+            "self_attn.v_proj": (rows, taken),
+            "self_attn.o_proj": (hidden, queries),
+            "mlp.gate_proj": (inner, hidden),
+            "mlp.up_proj": (inner, hidden),
+            "mlp.down_proj": (hidden, inner),
+        }
+        if self.values_from_keys:
+            del matrices["self_attn.v_proj"]
+        return matrices
+
+
+def below(shapes: Mapping[str, Shape], name: str) -> dict[str, Shape]:
+    """Return the shapes of a module's tensors by their names within it."""
+    return {key.removeprefix(f"{name}."): shape for key, shape in shapes.items() if key.startswith(f"{name}.")}
+
+
+def add_modules(module: nn.Module, shapes: Mapping[str, Shape], epsilon: float) -> None:
+    """Give a module the tables, linear layers and norms of these tensors; those of inner modules are left out."""
+    for name, shape in shapes.items():
+        part, _, kind = name.rpartition(".")
+        if not part:
+            setattr(module, kind, mx.ones(shape))
+        elif "." in part or kind == "bias":
+            continue
+        elif len(shape) == 1:
+            setattr(module, part, nn.RMSNorm(shape[0], epsilon))
+        elif part in _TABLES:
+            setattr(module, part, nn.Embedding(*shape))
+        else:
+            setattr(module, part, nn.Linear(shape[1], shape[0], bias=f"{part}.bias" in shapes))
+
+
+def rotated(rope: Callable[..., mx.array], rows: mx.array, positions: RowPositions) -> mx.array:
+    """Return rows of queries or keys, (1, heads, n, width), turned by their positions."""
+    if isinstance(positions, Sequence):
+        if positions[-1] - positions[0] == len(positions) - 1:
+            return rope(rows, offset=positions[0])
+        positions = mx.array(list(positions), mx.int32)
+    # a batch row each: the kernel counts positions up along the token axis
+    return rope(rows.transpose(2, 1, 0, 3), offset=positions).transpose(2, 1, 0, 3)
+
+
+class DecoderLayer(nn.Module):
+    """The parts of a decoder layer; subclasses say how they are put together."""
+
+    def __init__(self, config: DecoderConfig, shapes: Mapping[str, Shape]) -> None:
+        super().__init__()
+        self.self_attn = Attention(config, below(shapes, "self_attn"))
+        self.mlp = Mlp(config, below(shapes, "mlp"))
+        add_modules(self, shapes, config.norm_epsilon)
+
+
+class Attention(nn.Module):
+    """Attention of n rows, (n, inputs); keys and values are kept by the caller."""
+
+    def __init__(self, config: DecoderConfig, shapes: Mapping[str, Shape]) -> None:
+        super().__init__()
+        add_modules(self, shapes, config.norm_epsilon)
+        self._size, self._epsilon = config.head_size, config.norm_epsilon
+        self._gemma = config.gemma
+        self._scale = 1.0 if self._gemma else config.head_size**-0.5
+        rope = config.rope
+        self._rope = initialize_rope(config.head_size, rope.theta, rope.traditional, rope.scaling, rope.max_positions)
+
+    def rows(self, x: mx.array, positions: RowPositions) -> Rows:
+        """Return the keys and values of n rows."""
+        keys = self._heads(self.k_proj(x))
+        values = self._heads(self.v_proj(x)) if "v_proj" in self else keys
+        if self._gemma:
+            values = mx.fast.rms_norm(values, None, self._epsilon)
+        if "k_norm" in self:
+            keys = self.k_norm(keys)
+        return [rotated(self._rope, keys.transpose(1, 0, 2)[None], positions), values.transpose(1, 0, 2)[None]]
+
+    def __call__(
+        self, x: mx.array, positions: RowPositions, rows: Sequence[mx.array], mask: mx.array | str | None
+    ) -> mx.array:
+        """Return what n rows attend to, (n, hidden_size).
+
+        Args:
+            x: (n, inputs).
+            positions: Theirs.
+            rows: Keys and values, (1, kv_heads, k, head_size), their own among them.
+            mask: (n, k) bool: what each sees; "causal" where the rows are the last ones, None for all.
+        """
+        queries = self._heads(self.q_proj(x))
+        if "q_norm" in self:
+            queries = self.q_norm(queries)
+        queries = rotated(self._rope, queries.transpose(1, 0, 2)[None], positions)
+        attended = mx.fast.scaled_dot_product_attention(queries, *rows, scale=self._scale, mask=mask)
+        output: mx.array = self.o_proj(attended[0].transpose(1, 0, 2).flatten(1))
+        return output
+
+    def _heads(self, x: mx.array) -> mx.array:
+        return x.reshape(x.shape[0], -1, self._size)
+
+
+class Mlp(nn.Module):
+    """A gated MLP: SiLU, or with Gemma's layers the approximate GELU."""
+
+    def __init__(self, config: DecoderConfig, shapes: Mapping[str, Shape]) -> None:
+        super().__init__()
+        add_modules(self, shapes, config.norm_epsilon)
+        self._gated = _gelu_gate if config.gemma else swiglu
+
+    def __call__(self, x: mx.array) -> mx.array:
+        output: mx.array = self.down_proj(self._gated(self.gate_proj(x), self.up_proj(x)))
+        return output
+
+
+@partial(mx.compile, shapeless=True)
+def _gelu_gate(gate: mx.array, up: mx.array) -> mx.array:
+    result: mx.array = nn.gelu_approx(gate) * up
+    return result

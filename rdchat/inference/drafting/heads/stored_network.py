@@ -1,0 +1,101 @@
+"""A published drafter's network: its weights as they are stored, then bound to a target, quantised or not."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+
+from rdchat.errors import ModelError
+from rdchat.inference.drafting.heads.decoder import DecoderConfig
+from rdchat.inference.drafting.heads.head import Head, StoredHead
+from rdchat.inference.target.device import on_gpu
+from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.hooks import HiddenReads
+from rdchat.inference.target.target import LoadedModel
+
+GROUP = 64  # weights that share a scale
+_BITS_ON_GPU = 4
+_HINT = "Use a drafter that was made for this model."
+
+
+@dataclass(frozen=True, slots=True)
+class StoredNetwork[C: DecoderConfig](StoredHead):
+    """A block or EAGLE-3 drafter that is bound to no target yet; subclasses have `bind(model, bits)`.
+
+    `bits` are those of a quantised copy's weights, 4 or 8; 0 for floats. None takes 4 on a GPU, where a draft's time is
+    that of reading weights, and floats on a CPU, where quantised products are slow. Others report that 4 bits lose
+    hardly any acceptance (mlx-dspark); it was not measured here, nor anything on a Mac.
+    """
+
+    config: C
+    weights: Callable[[], Mapping[str, mx.array]]  # by published name; lazy from a file: floats are read one by one
+    vocabulary: mx.array | None = None  # (draft_vocabulary_size,) int32 ids, ascending; None for all tokens
+
+
+class BoundNetwork(Head):
+    """A drafter in the target's precision or quantised, with tables of its own or the target's; see `Head`.
+
+    It does not draft below a root that the device still works on: rows of the path that was accepted would have to be
+    computed before the host knows how many there are.
+
+    Raises:
+        ModelError: If the target's hidden states or tables are not such as it needs.
+    """
+
+    remembers = True
+    drafts_ahead = False
+    inverse_temperature = 1.0
+    network: Any
+
+    def __init__(
+        self, network: nn.Module, stored: StoredNetwork[Any], model: LoadedModel, bits: int | None = None
+    ) -> None:
+        self.network, config, info = network, stored.config, model.info
+        embeddings = TargetEmbeddings(model.network, info.vocabulary_size)
+        self._check(config, model, embeddings.width)
+        self.dtype = embeddings.dtype
+        network.load_weights([(name, tensor.astype(self.dtype)) for name, tensor in stored.weights().items()])
+        quantize_weights(network, (_BITS_ON_GPU if on_gpu() else 0) if bits is None else bits)
+        for _, tensor in tree_flatten(network.parameters()):
+            mx.eval(tensor)  # one by one: what it is computed from goes at once
+        self.candidates = config.draft_vocabulary_size
+        ids = stored.vocabulary
+        self.vocabulary = mx.arange(self.candidates, dtype=mx.int32) if ids is None else ids
+        own = config.own_embeddings
+        self._table: Callable[[mx.array], mx.array] = self.network.embed_tokens if own else embeddings.embed
+        self._output: Callable[[mx.array], mx.array]
+        if config.own_output:
+            self._output = self.network.lm_head
+        else:
+            self._output = embeddings.output_for(self.vocabulary) if config.reduced else embeddings.output()
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """Return the embeddings of tokens, (n,) ids of the whole vocabulary, (n, hidden_size)."""
+        return self._table(tokens).astype(self.dtype)
+
+    def _check(self, config: DecoderConfig, model: LoadedModel, width: int) -> None:
+        """Look at what a call of the target would give; nothing of it is computed."""
+        info = model.info
+        if config.target_width != width:
+            raise ModelError(
+                f"The drafter is for a model of width {config.target_width:,}, that of {info.name} is {width:,}.", _HINT
+            )
+        self.reads = HiddenReads(config.target_layers, trunk=False, normalised=False)
+        model.hooks.read(self.reads)
+        model.network(mx.array([[0]]))
+        given = model.hooks.hidden
+        if given is None or given.shape != (1, 1, len(config.target_layers) * width):
+            raise ModelError(f"The layers of {info.name} give no hidden states that the drafter could read.", _HINT)
+
+
+def quantize_weights(network: nn.Module, bits: int, group: int = GROUP) -> None:
+    """Quantise a network in place where `bits` is not 0; layers whose width is no multiple of `group` stay floats."""
+    if bits:
+        nn.quantize(network, group, bits, class_predicate=lambda _, module: _fits(module, group))
+
+
+def _fits(module: nn.Module, group: int) -> bool:
+    return isinstance(module, nn.Linear | nn.Embedding) and module.weight.shape[-1] % group == 0

@@ -1,1 +1,0 @@
-"""Files, folders and models that are dropped on a window."""

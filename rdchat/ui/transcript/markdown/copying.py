@@ -1,0 +1,102 @@
+"""Copies messages and selections as Markdown, plain text or rich text."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
+from itertools import zip_longest
+
+from PySide6.QtCore import QStringListModel
+from PySide6.QtGui import QGuiApplication, QTextCursor
+
+from rdchat.ui.look.plain_text import without_controls
+from rdchat.ui.transcript.markdown.block_stream import BlockStream
+from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, length_of, safe_text
+from rdchat.ui.transcript.markdown.formulas import OBJECT, source_of
+from rdchat.ui.transcript.markdown.markdown_text import as_markdown, as_plain
+from rdchat.ui.transcript.markdown.parser import Parser
+from rdchat.ui.transcript.markdown.rich_text import as_html
+
+_IN_LINES = {Kind.TEXT, Kind.HEADING, Kind.CODE}
+
+
+class CopyForm(StrEnum):
+    """The form of a copy, as menus name it."""
+
+    MARKDOWN = "Markdown"
+    PLAIN = "Plain text"
+    RICH = "Rich text"
+
+
+def copy_blocks(blocks: Sequence[Block], form: CopyForm) -> None:
+    """Put blocks on the clipboard; rich text comes with plain text for programs that take nothing else."""
+    # made by Qt and then emptied: one made here would outlive Python on the clipboard, and crash the exit
+    source = QStringListModel([""])
+    data = source.mimeData([source.index(0, 0)])
+    data.clear()
+    data.setText(without_controls(as_markdown(blocks) if form is CopyForm.MARKDOWN else as_plain(blocks)))
+    if form is CopyForm.RICH:
+        data.setHtml(without_controls(as_html(blocks)))
+    QGuiApplication.clipboard().setMimeData(data)
+
+
+def blocks_of(text: str, parser: Parser) -> list[Block]:
+    """Return all blocks of a text; a megabyte takes seconds."""
+    stream, blocks, safe = BlockStream(parser), list[Block](), safe_text(text)
+    more = bool(safe)
+    while more:
+        update = stream.advance(safe, True)
+        blocks[update.first :] = update.blocks
+        more = update.more
+    return blocks
+
+
+def cut_out(blocks: Sequence[Block], spans: Sequence[tuple[int, int]], begin: int, end: int) -> list[Block]:
+    """Return the blocks between two places of a document.
+
+    What has no lines of text, such as a table, is taken whole where anything of it is selected. A block that is cut at
+    its beginning loses its marker.
+
+    Args:
+        blocks: All of the document's.
+        spans: Where each begins and ends, in UTF-16 units as QTextDocument counts.
+        begin: The first place, in the same units.
+        end: The place behind the last one.
+    """
+    found: list[Block] = []
+    for block, (start, last) in zip(blocks, spans, strict=True):
+        if last <= begin or start >= end:
+            continue
+        if block.kind not in _IN_LINES:
+            found.append(block)
+            continue
+        first = start + (len(block.marker) + 1 if block.marker else 0)
+        runs = tuple(_part(block.runs, max(begin - first, 0), max(end - first, 0)))
+        whole = begin <= first
+        if runs or (whole and block.kind is Kind.CODE):
+            found.append(replace(block, runs=runs, marker=block.marker if whole else "", joined=block.joined and whole))
+    return found
+
+
+def text_of(cursor: QTextCursor) -> str:
+    """Return the plain text of a selection; formulas as they were written."""
+    parts, sources = cursor.selection().toPlainText().split(OBJECT), list[str]()
+    place = cursor.document().find(OBJECT, cursor.selectionStart())
+    while not place.isNull() and place.selectionEnd() <= cursor.selectionEnd():
+        sources.append(source_of(place.charFormat()))
+        place = cursor.document().find(OBJECT, place)
+    return "".join(part + source for part, source in zip_longest(parts, sources[: len(parts) - 1], fillvalue=""))
+
+
+def _part(runs: Sequence[Run], begin: int, end: int) -> list[Run]:
+    parts, place = [], 0
+    for run in runs:
+        length = length_of(run)
+        if place + length > begin and place < end:
+            parts.append(run if run.maths else _cut(run, max(begin - place, 0), min(end - place, length)))
+        place += length
+    return parts
+
+
+def _cut(run: Run, begin: int, end: int) -> Run:
+    units = run.text.encode("utf-16-le", "surrogatepass")[2 * begin : 2 * end]
+    return replace(run, text=units.decode("utf-16-le", "replace"))

@@ -1,0 +1,149 @@
+"""Paints and places what lies around the text: code panels with their headers, quote bars, rules and scroll bars."""
+
+from PySide6.QtCore import QObject, QRect, QRectF, Qt, Signal
+from PySide6.QtGui import QPainter
+from PySide6.QtWidgets import QTextEdit
+
+from rdchat.ui.look.theme import RADIUS, SMALL, TIGHT, Theme
+from rdchat.ui.transcript.markdown.blocks import Block, Kind
+from rdchat.ui.transcript.markdown.code_header import CodeHeader, ask_and_save
+from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
+from rdchat.ui.transcript.markdown.horizontal_scrolling import BAR_HEIGHT, HorizontalScrolling, WidePart
+from rdchat.ui.transcript.markdown.text_formats import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
+
+_MOST_BARS = 40  # nested quotes that get a bar
+_MOST_HEADERS = 100  # code blocks beyond these have no header: each is a widget with buttons
+
+
+class Decorations(QObject):
+    """The decorations of one text edit, which shows its document from the top.
+
+    Args:
+        edit: The text edit.
+        writer: Writes its document.
+        scrolling: Scrolls wide code and tables.
+        theme: The appearance to follow.
+    """
+
+    wrap_requested = Signal(int, bool)  # the number of a code block
+
+    def __init__(self, edit: QTextEdit, writer: DocumentWriter, scrolling: HorizontalScrolling, theme: Theme) -> None:
+        super().__init__(edit)
+        self._edit, self._writer, self._scrolling, self._theme = edit, writer, scrolling, theme
+        self._headers: dict[int, CodeHeader] = {}  # by the number of the code block
+
+    @property
+    def _width(self) -> int:
+        return self._edit.viewport().width()
+
+    # --- painting
+
+    def paint(self, painter: QPainter, area: QRectF) -> None:
+        """Draw the panels of code, the bars of quotes, and rules, where they are in an area."""
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(self._theme.colors.border)
+        painter.setBrush(self._theme.colors.code)
+        for span in self._writer.code_spans.values():
+            panel = self._panel(span)
+            if panel.intersects(area):
+                painter.drawRoundedRect(panel.adjusted(0.5, 0.5, -0.5, -0.5), RADIUS - 2, RADIUS - 2)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(self._theme.colors.border)
+        self._paint_bars(painter, area)
+
+    def _paint_bars(self, painter: QPainter, area: QRectF) -> None:
+        blocks = self._writer.blocks()
+        for index, each in enumerate(blocks):
+            if each.kind is Kind.TABLE or not (each.quotes or each.kind is Kind.RULE):
+                continue
+            block = self._writer.text_block(index)
+            rect = self._edit.document().documentLayout().blockBoundingRect(block)
+            look = block.blockFormat()
+            if not rect.adjusted(0, -look.topMargin() - CODE_PAD, self._width, 0).intersects(area):
+                continue
+            above = blocks[index - 1].quotes if index else 0
+            for depth, left in enumerate(self._bars(each)):
+                top = rect.top() - (look.topMargin() + CODE_PAD / 2 if depth < above else 0)  # no gap between bars
+                painter.drawRoundedRect(QRectF(left, top, 3, rect.bottom() - top), 1.5, 1.5)
+            if each.kind is Kind.RULE:
+                start = look.leftMargin()
+                painter.drawRect(QRectF(start, rect.center().y(), self._width - start, 1))
+
+    def _bars(self, block: Block) -> list[int]:
+        """Return the left edges of the bars of the quotes around a block."""
+        left, bars = 0, []
+        for each in block.nesting[:_MOST_BARS]:
+            if each == "q":
+                bars.append(left)
+            left += QUOTE_INDENT if each == "q" else list_indent(self._theme)
+        return bars
+
+    def _panel(self, span: CodeSpan) -> QRectF:
+        """Return the rectangle of a code block, its header included."""
+        layout = self._edit.document().documentLayout()
+        first = layout.blockBoundingRect(self._writer.text_block(span.first))
+        last = layout.blockBoundingRect(self._writer.text_block(span.last))
+        left = self._writer.left(self._writer.blocks()[span.first])
+        top = first.top() - code_header_height(self._theme)
+        return QRectF(left, top, self._width - left, last.bottom() + CODE_PAD - top)
+
+    @property
+    def room_below(self) -> int:
+        """The room that the last block needs below its text."""
+        blocks = self._writer.blocks()
+        return CODE_PAD if blocks and blocks[-1].code >= 0 else 0
+
+    # --- headers and scroll bars
+
+    def place(self, first: int = 0) -> None:
+        """Place headers and scroll bars, but for those of blocks that end before the block `first`."""
+        spans, parts = self._writer.code_spans, dict[int, WidePart]()
+        for number in [number for number in self._headers if number not in spans]:
+            self._headers.pop(number).deleteLater()
+        for number, span in spans.items():
+            if span.last >= first or (number not in self._headers and len(self._headers) < _MOST_HEADERS):
+                panel = self._panel(span).toRect()
+                parts[span.first] = self._wide_code(span, panel)
+                if number in self._headers or len(self._headers) < _MOST_HEADERS:
+                    self._place_header(number, span, panel)
+        for index in self._writer.tables:
+            if index >= first:
+                parts[index] = self._wide_table(index)
+        self._scrolling.place(parts, first)
+
+    def _place_header(self, number: int, span: CodeSpan, panel: QRect) -> None:
+        if number not in self._headers:
+            self._headers[number] = self._make_header(number)
+        header = self._headers[number]
+        header.show_language(span.language)
+        header.show_wrapped(number in self._writer.wrapped)
+        top, height = TIGHT // 2, code_header_height(self._theme) - TIGHT // 2
+        header.setGeometry(panel.left(), panel.top() + top, panel.width(), height)
+
+    def _make_header(self, number: int) -> CodeHeader:
+        writer, header = self._writer, CodeHeader(self._theme, self._edit.viewport())
+        header.copy_button.copy_requested.connect(lambda: header.copy_button.copy(writer.code_text(number)))
+        header.save_button.clicked.connect(
+            lambda: ask_and_save(writer.code_text(number), writer.code_spans[number].language, self._edit)
+        )
+        header.wrap_button.clicked.connect(lambda: self.wrap_requested.emit(number, number not in writer.wrapped))
+        header.show()
+        return header
+
+    def _wide_code(self, span: CodeSpan, panel: QRect) -> WidePart:
+        area = panel.adjusted(1, code_header_height(self._theme) - 1, -1, -1)
+        longest = self._writer.text_block(span.longest)
+        line = longest.layout().lineAt(0)
+        text = line.naturalTextWidth() + line.x() if line.isValid() else 0.0
+        needed = text + 2 * CODE_PAD if longest.blockFormat().nonBreakableLines() else 0.0
+        return WidePart(self.tr("Scroll code sideways"), area, round(needed), panel.bottom() - BAR_HEIGHT)
+
+    def _wide_table(self, index: int) -> WidePart:
+        table, left = self._writer.tables[index], self._writer.left(self._writer.blocks()[index])
+        look = table.format().toTableFormat()
+        # Qt gives the place of the first cell's text, and a size that includes the margins
+        frame = self._edit.document().documentLayout().frameBoundingRect(table)
+        top, height = frame.top() - SMALL - 2, frame.height() - look.topMargin() - look.bottomMargin()
+        area = QRect(left, round(top), self._width - left, round(height))
+        widths = [length.rawValue() for length in look.columnWidthConstraints()]
+        return WidePart(self.tr("Scroll table sideways"), area, round(sum(widths)) + len(widths) + 1, area.bottom())
