@@ -11,7 +11,6 @@ from rdchat.inference.api.events import DraftOptions, ModelInfo, ModeOption, Rep
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.background_work import FolderSearch
-from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineEvent, Failure
 from rdchat.services.engine.engine_request import EngineRequest, FindDraftOptions
 from rdchat.services.engine.model_slot import ModelSlot
@@ -28,26 +27,17 @@ class DraftControl(QObject):
     drafter or draft model waits for the next reply.
 
     Args:
-        engine: Finds out what the loaded model can run.
         model: The loaded model.
         read: Returns the app's settings.
         save: Stores changed ones.
-        parent: The Qt parent.
     """
 
     changed = Signal()  # settings, options, or when they apply
     exact_times_changed = Signal()
 
-    def __init__(
-        self,
-        engine: EngineClient,
-        model: ModelSlot,
-        read: Callable[[], Settings],
-        save: Callable[[Settings], None],
-        parent: QObject | None = None,
-    ) -> None:
-        super().__init__(parent)
-        self._engine, self._model, self._read, self._save = engine, model, read, save
+    def __init__(self, model: ModelSlot, read: Callable[[], Settings], save: Callable[[Settings], None]) -> None:
+        super().__init__(model)
+        self._model, self._read, self._save = model, read, save
         self._options: dict[Mode, ModeOption] = {}
         self._running: tuple[EngineRequest, DraftSettings] | None = None  # a reply, and the settings that it began with
         self.exact_times = False  # stages wait for their results, so that the time ledger is exact
@@ -153,7 +143,7 @@ class DraftControl(QObject):
         It only reads small files. During a reply it is asked once that has ended.
         """
         if self.ready and self._running is None:
-            self._engine.submit(FindDraftOptions(self.settings, self._candidates), self._on_options)
+            self._model.engine.submit(FindDraftOptions(self.settings, self._candidates), self._on_options)
 
     @Slot()
     def _check_options(self) -> None:

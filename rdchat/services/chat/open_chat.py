@@ -38,18 +38,11 @@ class OpenChat(QObject):
     typed_changed = Signal()
 
     def __init__(
-        self,
-        store: ConversationStore,
-        storage: StorageWatch,
-        preferences: SettingsControl,
-        *,
-        replies: Replies,
-        files: PendingFiles,
-        parent: QObject | None = None,
+        self, store: ConversationStore, storage: StorageWatch, preferences: SettingsControl, replies: Replies
     ) -> None:
-        super().__init__(parent)
+        super().__init__(replies)
         self._store, self._storage, self._preferences, self._replies = store, storage, preferences, replies
-        self.files = files  # of the message that is typed
+        self.files = PendingFiles(replies.model.engine, replies.model, self)  # of the message that is typed
         self.unsent = UnsentMemory(store.unsent, self)  # typed texts that were neither sent nor saved, of all chats
         self.conversation: Conversation | None = None  # None for a new chat
         self.path = MessagePath()  # with the text of the reply that is being written; to be changed in copies only

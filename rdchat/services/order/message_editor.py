@@ -6,10 +6,8 @@ from PySide6.QtCore import QObject
 
 from rdchat.chat.conversation import Notice
 from rdchat.chat.storage.message_bin import DeletedMessage
-from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.reply_recorder import ReplyRecorder
-from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.order.chat_list import ChatList
 
 _BEING_WRITTEN = Notice("A reply is being written there", "Stop it, or wait for its end, then delete the message.")
@@ -19,27 +17,15 @@ class MessageEditor(QObject):
     """A deletion can be undone, and a branch is a copy.
 
     Args:
-        store: The conversations.
-        chats: Undoes, and makes branches.
-        storage: Stands around every command, and tells of those that fail.
+        chats: The list with its open chat; undoes, and makes branches.
         recorder: Knows the replies that are being written.
         notify: Tells the person.
-        parent: The Qt parent.
     """
 
-    def __init__(
-        self,
-        store: ConversationStore,
-        chats: ChatList,
-        storage: StorageWatch,
-        *,
-        recorder: ReplyRecorder,
-        notify: Callable[[Notice], object],
-        parent: QObject | None = None,
-    ) -> None:
-        super().__init__(parent)
-        self._store, self._chats, self._storage, self._recorder, self._notify = store, chats, storage, recorder, notify
-        self._chat = chats.chat
+    def __init__(self, chats: ChatList, recorder: ReplyRecorder, notify: Callable[[Notice], object]) -> None:
+        super().__init__(chats)
+        self._chats, self._recorder, self._notify = chats, recorder, notify
+        self._store, self._storage, self._chat = chats.store, chats.storage, chats.chat
 
     def delete_message(self, message_id: int) -> None:
         """Delete a message with all that follow it; `ChatList.undo` takes it back."""

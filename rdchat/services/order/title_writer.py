@@ -13,10 +13,8 @@ from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.settings_control import SettingsControl
-from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineEvent, EngineState, Failure
 from rdchat.services.engine.engine_request import EngineRequest
-from rdchat.services.engine.model_slot import ModelSlot
 
 _QUIET_MS = 1500  # after the last thing that happened: the person may be about to go on
 _LONGEST_TOLD = 4000  # characters of each message
@@ -35,30 +33,20 @@ class TitleWriter(QObject):
 
     Args:
         store: The conversations.
-        engine: Writes.
-        model: Tells when another model is loaded.
         replies: Know whether the engine is idle.
         preferences: Have the switch.
         titled: Called when a title was stored.
-        parent: The Qt parent.
 
     Attributes:
         quiet: Runs while nothing happens.
     """
 
     def __init__(
-        self,
-        store: ConversationStore,
-        engine: EngineClient,
-        model: ModelSlot,
-        replies: Replies,
-        preferences: SettingsControl,
-        *,
-        titled: Callable[[], object],
-        parent: QObject | None = None,
+        self, store: ConversationStore, replies: Replies, preferences: SettingsControl, titled: Callable[[], object]
     ) -> None:
-        super().__init__(parent)
-        self._store, self._engine, self._replies, self._preferences = store, engine, replies, preferences
+        super().__init__(replies)
+        self._store, self._replies, self._preferences = store, replies, preferences
+        self._engine = replies.model.engine
         self._titled = titled
         self._request: EngineRequest | None = None  # of the title that is being written
         self._conversation_id = 0
@@ -70,8 +58,8 @@ class TitleWriter(QObject):
         self.quiet.timeout.connect(self._begin)
         replies.state_changed.connect(self.wait)
         replies.ended.connect(self._on_reply_ended)
-        model.loaded.connect(self._forget_last_chat)
-        preferences.changed.connect(self._on_preferences)
+        replies.model.loaded.connect(self._forget_last_chat)
+        preferences.changed.connect(self.wait)
 
     @property
     def writing(self) -> bool:
@@ -83,20 +71,13 @@ class TitleWriter(QObject):
         """Something happened: begin after a quiet while."""
         if not self._closed and self._preferences.settings.titles_by_model:
             self.quiet.start()
+        else:
+            self.quiet.stop()
 
     def close(self) -> None:
         """Begin no more."""
         self._closed = True
         self.quiet.stop()
-
-    @Slot()
-    def _on_preferences(self) -> None:
-        if not self._preferences.settings.titles_by_model:
-            self.quiet.stop()
-            if self._request is not None:
-                self._request.cancel()
-        elif not self.quiet.isActive():
-            self.wait()
 
     @Slot()
     def _begin(self) -> None:
