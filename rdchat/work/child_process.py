@@ -43,6 +43,8 @@ class ChildProcess:
         self._turns = threading.Semaphore(at_once)
         self._guard = threading.Lock()
         self._running: ChildRun | None = None
+        self._last_sent = threading.Event()  # of the request before: they are sent in order
+        self._last_sent.set()
         self._end: weakref.finalize[..., Any] | None = None
         self._closes = 0
         self.starts = 0
@@ -89,12 +91,14 @@ class ChildProcess:
         """
         job: Job[Any] = Job(on_progress, on_end)
         request = Request(job, do, arguments, limits, read)
-        target = partial(self._answer, request, self._closes)
         try:
             self.start()
         except ChildError as error:
             job.end(error)
             return job
+        with self._guard:
+            target = partial(self._answer, request, self._last_sent, self._closes)
+            self._last_sent = request.sent
         threading.Thread(target=target, name=f"{self._name} request", daemon=True).start()
         return job
 
@@ -109,7 +113,7 @@ class ChildProcess:
         if running is not None:
             running.close(grace_s)
 
-    def _answer(self, request: Request, closes: int) -> None:
+    def _answer(self, request: Request, before: threading.Event, closes: int) -> None:
         """Have the child answer; ask another one where the child ended before it got the request."""
 
         def ask(_job: Job[Any]) -> Any:
@@ -117,8 +121,10 @@ class ChildProcess:
                 pass
             return request.outcome
 
+        before.wait()
         with self._turns:
             outcome = outcome_of(request.job, ask, self._name)
+        request.sent.set()  # or never will be
         request.job.end(outcome)
 
     def _current(self, closes: int) -> ChildRun:

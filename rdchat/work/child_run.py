@@ -42,6 +42,7 @@ class Request:
     limits: Limits
     read: Callable[[Any], Any]
     woken: threading.Event = field(default_factory=threading.Event)  # set with the outcome and when cancelled
+    sent: threading.Event = field(default_factory=threading.Event)  # or ended without having been sent
     outcome: Any = _NO_ANSWER
     deadline: float | None = None
     most_memory: int | None = None
@@ -110,6 +111,7 @@ class ChildRun:
         if limits.memory_bytes is not None:
             request.most_memory = _memory_bytes(self.process.pid) + limits.memory_bytes
         self._send(frame, request)
+        request.sent.set()
         is_cancelled = False
         while request.outcome is _NO_ANSWER:
             if request.job.cancelled and not is_cancelled:

@@ -40,6 +40,14 @@ def test_answers_one_request_after_the_other(child):
     assert child.starts == 1
 
 
+def test_requests_reach_the_child_in_the_order_in_which_they_were_submitted(child):
+    ended = []
+    jobs = [child.submit("echo", {"value": number}, on_end=ended.append) for number in range(200)]
+    for job in jobs:
+        job.result()
+    assert ended == [{"value": number} for number in range(200)]
+
+
 def test_tells_progress_in_order_before_the_result(child):
     told = []
     assert child.submit("count", {"to": 50}, on_progress=told.append).result() == 50

@@ -126,8 +126,8 @@ class TreeView(QGraphicsView):
         if tree is None or tree is not self._tree:
             self._tree = tree
             self._draw()
-            self.horizontalScrollBar().setValue(0)
-            self.verticalScrollBar().setValue(0)  # the accepted path runs along the top
+            for bar in (self.horizontalScrollBar(), self.verticalScrollBar()):
+                bar.setValue(bar.minimum())  # the accepted path runs along the top
         self.viewport().update()
 
     def set_zoom(self, zoom: float) -> None:

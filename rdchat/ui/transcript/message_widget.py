@@ -9,9 +9,11 @@ from PySide6.QtWidgets import QMenu, QWidget
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.chat.search_words import WordMatcher
 from rdchat.inference.api.requests import Role
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.layouts import Part, column
 from rdchat.ui.look.theme import TIGHT
+from rdchat.ui.transcript.markdown.blocks import Block
 from rdchat.ui.transcript.markdown.copying import CopyForm, blocks_of, copy_blocks
 from rdchat.ui.transcript.markdown.markdown_text import as_markdown
 from rdchat.ui.transcript.markdown.parser import Parser
@@ -210,12 +212,17 @@ class MessageWidget(QWidget):
         self.actions_row.copy_button.copy(self.written_text)
 
     def copy_as(self, form: CopyForm) -> None:
-        """Copy the message in a form; Markdown is as it was written."""
+        """Copy the message in a form, on a thread as a long one takes a while; Markdown is as it was written."""
         if form is CopyForm.MARKDOWN:
             self.copy()
         else:
-            copy_blocks(blocks_of(self.written_text, self.body.parser), form)
-            self.actions_row.copy_button.say_copied()
+            text, parser = self.written_text, type(self.body.parser)()
+            thread = self.findChild(BackgroundWork) or BackgroundWork("copy", self)
+            thread.replace(lambda _job: blocks_of(text, parser), partial(self._copy_blocks, form))
+
+    def _copy_blocks(self, form: CopyForm, blocks: list[Block]) -> None:
+        copy_blocks(blocks, form)
+        self.actions_row.copy_button.say_copied()
 
     def _open_menu(self, place: QPoint) -> None:
         menu = QMenu(self)
