@@ -183,24 +183,24 @@ class ChatController(QObject):
         self.replies.stop()
         with self.storage.writing():
             self.recorder.flush()  # what is reopened is what the store has
-            reply = self.chat.reopen_reply()
-            self._write(reply, continued=bool(reply.text.strip()))
+            self._write(self.chat.reopen_reply())
 
     def _answer(self) -> None:
         """Add a reply to the prompt that ends the path and have it written."""
         made_with = MadeWith(self.chat.options.sampling)
         self._write(self.chat.add_reply(self.chat.path, self.model_slot.name, made_with))
 
-    def _write(self, reply: Message, *, continued: bool = False) -> None:
+    def _write(self, reply: Message) -> None:
         """Have the reply that ends the path written, or written on, by the chat's own model or one borrowed for it."""
         if self.borrowed.loan is not None and self.borrowed.loan.reply_id != reply.id:
             self.borrowed.give_back()
-        path = self.chat.path[:] if continued else self.chat.path[:-1]
-        if continued:
+        path = self.chat.path[:-1]
+        if reply.text.strip():
+            path = self.chat.path[:]
             path.put(replace(path[-1], context_cut=None))  # the text that is continued is in the prompt
         options = self.chat.options.of(reply)
         prompt = ChatPrompt(from_cut(path.told()), options.system_prompt)
-        self.replies.write(prompt, options.sampling, reply, continued=continued, thinking=self.chat.thinking)
+        self.replies.write(reply, prompt, options.sampling, self.chat.thinking)
 
     def _may_write(self, *, without_model: bool = False) -> bool:
         """Whether a reply can be written now; else say why not."""

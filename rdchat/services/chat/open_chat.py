@@ -219,23 +219,15 @@ class OpenChat(QObject):
 
     def add_prompt(self, text: str) -> None:
         """Add a prompt with the pending files to the end of the path; the first one stores and names the chat."""
-        before, files = self.id, self.files.to_send()
-        try:
-            if self.conversation is None:
-                self._store_new(title_from_prompt(text))
-            assert self.conversation is not None
-            parent_id = self.path.ids[-1] if self.path else None
-            prompt = self._store.add_message(self.conversation.id, parent_id, Role.USER, text, files=files)
-        except StorageError:
-            if self.id != before:
-                self.files.follow(before, self.id)
-                self.files.show_chat(self.id)
-                self.stored.emit()
-            raise
+        files = self.files.to_send()
+        if self.conversation is None:
+            self._store_new(title_from_prompt(text))
+        assert self.conversation is not None
+        parent_id = self.path.ids[-1] if self.path else None
+        prompt = self._store.add_message(self.conversation.id, parent_id, Role.USER, text, files=files)
         self.path.append(prompt)
         self._storage.note_success()
         self.files.clear()
-        self.files.show_chat(self.id)
         self.message_added.emit(prompt)
         self.stored.emit()
 
@@ -249,6 +241,9 @@ class OpenChat(QObject):
             self._take(self._store.set_thinking_choice(self.conversation.id, thinking))
         self.unsent.keep(None, None, "")
         self.unsent.keep(self.id, None, typed)
+        self.files.follow(None, self.id)
+        self.files.show_chat(self.id)
+        self.stored.emit()
 
     def add_version(self, old: Message, text: str) -> None:
         """Add an alternative of a prompt, with the same files, or the person's version of a reply; the path ends so."""

@@ -97,24 +97,17 @@ class Replies(QObject):
         return None
 
     def write(
-        self,
-        prompt: ChatPrompt,
-        sampling: SamplingParams,
-        reply: Message,
-        *,
-        continued: bool = False,
-        thinking: ThinkingChoice | None = None,
+        self, reply: Message, prompt: ChatPrompt, sampling: SamplingParams, thinking: ThinkingChoice | None
     ) -> None:
         """Have a reply written once its prompt is read and the model is there; without a model it fails.
 
         Args:
+            reply: The message. A text that it has is written on; it is at the end of the prompt then.
             prompt: It is read on a thread, as all of a long chat is read from the disk.
             sampling: How tokens are chosen.
-            reply: The message.
-            continued: The reply is at the end of the prompt, and is written on.
             thinking: The person's choice.
         """
-        live = self.recorder.begin(reply, continued=continued)
+        live = self.recorder.begin(reply)
         self.traces.begin(reply.id, live.begins_at)
         if self.model.info is None and not self.model.loading:
             self._fail(live, self.model.failure)
@@ -127,7 +120,9 @@ class Replies(QObject):
             def read() -> GenerationRequest:
                 check()  # it may have been stopped while others were read
                 turns = prompt.with_files(self.texts, check).turns(check)
-                return GenerationRequest(turns, sampling, reply.seed or 0, 0, continued, thinking=thinking)
+                return GenerationRequest(
+                    turns, sampling, reply.seed or 0, continue_last=live.begins_at > 0, thinking=thinking
+                )
 
             self._reading.do(read, lambda outcome: self._on_read(live, outcome))
         self.state_changed.emit()

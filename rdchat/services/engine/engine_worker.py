@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
+from functools import partial
 
 from rdchat import paths
 from rdchat.errors import DoesNotFitError, ModelError, RdchatError
@@ -68,57 +69,48 @@ class EngineWorker:
 
     def _work(self, request: EngineRequest) -> None:
         """Carry out a request; its last event ends it, unless it is a load that was cancelled."""
-        last: EngineEvent
+        last: EngineEvent | None
         try:
             last = self._carry_out(request)
-        except StoppedError:  # a load that nobody waits for any more
-            return
+        except StoppedError:
+            last = _stopped(request)
         except RdchatError as error:
             last = Failure(error.message, error.hint, isinstance(error, DoesNotFitError))
         except Exception:
             what = _WHAT_FAILED[type(request.command)]
             _LOG.exception("%s unexpectedly", what)
             last = Failure(f"{what}: rdchat made a mistake.", _unexpected_hint())
-        self._post(request, last)
+        if last is not None:
+            self._post(request, last)
 
     def _carry_out(self, request: EngineRequest) -> EngineEvent:
         """Do what a request says and post its events but the last one, which is returned."""
+        if request.cancelled:
+            raise StoppedError
+        engine = self._ready_engine()
         match request.command:
             case LoadModel() as load:
-                return self._engine_for(request).load(
-                    load.model, load.dtype, lambda progress: self._report_load(request, progress), load.anyway
-                )
+                report = partial(self._report_load, request)
+                return engine.load(load.model, load.dtype, report, load.anyway)
             case UnloadModel():
-                return Unloaded(self._engine_for(request).unload())
+                return Unloaded(engine.unload())
             case FindDraftOptions(settings, drafters):
-                return self._ready_engine().draft_options(settings, drafters)
+                return engine.draft_options(settings, drafters)
             case GenerationRequest() as generation:
-                with self._keep_awake():
-                    return self._write(request, generation)
+                with self._keep_awake(), closing(engine.generate(generation, lambda: request.cancelled)) as iterator:
+                    request.attach(iterator)
+                    return self._post_tokens(request, iterator)
             case BenchPlan() as plan:
-                with self._keep_awake():
-                    return self._measure(request, plan)
-
-    def _engine_for(self, load: EngineRequest) -> Engine:
-        if load.cancelled:
-            raise StoppedError
-        return self._ready_engine()
+                with self._keep_awake(), closing(engine.benchmark(plan)) as runner:
+                    request.attach(runner)
+                    for event in runner:
+                        self._post(request, event)
+                return BenchEnd(request.cancelled)
 
     def _report_load(self, request: EngineRequest, progress: LoadProgress) -> None:
         if request.cancelled:
             raise StoppedError
         self._post(request, progress)
-
-    def _write(self, request: EngineRequest, generation: GenerationRequest) -> ReplyEnd:
-        try:
-            if request.cancelled:
-                raise StoppedError
-            iterator = self._ready_engine().generate(generation, lambda: request.cancelled)
-        except StoppedError:
-            return ReplyEnd(generation.request_id, "", (), "", FinishReason.CANCELLED, Statistics())
-        with closing(iterator):
-            request.attach(iterator)
-            return self._post_tokens(request, iterator)
 
     def _post_tokens(self, request: EngineRequest, iterator: TokenIterator) -> ReplyEnd:
         statistics, taken, draft = Statistics(), -_STATISTICS_INTERVAL_S, None
@@ -134,14 +126,6 @@ class EngineWorker:
                 statistics, taken = iterator.statistics, now
             self._post(request, ReplyProgress(event.text, statistics, (event,)))
         raise AssertionError("the token iterator ended without a ReplyEnd")
-
-    def _measure(self, request: EngineRequest, plan: BenchPlan) -> BenchEnd:
-        if not request.cancelled:
-            with closing(self._ready_engine().benchmark(plan)) as runner:
-                request.attach(runner)
-                for event in runner:
-                    self._post(request, event)
-        return BenchEnd(request.cancelled)
 
     def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         """Count on the calling thread; see `Engine.count_tokens`."""
@@ -172,6 +156,16 @@ class EngineWorker:
         if self._engine is None:
             raise RdchatError(self._problem, _unexpected_hint())
         return self._engine
+
+
+def _stopped(request: EngineRequest) -> ReplyEnd | BenchEnd | None:
+    """Return the last event of a request that was cancelled before it began; a load has none."""
+    match request.command:
+        case GenerationRequest(request_id=request_id):
+            return ReplyEnd(request_id, "", (), "", FinishReason.CANCELLED, Statistics())
+        case BenchPlan():
+            return BenchEnd(stopped=True)
+    return None
 
 
 def _unexpected_hint() -> str:

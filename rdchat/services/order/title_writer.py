@@ -49,8 +49,6 @@ class TitleWriter(QObject):
         self._engine = replies.model.engine
         self._titled = titled
         self._request: EngineRequest | None = None  # of the title that is being written
-        self._conversation_id = 0
-        self._in_thought = False
         self._last_chat: int | None = None  # that the engine wrote in since the model was loaded
         self._failed: set[int] = set()  # chats that the engine refused, until the app starts again
         self._closed = False
@@ -100,7 +98,7 @@ class TitleWriter(QObject):
     def _ask(self, conversation_id: int, prompt: Message, reply: Message) -> None:
         own = self._store.conversation(conversation_id).system_prompt
         system_prompt = self._preferences.settings.system_prompt if own is None else own
-        self._in_thought = reply.thinking.begun or begins_in_thought(reply.text)
+        in_thought = reply.thinking.begun or begins_in_thought(reply.text)
         answer = reply.parts.answer
         thinks = answer.strip() != reply.text.strip()
         whole = answer == reply.text and len(answer) <= _LONGEST_TOLD
@@ -112,8 +110,9 @@ class TitleWriter(QObject):
         )
         sampling = SamplingParams(temperature=0.0, max_tokens=_THINKING_TOKENS if thinks else _TITLE_TOKENS)
         generation = GenerationRequest(messages, sampling, draft=DraftSettings(Mode.OFF))
-        self._conversation_id = conversation_id
-        self._request = self._engine.submit(generation, self._on_event, background=True)
+        self._request = self._engine.submit(
+            generation, lambda event: self._on_event(conversation_id, event, in_thought), background=True
+        )
 
     @Slot(Message)
     def _on_reply_ended(self, reply: Message) -> None:
@@ -123,25 +122,23 @@ class TitleWriter(QObject):
     def _forget_last_chat(self) -> None:
         self._last_chat = None
 
-    def _on_event(self, end: EngineEvent) -> None:
-        if not isinstance(end, ReplyEnd | Failure):
+    def _on_event(self, conversation_id: int, event: EngineEvent, in_thought: bool) -> None:
+        if not isinstance(event, ReplyEnd | Failure):
             return
         self._request = None
-        if isinstance(end, Failure):
-            self._failed.add(self._conversation_id)
-        elif end.finish_reason is not FinishReason.CANCELLED:
-            self._take(end)
+        if isinstance(event, Failure):
+            self._failed.add(conversation_id)
+        elif event.finish_reason is not FinishReason.CANCELLED:
+            # what was cut off may be a thought; that there is no title to be had is stored too
+            whole = event.text if event.finish_reason in _ENDED_BY_ITSELF else ""
+            try:
+                if self._store.organiser.set_title_by_model(
+                    conversation_id, title_from_model(whole, begins_in_thought=in_thought)
+                ):
+                    self._titled()
+            except StorageError:
+                self._failed.add(conversation_id)
         self.wait()
-
-    def _take(self, end: ReplyEnd) -> None:
-        """Store the title, or that there is none to be had: what was cut off may be a thought."""
-        whole = end.finish_reason in _ENDED_BY_ITSELF
-        title = title_from_model(end.text, begins_in_thought=self._in_thought) if whole else ""
-        try:
-            if self._store.organiser.set_title_by_model(self._conversation_id, title):
-                self._titled()
-        except StorageError:
-            self._failed.add(self._conversation_id)
 
 
 def _first_exchange(path: Sequence[Message]) -> tuple[Message, Message] | None:
