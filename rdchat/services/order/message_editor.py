@@ -1,6 +1,7 @@
 """Deletes messages, brings them back, and branches chats at them."""
 
 from collections.abc import Callable
+from functools import partial
 
 from PySide6.QtCore import QObject
 
@@ -39,9 +40,8 @@ class MessageEditor(QObject):
                 return
             role = self._store.message(message_id).role
             deleted = self._store.message_bin.delete(message_id)
-            self._chats.order.history.add(
-                "Delete message", lambda: self._show_again(chat.id, lambda: self._store.message_bin.restore(deleted))
-            )
+            bring_back = partial(self._store.message_bin.restore, deleted)
+            self._chats.order.history.add("Delete message", partial(self._show_again, chat.id, bring_back))
             self._chat.read_path()
             self._chats.order.offered_undo.emit(_deleted_words(role, deleted))
 
@@ -58,10 +58,8 @@ class MessageEditor(QObject):
         with self._storage.writing():
             message_id = self._store.message_bin.restore_last(chat.id)
             if message_id is not None:
-                self._chats.order.history.add(
-                    "Restore message",
-                    lambda: self._show_again(chat.id, lambda: self._store.message_bin.delete(message_id)),
-                )
+                delete = partial(self._store.message_bin.delete, message_id)
+                self._chats.order.history.add("Restore message", partial(self._show_again, chat.id, delete))
             self._chat.read_path()
 
     def _is_written_below(self, message_id: int) -> bool:
