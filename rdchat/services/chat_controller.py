@@ -139,7 +139,7 @@ class ChatController(QObject):
             return
         self.replies.stop()
         with self.storage.writing():
-            self.recorder.flush()  # what is edited is what the store has
+            self.recorder.flush()  # the edit begins with the stored text
             message = self._store.message(message_id)
             if is_reply and text == message.parts.answer.strip("\n"):
                 return
@@ -182,7 +182,7 @@ class ChatController(QObject):
             return
         self.replies.stop()
         with self.storage.writing():
-            self.recorder.flush()  # what is reopened is what the store has
+            self.recorder.flush()  # the store reopens its own text
             self._write(self.chat.reopen_reply())
 
     def _answer(self) -> None:

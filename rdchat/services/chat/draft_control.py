@@ -196,7 +196,7 @@ class DraftControl(QObject):
     @Slot()
     def _forget_options(self) -> None:
         self.checking, self._options, self._fits, self.last_problem = False, {}, {}, ""
-        self._running = None  # it is stopped, and what is told of it is no business of the next model
+        self._running = None  # it is stopped, and its problems are not the next model's
         self.changed.emit()
 
     @Slot(ModelInfo)

@@ -134,7 +134,7 @@ class OpenChat(QObject):
             self._tell_opened()
 
     def forget_all(self) -> None:
-        """Forget what is known of chats, as the store is another one now, but keep the typed text for a new chat."""
+        """Forget all chats after the store was replaced, but keep the typed text for a new chat."""
         self.unsent.begin_anew(self.typed)
         self.files.begin_anew()
         self._clear()
@@ -175,7 +175,7 @@ class OpenChat(QObject):
         self.path_changed.emit()
 
     def _tell_opened(self) -> None:
-        """Tell that the chat is open, with the figures of its last reply, unless another one is being written."""
+        """Emit `opened`, and the statistics of the last reply unless another one is being written."""
         self.files.show_chat(self.id)
         if not self._replies.live:
             last = self.path.last_measured
@@ -232,7 +232,7 @@ class OpenChat(QObject):
         self.stored.emit()
 
     def _store_new(self, title: str) -> None:
-        """Store a new chat with its options and what is typed."""
+        """Store a new chat with its options, typed text and files."""
         typed, system_prompt, sampling, thinking = self.typed, self.system_prompt, self.sampling, self.thinking
         self.conversation = self._store.create_conversation(title, from_prompt=True)
         if (system_prompt, sampling) != (None, None):
@@ -248,7 +248,7 @@ class OpenChat(QObject):
     def add_version(self, old: Message, text: str) -> None:
         """Add an alternative of a prompt, with the same files, or the person's version of a reply; the path ends so."""
         fields: dict[str, Any] = {"files_of": old.id}
-        if old.role is Role.ASSISTANT:  # the seed is for what a model may write on
+        if old.role is Role.ASSISTANT:  # the seed is for a later continuation
             fields = {"model": old.model, "seed": reply_seed(fresh_seed(), 0, 0), "edited": True}
         new = self._store.add_message(old.conversation_id, old.parent_id, old.role, text, **fields)
         self._show_path(self._store.path_to(new.id))

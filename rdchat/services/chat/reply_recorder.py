@@ -192,7 +192,7 @@ class ReplyRecorder(QObject):
         reply.saved_text, reply.unsaved_since = message.text, None
 
     def close(self) -> None:
-        """End what is still open as interrupted and save for the last time."""
+        """End open replies as interrupted and save for the last time."""
         self._closed = True
         self._timer.stop()  # the store may be closed before it could be tried again
         for reply in self.live:

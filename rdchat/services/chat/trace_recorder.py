@@ -62,7 +62,7 @@ class TraceRecorder(QObject):
         return message_id in self._live
 
     def trace(self, message_id: int) -> ReplyTrace | None:
-        """Return a copy of what is known of a reply, the store's part included; None where nothing was recorded."""
+        """Return a copy of a reply's trace, stored and unstored parts joined; None where nothing was recorded."""
         parts = [unsaved.trace for unsaved in self._unsaved if unsaved.message_id == message_id]
         if message_id in self._live:
             parts.append(self._live[message_id])
@@ -77,7 +77,7 @@ class TraceRecorder(QObject):
 
     @Slot()
     def save(self) -> None:
-        """Store what is packed, the oldest first, as far as the disk takes it."""
+        """Store the packed traces, oldest first, until one fails."""
         try:
             while self._unsaved and (packed := self._unsaved[0].packed):
                 unsaved = self._unsaved[0]
@@ -87,12 +87,12 @@ class TraceRecorder(QObject):
             _LOG.warning("Traces wait to be stored: %s", error)
 
     def close(self) -> None:
-        """Store what is left, and end the thread."""
+        """Store the remaining traces, and end the thread."""
         self.settle()
         self._packing.close()
 
     def settle(self) -> None:
-        """Store what is left, and forget what cannot be stored: the store is about to be closed or replaced."""
+        """Store the remaining traces and forget those that fail, before the store is closed or replaced."""
         for message_id in list(self._live):
             self.end(message_id)
         for unsaved in self._unsaved:

@@ -7,7 +7,7 @@ from PySide6.QtCore import QObject, QTimer
 from rdchat.chat.storage.reader_notes import UnsentTexts
 from rdchat.errors import StorageError
 
-_WAIT_MS = 500  # after which what is typed is stored, also while the person types on
+_WAIT_MS = 500  # until typed text is stored, also while the person types on
 
 
 class UnsentMemory(QObject):
@@ -53,7 +53,7 @@ class UnsentMemory(QObject):
                 self._changed.add(place)  # the next change tries it again
 
     def begin_anew(self, typed: str) -> None:
-        """Forget all texts, as the store is another one now, but keep what is typed for a new chat."""
+        """Forget all texts after the store was replaced, but keep the one that is typed for a new chat."""
         typed = typed or self._texts.get(None, {}).get(None, "")
         self._texts, self._changed = {}, set()
         self.keep(None, None, typed or self.text(None))

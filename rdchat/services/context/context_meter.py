@@ -49,7 +49,9 @@ class ContextMeter(QObject):
     def __init__(self, chat: OpenChat, replies: Replies) -> None:
         super().__init__(chat)
         self._chat, self._model, self._texts = chat, replies.model, replies.texts
-        self.use: ContextUse | None = None  # the last count; None without a model, and for what its template refuses
+        self.use: ContextUse | None = (
+            None  # the last count; None without a model, or where its template refuses the chat
+        )
         self.current = False  # `use` is a count of the chat as it is now, if perhaps not of the text typed now
         self._closed = False
         self._thread = BackgroundWork("tokens", self)
@@ -109,7 +111,7 @@ class ContextMeter(QObject):
     def _take(self, job: Job[ContextUse], outcome: ContextUse | RdchatError) -> None:
         if job is self._job:  # a change of the chat cancels the count
             self._job, self.current = None, True
-            # what is wrong with a template is told by the reply that fails of it
+            # a reply that fails reports what is wrong with a template
             self._show(outcome if isinstance(outcome, ContextUse) else None)
 
     def _show(self, use: ContextUse | None) -> None:

@@ -15,7 +15,7 @@ _RECENT_MODELS = 8
 
 
 class ModelSlot(QObject):
-    """Loads and unloads models, and knows what became of the last one."""
+    """Loads and unloads models, and has the state of the last one."""
 
     load_started = Signal()
     load_progressed = Signal(LoadProgress)

@@ -54,7 +54,7 @@ class ChatList(QObject):
         self.order.start()
 
     def close(self) -> None:
-        """End what goes on behind the window."""
+        """End the search thread and bulk work, and store typed texts."""
         self.finder.close()
         self.order.close()
         self.chat.unsent.store()
@@ -100,12 +100,6 @@ class ChatList(QObject):
             if (chat := now.get(hit.conversation.id)) is not None
         ]
 
-    def conversations(self) -> Sequence[Conversation]:
-        """The conversations that the search leaves, newest first; all of them are read. Raises StorageError."""
-        if self.query:
-            return [row.conversation for row in self._found()]
-        return [chat for chat in self.store.conversations() if not chat.archived]
-
     def find(self, conversation_id: int) -> Conversation | None:
         """Return a conversation that is listed or in the archive; None where there is none, or it cannot be read."""
         return self.storage.read(lambda: self.store.find([conversation_id]).get(conversation_id), None)
@@ -124,7 +118,7 @@ class ChatList(QObject):
         self.refresh()
 
     def search(self, query: SearchQuery | str) -> None:
-        """List only what is found, as soon as it is; an empty query lists everything."""
+        """List the hits of a query as soon as they are found; an empty query lists everything."""
         self.query = SearchQuery(query) if isinstance(query, str) else query
         if not self.query:
             self.answer = None

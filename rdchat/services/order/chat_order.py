@@ -75,11 +75,11 @@ class ChatOrder(QObject):
 
     Args:
         store: The conversations.
-        storage: Stands around every command, and tells of those that fail.
+        storage: Guards every command, and reports those that fail.
         parent: The Qt parent.
 
     Attributes:
-        history: What was done in this run of the app.
+        history: The steps of this run of the app.
         folders: By name, as they were at the last `refresh`.
     """
 
@@ -102,7 +102,7 @@ class ChatOrder(QObject):
         self._expiry.start()
 
     def close(self) -> None:
-        """Leave what is half done to the next start."""
+        """Stop; the next start finishes bulk work."""
         self._expiry.stop()
         self._main.close()
         self._store.database.drop_bulk_work()
@@ -239,7 +239,7 @@ class ChatOrder(QObject):
         self.do(f"Restore {named(folder.name)}", partial(restore, folder.id), partial(delete, folder.id))
 
     def erase(self, chats: Sequence[Conversation], folders: Sequence[Folder] = ()) -> None:
-        """Delete for good what is in the bin."""
+        """Delete conversations and folders of the bin for good."""
         with self._storage.writing():
             self._organiser.erase_later([chat.id for chat in chats])
             for folder in folders:

@@ -77,7 +77,7 @@ class MessageEditor(QObject):
         """Open a new chat that begins with the path to a message, and has the settings and folder of this one."""
         if (chat := self._chat.conversation) is not None:
             with self._storage.writing():
-                self._recorder.flush()  # what is copied is what the store has
+                self._recorder.flush()  # the store makes the copy
                 self._chats.order.branch(chat, message_id)
 
 

@@ -1,4 +1,4 @@
-"""Has the model write the titles of new chats while it has nothing else to do."""
+"""Lets the model write titles of new chats while it is idle."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -92,7 +92,7 @@ class TitleWriter(QObject):
                 if conversation_id not in self._failed and kept and (exchange := _first_exchange(path)):
                     self._ask(conversation_id, *exchange)
                     return
-        except StorageError:  # the person is told of it by what they do themselves
+        except StorageError:  # the person's own next command reports it
             return
 
     def _ask(self, conversation_id: int, prompt: Message, reply: Message) -> None:

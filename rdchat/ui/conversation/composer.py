@@ -215,7 +215,7 @@ class Composer(QWidget):
         self.field.moveCursor(QTextCursor.MoveOperation.End)
 
     def quote(self, text: str) -> None:
-        """Add a text as a quote behind what is written, with the cursor behind that."""
+        """Append a text as a quote, and put the cursor behind it."""
         quoted = "\n".join(f"> {line}".rstrip() for line in text.strip("\n").split("\n"))
         cursor = self.field.textCursor()
         cursor.movePosition(QTextCursor.MoveOperation.End)

@@ -133,7 +133,7 @@ class ConversationView(Ground):
             self._find_searched()
 
     def _find_searched(self) -> None:
-        """Look in the open chat for what is searched for in all of them."""
+        """Find the words of the sidebar's search in the open chat."""
         self.find_bar.follow(self._controller.chats.query.words.strip())
 
     def _show_messages(self) -> None:
@@ -177,7 +177,7 @@ class ConversationView(Ground):
     # The composer
 
     def quote_selection(self) -> None:
-        """Quote what is selected in a message into the field, or say that nothing is."""
+        """Quote the selected text of a message into the field, or say that nothing is selected."""
         if not self.transcript.quote_selection():
             self.composer.show_note("Select some text of a message first, then quote it.")
 

@@ -28,7 +28,7 @@ class Notices(QObject):
     """Shows each kind of notice in a banner of its own, until it is over or closed.
 
     Args:
-        controller: Has the services that are followed.
+        controller: Has the services.
         composer: Says why a prompt was refused.
         theme: The appearance to follow.
     """

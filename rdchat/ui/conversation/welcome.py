@@ -67,7 +67,7 @@ class WelcomeView(_Page):
 
 
 class ModelFailedView(_Page):
-    """A model that did not load: what happened, and buttons for what to do; who shows it connects them."""
+    """A model that did not load: the failure, and buttons for remedies, which the owner connects."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme)
