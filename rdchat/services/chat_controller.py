@@ -6,7 +6,6 @@ from dataclasses import replace
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.conversation import MadeWith, Message, Notice
-from rdchat.chat.file_texts import FileTexts
 from rdchat.chat.message_path import from_cut
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
@@ -18,17 +17,14 @@ from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.one_reply import BorrowedModel, ReplyWish
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.replies import Replies
-from rdchat.services.chat.reply_recorder import ReplyRecorder
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.chat.time_ledger import TimeLedger
-from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
 from rdchat.services.context.chat_context import TOO_LONG, ChatContext
 from rdchat.services.engine.benchmark import Benchmark, Race
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.files.pending_files import PendingFiles
 from rdchat.services.order.chat_list import ChatList
 from rdchat.services.order.message_editor import MessageEditor
 from rdchat.services.order.title_writer import TitleWriter
@@ -56,26 +52,18 @@ class ChatController(QObject):
         self.storage = StorageWatch(self)
         preferences = self.preferences = SettingsControl(settings, self.storage, self)
         model = self.model_slot = ModelSlot(engine, settings.settings, self)
-        self.recorder = ReplyRecorder(store, self.storage, self)
-        self.traces = TraceRecorder(store, self)
-        self.drafting = DraftControl(engine, model, lambda: preferences.settings, preferences.change, self)
-        self.texts = FileTexts(store.path)  # of files that were sent
-        self.replies = Replies(
-            engine, model, self.drafting, recorder=self.recorder, traces=self.traces, texts=self.texts, parent=self
-        )
-        files = PendingFiles(engine, model, self)
-        self.chat = OpenChat(store, self.storage, preferences, replies=self.replies, files=files, parent=self)
-        self.chats = ChatList(store, self.chat, self.storage, self)
+        self.drafting = DraftControl(model, lambda: preferences.settings, preferences.change)
+        replies = self.replies = Replies(store, self.storage, model, self.drafting)
+        self.recorder, self.traces, self.texts = replies.recorder, replies.traces, replies.texts
+        self.chat = OpenChat(store, self.storage, preferences, replies)
+        self.chats = ChatList(store, self.chat, self.storage)
         self.unsaved = UnsavedReplies(self.recorder, self.chats.title_of, store.path.parent)
-        self.time_ledger = TimeLedger(self.drafting, self)
+        self.time_ledger = TimeLedger(self.drafting)
         self.race, self.benchmark = Race(engine, self), Benchmark(engine, self)
-        self.borrowed = BorrowedModel(model, self.replies, self)
-        self.titles = TitleWriter(
-            store, engine, model, self.replies, preferences, titled=self.chats.refresh, parent=self
-        )
-        notify = self.notice_raised.emit
-        self.context = ChatContext(self.chat, self.storage, engine, model, texts=self.texts, notify=notify, parent=self)
-        self.editor = MessageEditor(store, self.chats, self.storage, recorder=self.recorder, notify=notify, parent=self)
+        self.borrowed = BorrowedModel(replies)
+        self.titles = TitleWriter(store, replies, preferences, self.chats.refresh)
+        self.context = ChatContext(self.chat, replies, self.storage, self.notice_raised.emit)
+        self.editor = MessageEditor(self.chats, self.recorder, self.notice_raised.emit)
         self._closed = False
         self._connect()
 
@@ -89,7 +77,6 @@ class ChatController(QObject):
         self.replies.engine_ended.connect(self.time_ledger.add_end)
         self.replies.ended.connect(self.chats.refresh)
         self.chats.conversation_removed.connect(self.replies.stop)
-        self.storage.recovered.connect(self.traces.save)
         self.context.reply_wanted.connect(self.continue_reply)
 
     def start(self) -> None:
@@ -147,13 +134,17 @@ class ChatController(QObject):
             self.notice_raised.emit(_EMPTY_MESSAGE)
             return
         old = self.chat.path.find(message_id)
-        if old is not None and old.role is Role.ASSISTANT:
-            self.replies.stop()
-            self.editor.edit_reply(message_id, text)
-        elif self._may_write(without_model=True):
-            self.replies.stop()
-            with self.storage.writing():
-                self.chat.add_prompt_version(message_id, text)
+        is_reply = old is not None and old.role is Role.ASSISTANT
+        if not is_reply and not self._may_write(without_model=True):
+            return
+        self.replies.stop()
+        with self.storage.writing():
+            self.recorder.flush()  # the edit begins with the stored text
+            message = self._store.message(message_id)
+            if is_reply and text == message.parts.answer.strip("\n"):
+                return
+            self.chat.add_version(message, text)
+            if not is_reply:
                 self._answer()
 
     @Slot(int)
@@ -174,7 +165,7 @@ class ChatController(QObject):
                 wish.sampling or self.chat.options.sampling, wish.system_prompt, once=wish != ReplyWish()
             )
             name = wish.other.name if wish.other else self.model_slot.name
-            reply = self.chat.add_another_reply(path, name, made_with)
+            reply = self.chat.add_reply(path, name, made_with)
             if wish.other:
                 self.borrowed.borrow(wish.other, reply.id)
             self._write(reply)
@@ -191,24 +182,25 @@ class ChatController(QObject):
             return
         self.replies.stop()
         with self.storage.writing():
-            self.recorder.flush()  # what is reopened is what the store has
-            reply = self.chat.reopen_reply()
-            self._write(reply, continued=bool(reply.text.strip()))
+            self.recorder.flush()  # the store reopens its own text
+            self._write(self.chat.reopen_reply())
 
     def _answer(self) -> None:
         """Add a reply to the prompt that ends the path and have it written."""
-        self._write(self.chat.add_reply(self.model_slot.name))
+        made_with = MadeWith(self.chat.options.sampling)
+        self._write(self.chat.add_reply(self.chat.path, self.model_slot.name, made_with))
 
-    def _write(self, reply: Message, *, continued: bool = False) -> None:
+    def _write(self, reply: Message) -> None:
         """Have the reply that ends the path written, or written on, by the chat's own model or one borrowed for it."""
         if self.borrowed.loan is not None and self.borrowed.loan.reply_id != reply.id:
             self.borrowed.give_back()
-        path = self.chat.path[:] if continued else self.chat.path[:-1]
-        if continued:
+        path = self.chat.path[:-1]
+        if reply.text.strip():
+            path = self.chat.path[:]
             path.put(replace(path[-1], context_cut=None))  # the text that is continued is in the prompt
         options = self.chat.options.of(reply)
         prompt = ChatPrompt(from_cut(path.told()), options.system_prompt)
-        self.replies.write(prompt, options.sampling, reply, continued=continued, thinking=self.chat.thinking)
+        self.replies.write(reply, prompt, options.sampling, self.chat.thinking)
 
     def _may_write(self, *, without_model: bool = False) -> bool:
         """Whether a reply can be written now; else say why not."""

@@ -43,6 +43,7 @@ from tests.e2e.windows import (
 from tests.inference.gguf_samples import write_gguf
 from tests.inference.prompts.folders import with_template
 from tests.links import click, collected_links
+from tests.listed import listed
 from tests.processes import held_by_another_process, python_process
 
 pytestmark = pytest.mark.slow
@@ -75,7 +76,7 @@ def test_an_empty_prompt(qapp: QApplication, qtbot: QtBot, small_model: Path) ->
         for prompt in ("", "   "):
             type_and_send(qtbot, app, prompt)
             wait_for_words(qtbot, "Type something to ask first.", "What would you like to know?")
-        assert app.controller.chats.conversations() == []
+        assert listed(app.controller.chats) == []
         assert_usable(qtbot, app, small_model)
         assert "Type something to ask first." not in words()
 

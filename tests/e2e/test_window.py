@@ -22,6 +22,7 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role, SamplingParams
 from rdchat.services.engine.engine_events import EngineState
 from tests.e2e.windows import ask, assert_usable, running_app, shown_messages, start_with, type_and_send
+from tests.listed import listed
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +78,7 @@ def test_a_person_asks_stops_restarts_finds_both_and_loses_nothing_by_closing_wh
         qtbot.waitUntil(lambda: len(found.chat.path) == 4, timeout=5_000)
         assert [(message.role, message.text) for message in found.chat.path] == said
         assert [role for role, _ in said] == [Role.USER, Role.ASSISTANT] * 2
-        assert [conversation.title for conversation in found.chats.conversations()] == ["Name three colours."]
+        assert [conversation.title for conversation in listed(found.chats)] == ["Name three colours."]
         shown = [widget.written_text for widget in shown_messages(app)]
         assert shown == [text for _, text in said]
 

@@ -26,6 +26,7 @@ from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd,
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import GenerationRequest, Role, SamplingParams
 from tests.hostile.heartbeat import Heartbeat, Script, wait
+from tests.listed import listed
 from tests.services.fakes import ScriptedEngine
 
 _TOKENS_A_SECOND, _LONGEST_REPLY = 50, 400
@@ -130,18 +131,18 @@ class Person(QObject):
         return self._random.choice(found) if found else None
 
     def _open(self) -> None:
-        if chats := self._controller.chats.conversations():
+        if chats := listed(self._controller.chats):
             self._controller.chat.open(self._random.choice(chats).id)
 
     def _new(self) -> None:
         self._controller.chat.start_new()
 
     def _rename(self) -> None:
-        if chats := self._controller.chats.conversations():
+        if chats := listed(self._controller.chats):
             self._controller.chats.rename_conversation(self._random.choice(chats).id, f"Name {self._random.random()}")
 
     def _delete(self) -> None:
-        chats = self._controller.chats.conversations()
+        chats = listed(self._controller.chats)
         if len(chats) > 3:
             chosen = self._random.choice(chats).id
             self._journal.note("deleting", chat=chosen)  # from here on it may be gone
@@ -150,7 +151,7 @@ class Person(QObject):
     def _put_in_order(self) -> None:
         """Pin, move, copy, put away or take back; nothing of it may cost a message."""
         desk, choose = self._controller.chats, self._random.choice
-        if not (chats := desk.conversations()):
+        if not (chats := listed(desk)):
             return
         chat, order = choose(chats), desk.order
         folder = choose([None, *(folder.id for folder in order.folders)])

@@ -32,6 +32,7 @@ from rdchat.inference.api.requests import Mode, SamplingParams
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.window.main_window import MainWindow
 from tests.hostile.heartbeat import Heartbeat, Script, either, wait
+from tests.listed import listed
 from tests.services.fakes import Gate, Reply, ScriptedEngine
 from tests.ui.hovering import parts_of, tips_of
 
@@ -170,7 +171,7 @@ class Visitor(QObject):
         controller = opened.controller
         controller.start()
         yield wait(_LOOKING_S)
-        for chat in controller.chats.conversations()[:_CHATS_LOOKED_AT]:
+        for chat in listed(controller.chats)[:_CHATS_LOOKED_AT]:
             controller.chat.open(chat.id)
             yield wait(_LOOKING_S / 4)
         if order["only_model"] is not None:

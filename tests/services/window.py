@@ -10,6 +10,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState
+from tests.listed import listed
 from tests.services.fakes import ScriptedEngine
 
 WAIT_MS = 5000
@@ -70,7 +71,7 @@ class Window(QObject):
 
     @property
     def titles(self) -> list[str]:
-        return [conversation.title for conversation in self.controller.chats.conversations()]
+        return [conversation.title for conversation in listed(self.controller.chats)]
 
 
 def pause_in_prefill(window: Window, engine: ScriptedEngine) -> int:

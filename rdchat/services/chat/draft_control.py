@@ -6,12 +6,11 @@ from dataclasses import replace
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.chat.settings import ModelDraft, Settings
-from rdchat.inference.api.drafter_facts import DrafterFit, TargetMatch
+from rdchat.inference.api.drafter_facts import DrafterFit
 from rdchat.inference.api.events import DraftOptions, ModelInfo, ModeOption, ReplyEnd
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.background_work import FolderSearch
-from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineEvent, Failure
 from rdchat.services.engine.engine_request import EngineRequest, FindDraftOptions
 from rdchat.services.engine.model_slot import ModelSlot
@@ -28,29 +27,20 @@ class DraftControl(QObject):
     drafter or draft model waits for the next reply.
 
     Args:
-        engine: Finds out what the loaded model can run.
         model: The loaded model.
         read: Returns the app's settings.
         save: Stores changed ones.
-        parent: The Qt parent.
     """
 
     changed = Signal()  # settings, options, or when they apply
     exact_times_changed = Signal()
 
-    def __init__(
-        self,
-        engine: EngineClient,
-        model: ModelSlot,
-        read: Callable[[], Settings],
-        save: Callable[[Settings], None],
-        parent: QObject | None = None,
-    ) -> None:
-        super().__init__(parent)
-        self._engine, self._model, self._read, self._save = engine, model, read, save
+    def __init__(self, model: ModelSlot, read: Callable[[], Settings], save: Callable[[Settings], None]) -> None:
+        super().__init__(model)
+        self._model, self._read, self._save = model, read, save
         self._options: dict[Mode, ModeOption] = {}
         self._running: tuple[EngineRequest, DraftSettings] | None = None  # a reply, and the settings that it began with
-        self._exact_times = False
+        self.exact_times = False  # stages wait for their results, so that the time ledger is exact
         self.checking = False  # an answer about options is on its way; a reply under way holds it up
         self._search: FolderSearch | None = None  # for drafters
         self._fits: dict[str, DrafterFit] = {}  # by drafter; of the loaded model
@@ -70,11 +60,6 @@ class DraftControl(QObject):
     def ready(self) -> bool:
         """Whether a model is loaded whose settings can be changed."""
         return self._model.info is not None
-
-    @property
-    def exact_times(self) -> bool:
-        """Whether stages wait for their results, so that the time ledger is exact. Off when the app starts."""
-        return self._exact_times
 
     @property
     def applies(self) -> str:
@@ -112,22 +97,17 @@ class DraftControl(QObject):
     @property
     def drafters(self) -> tuple[ModelCard, ...]:
         """The drafters on this machine that were checked against the loaded model; `problem` says why one fails."""
-        known = [(each, self._fits.get(each.model)) for each in self._found]
-        told = [replace(each, problem=fit.problem) if fit else each for each, fit in known if fit or each.problem]
-        return tuple(told)
-
-    def match(self, drafter: str) -> TargetMatch | None:
-        """Return how well a drafter matches the loaded model; None where that is not known."""
-        fit = self._fits.get(drafter)
-        return fit.match if fit else None
+        found = [(each, self._fits.get(each.model)) for each in self._found]
+        checked = [replace(each, problem=fit.problem, match=fit.match) if fit else each for each, fit in found]
+        return tuple(each for each in checked if each.problem or each.model in self._fits)
 
     @property
     def _found(self) -> tuple[ModelCard, ...]:
         return self._search.found if self._search is not None else ()
 
     @property
-    def _candidates(self) -> list[str]:
-        return [each.model for each in self._found if not each.problem]
+    def _candidates(self) -> tuple[str, ...]:
+        return tuple(each.model for each in self._found if not each.problem)
 
     def option(self, mode: Mode) -> ModeOption | None:
         """Return whether a mode can run; None before the engine has answered."""
@@ -151,8 +131,8 @@ class DraftControl(QObject):
 
     def set_exact_times(self, exact: bool) -> None:
         """Choose exact times in the ledger or fast replies; from the next round on."""
-        if exact != self._exact_times:
-            self._exact_times = exact
+        if exact != self.exact_times:
+            self.exact_times = exact
             self._update_running()
             self.exact_times_changed.emit()
 
@@ -163,7 +143,7 @@ class DraftControl(QObject):
         It only reads small files. During a reply it is asked once that has ended.
         """
         if self.ready and self._running is None:
-            self._engine.submit(FindDraftOptions(self.settings, tuple(self._candidates)), self._on_options)
+            self._model.engine.submit(FindDraftOptions(self.settings, self._candidates), self._on_options)
 
     @Slot()
     def _check_options(self) -> None:
@@ -175,7 +155,7 @@ class DraftControl(QObject):
     @property
     def requested(self) -> DraftSettings:
         """The settings for a reply that begins now."""
-        return replace(self.settings, profile=self._exact_times, trace=True)
+        return replace(self.settings, profile=self.exact_times, trace=True)
 
     def begin(self, request: EngineRequest, settings: DraftSettings) -> None:
         """Send changes to a reply that began with these settings, until it ends."""
@@ -216,7 +196,7 @@ class DraftControl(QObject):
     @Slot()
     def _forget_options(self) -> None:
         self.checking, self._options, self._fits, self.last_problem = False, {}, {}, ""
-        self._running = None  # it is stopped, and what is told of it is no business of the next model
+        self._running = None  # it is stopped, and its problems are not the next model's
         self.changed.emit()
 
     @Slot(ModelInfo)

@@ -7,7 +7,6 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 from rdchat.chat.conversation import Message
 from rdchat.inference.api.requests import Dtype, SamplingParams
 from rdchat.services.chat.replies import Replies
-from rdchat.services.engine.model_slot import ModelSlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +44,15 @@ class BorrowedModel(QObject):
     person chooses meanwhile, or that they stay with, ends the loan.
 
     Args:
-        slot: Loads models.
-        replies: Tell when the reply has ended.
-        parent: The Qt parent.
+        replies: Tell when the reply has ended, and have the model.
     """
 
     changed = Signal()
     stayed = Signal()  # the borrowed model is the chat's own from now on
 
-    def __init__(self, slot: ModelSlot, replies: Replies, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._slot = slot
+    def __init__(self, replies: Replies) -> None:
+        super().__init__(replies)
+        self._slot = slot = replies.model
         self.loan: Loan | None = None
         slot.load_started.connect(self._on_load)
         slot.unload_started.connect(lambda: self._set(None))

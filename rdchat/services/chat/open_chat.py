@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -37,18 +38,11 @@ class OpenChat(QObject):
     typed_changed = Signal()
 
     def __init__(
-        self,
-        store: ConversationStore,
-        storage: StorageWatch,
-        preferences: SettingsControl,
-        *,
-        replies: Replies,
-        files: PendingFiles,
-        parent: QObject | None = None,
+        self, store: ConversationStore, storage: StorageWatch, preferences: SettingsControl, replies: Replies
     ) -> None:
-        super().__init__(parent)
+        super().__init__(replies)
         self._store, self._storage, self._preferences, self._replies = store, storage, preferences, replies
-        self.files = files  # of the message that is typed
+        self.files = PendingFiles(replies.model.engine, replies.model, self)  # of the message that is typed
         self.unsent = UnsentMemory(store.unsent, self)  # typed texts that were neither sent nor saved, of all chats
         self.conversation: Conversation | None = None  # None for a new chat
         self.path = MessagePath()  # with the text of the reply that is being written; to be changed in copies only
@@ -108,10 +102,8 @@ class OpenChat(QObject):
 
     def alternatives(self, message_id: int) -> list[Message]:
         """Return a message and its alternatives, oldest first, with text that is not stored yet."""
-        found: list[Message] = []
-        with self._storage.reading():
-            found += [self._replies.recorder.shown(each) for each in self._store.alternatives(message_id)]
-        return found
+        stored = self._storage.read(lambda: self._store.alternatives(message_id), ())
+        return [self._replies.recorder.shown(each) for each in stored]
 
     def prompt(self) -> ChatPrompt:
         """Return what the model would be told with the typed text and its files."""
@@ -142,7 +134,7 @@ class OpenChat(QObject):
             self._tell_opened()
 
     def forget_all(self) -> None:
-        """Forget what is known of chats, as the store is another one now, but keep the typed text for a new chat."""
+        """Forget all chats after the store was replaced, but keep the typed text for a new chat."""
         self.unsent.begin_anew(self.typed)
         self.files.begin_anew()
         self._clear()
@@ -183,7 +175,7 @@ class OpenChat(QObject):
         self.path_changed.emit()
 
     def _tell_opened(self) -> None:
-        """Tell that the chat is open, with the figures of its last reply, unless another one is being written."""
+        """Emit `opened`, and the statistics of the last reply unless another one is being written."""
         self.files.show_chat(self.id)
         if not self._replies.live:
             last = self.path.last_measured
@@ -227,28 +219,20 @@ class OpenChat(QObject):
 
     def add_prompt(self, text: str) -> None:
         """Add a prompt with the pending files to the end of the path; the first one stores and names the chat."""
-        before, files = self.id, self.files.to_send()
-        try:
-            if self.conversation is None:
-                self._store_new(title_from_prompt(text))
-            assert self.conversation is not None
-            parent_id = self.path.ids[-1] if self.path else None
-            prompt = self._store.add_message(self.conversation.id, parent_id, Role.USER, text, files=files)
-        except StorageError:
-            if self.id != before:
-                self.files.follow(before, self.id)
-                self.files.show_chat(self.id)
-                self.stored.emit()
-            raise
+        files = self.files.to_send()
+        if self.conversation is None:
+            self._store_new(title_from_prompt(text))
+        assert self.conversation is not None
+        parent_id = self.path.ids[-1] if self.path else None
+        prompt = self._store.add_message(self.conversation.id, parent_id, Role.USER, text, files=files)
         self.path.append(prompt)
         self._storage.note_success()
         self.files.clear()
-        self.files.show_chat(self.id)
         self.message_added.emit(prompt)
         self.stored.emit()
 
     def _store_new(self, title: str) -> None:
-        """Store a new chat with its options and what is typed."""
+        """Store a new chat with its options, typed text and files."""
         typed, system_prompt, sampling, thinking = self.typed, self.system_prompt, self.sampling, self.thinking
         self.conversation = self._store.create_conversation(title, from_prompt=True)
         if (system_prompt, sampling) != (None, None):
@@ -257,31 +241,25 @@ class OpenChat(QObject):
             self._take(self._store.set_thinking_choice(self.conversation.id, thinking))
         self.unsent.keep(None, None, "")
         self.unsent.keep(self.id, None, typed)
+        self.files.follow(None, self.id)
+        self.files.show_chat(self.id)
+        self.stored.emit()
 
-    def add_prompt_version(self, message_id: int, text: str) -> None:
-        """Add an alternative of a prompt, with the same files; the path ends with it."""
-        old = self._store.message(message_id)
-        prompt = self._store.add_message(old.conversation_id, old.parent_id, Role.USER, text, files_of=old.id)
-        self._show_path(self._store.path_to(prompt.id))
-
-    def add_reply(self, model: str | None) -> Message:
-        """Add an empty reply to the prompt that ends the path."""
-        reply = self._add_reply(self.path, model, MadeWith(self.options.sampling))
-        self.message_added.emit(reply)
-        return reply
+    def add_version(self, old: Message, text: str) -> None:
+        """Add an alternative of a prompt, with the same files, or the person's version of a reply; the path ends so."""
+        fields: dict[str, Any] = {"files_of": old.id}
+        if old.role is Role.ASSISTANT:  # the seed is for a later continuation
+            fields = {"model": old.model, "seed": reply_seed(fresh_seed(), 0, 0), "edited": True}
+        new = self._store.add_message(old.conversation_id, old.parent_id, old.role, text, **fields)
+        self._show_path(self._store.path_to(new.id))
 
     def path_to_prompt(self, message_id: int) -> MessagePath:
         """Return the path to what a reply answers, or to a prompt itself; of a store made by hand, perhaps nothing."""
         path = self._store.path_to(message_id)
         return path if path and path[-1].role is Role.USER else path[:-1]
 
-    def add_another_reply(self, path: MessagePath, model: str | None, made_with: MadeWith) -> Message:
-        """Add an empty alternative of a reply, or the first reply, to a path that ends with a prompt."""
-        reply = self._add_reply(path, model, made_with)
-        self.path_changed.emit()
-        return reply
-
-    def _add_reply(self, path: MessagePath, model: str | None, made_with: MadeWith) -> Message:
+    def add_reply(self, path: MessagePath, model: str | None, made_with: MadeWith) -> Message:
+        """Add an empty reply, perhaps another one, to a path that ends with a prompt."""
         own_seed = self._preferences.settings.seed
         seed = own_seed if own_seed is not None else fresh_seed()
         earlier_replies = self._store.count_replies(path[-1].id)
@@ -295,18 +273,13 @@ class OpenChat(QObject):
             seed=reply_seed(seed, len(path), earlier_replies),
             made_with=made_with,
         )
-        self.path = path[:]
+        grows, self.path = path.ids == self.path.ids, path[:]
         self.path.append(reply)
+        if grows:
+            self.message_added.emit(reply)
+        else:
+            self.path_changed.emit()
         return reply
-
-    def add_edited_reply(self, old: Message, text: str) -> None:
-        """Add the person's version of a reply as an alternative; the path ends with it."""
-        seed = reply_seed(fresh_seed(), 0, 0)  # for what a model may write on
-        parent, model = old.parent_id, old.model
-        edited = self._store.add_message(
-            old.conversation_id, parent, Role.ASSISTANT, text, model=model, seed=seed, edited=True
-        )
-        self._show_path(self._store.path_to(edited.id))
 
     def reopen_reply(self) -> Message:
         """Let the reply that ends the path be written on; options that were for it alone hold on."""

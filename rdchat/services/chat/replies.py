@@ -6,6 +6,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.chat.file_texts import FileTexts
+from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
@@ -14,8 +15,8 @@ from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
+from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.chat.trace_recorder import TraceRecorder
-from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineEvent, EngineState, Failure, ReplyProgress
 from rdchat.services.engine.model_slot import ModelSlot
 
@@ -26,13 +27,15 @@ class Replies(QObject):
     """The replies of all chats that are being written, one at a time.
 
     Args:
-        engine: Writes.
-        model: Tells which model is loaded.
-        drafting: Has the draft settings, and is told how each reply was drafted.
+        store: The conversations.
+        storage: Reports where replies cannot be stored.
+        model: Has the loaded model and its engine, which writes.
+        drafting: Has the draft settings, and learns how each reply was drafted.
+
+    Attributes:
         recorder: Stores the replies.
-        traces: Takes their tokens.
+        traces: Stores their tokens.
         texts: Of the files in prompts.
-        parent: The Qt parent.
     """
 
     grew = Signal(Message)  # it has more text
@@ -45,19 +48,13 @@ class Replies(QObject):
     state_changed = Signal()  # the state may be another
 
     def __init__(
-        self,
-        engine: EngineClient,
-        model: ModelSlot,
-        drafting: DraftControl,
-        *,
-        recorder: ReplyRecorder,
-        traces: TraceRecorder,
-        texts: FileTexts,
-        parent: QObject | None = None,
+        self, store: ConversationStore, storage: StorageWatch, model: ModelSlot, drafting: DraftControl
     ) -> None:
-        super().__init__(parent)
-        self._engine, self._model, self._drafting = engine, model, drafting
-        self.recorder, self._traces, self._texts = recorder, traces, texts
+        super().__init__(drafting)
+        self.model, self._drafting = model, drafting
+        self.recorder, self.traces = ReplyRecorder(store, storage, self), TraceRecorder(store, self)
+        self.texts = FileTexts(store.path)
+        storage.recovered.connect(self.traces.save)
         self._reading = BackgroundWork("prompts", self)
         self._closed = False
         for changed in (model.load_started, model.loaded, model.failed, model.unload_started):
@@ -65,9 +62,9 @@ class Replies(QObject):
 
     @property
     def state(self) -> EngineState:
-        if self._model.loading:
+        if self.model.loading:
             return EngineState.LOADING
-        if self._model.info is None:
+        if self.model.info is None:
             return EngineState.NO_MODEL
         if not (live := self.live):
             return EngineState.IDLE
@@ -87,7 +84,7 @@ class Replies(QObject):
                 return "The last reply is still being stopped. Try again in a moment."
             where = "" if live[-1].message.conversation_id == conversation_id else " in another chat"
             return f"A reply is still being written{where}. Wait for it, or stop it first."
-        if self._engine.measuring:
+        if self.model.engine.measuring:
             return f"{_MEASURING}. Wait for its end, or stop it in its window."
         return "No model is loaded. Choose one first." if self.state is EngineState.NO_MODEL else ""
 
@@ -95,32 +92,25 @@ class Replies(QObject):
         """Say why no other reply can be written now; None if one can, `without_model` once its model is there."""
         if self.state is EngineState.NO_MODEL and not without_model:
             return Notice("No model is loaded", "Choose a model, then try again.")
-        if self._engine.measuring:
+        if self.model.engine.measuring:
             return Notice(_MEASURING, "Wait for its end, or stop it in its window, then try again.")
         return None
 
     def write(
-        self,
-        prompt: ChatPrompt,
-        sampling: SamplingParams,
-        reply: Message,
-        *,
-        continued: bool = False,
-        thinking: ThinkingChoice | None = None,
+        self, reply: Message, prompt: ChatPrompt, sampling: SamplingParams, thinking: ThinkingChoice | None
     ) -> None:
         """Have a reply written once its prompt is read and the model is there; without a model it fails.
 
         Args:
+            reply: The message. A text that it has is written on; it is at the end of the prompt then.
             prompt: It is read on a thread, as all of a long chat is read from the disk.
             sampling: How tokens are chosen.
-            reply: The message.
-            continued: The reply is at the end of the prompt, and is written on.
             thinking: The person's choice.
         """
-        live = self.recorder.begin(reply, continued=continued)
-        self._traces.begin(reply.id, live.begins_at)
-        if self._model.info is None and not self._model.loading:
-            self._fail(live, self._model.failure)
+        live = self.recorder.begin(reply)
+        self.traces.begin(reply.id, live.begins_at)
+        if self.model.info is None and not self.model.loading:
+            self._fail(live, self.model.failure)
         else:
 
             def check() -> None:
@@ -129,8 +119,10 @@ class Replies(QObject):
 
             def read() -> GenerationRequest:
                 check()  # it may have been stopped while others were read
-                turns = prompt.with_files(self._texts, check).turns(check)
-                return GenerationRequest(turns, sampling, reply.seed or 0, 0, continued, thinking=thinking)
+                turns = prompt.with_files(self.texts, check).turns(check)
+                return GenerationRequest(
+                    turns, sampling, reply.seed or 0, continue_last=live.begins_at > 0, thinking=thinking
+                )
 
             self._reading.do(read, lambda outcome: self._on_read(live, outcome))
         self.state_changed.emit()
@@ -164,13 +156,13 @@ class Replies(QObject):
 
     def _send(self, live: LiveReply) -> None:
         """Give a reply to the engine, if it is read and there is a model."""
-        generation, model = live.generation, self._model.info
+        generation, model = live.generation, self.model.info
         if generation is None or model is None or live.request is not None:
             return
         thinking = generation.thinking if generation.thinking in model.thinking else None  # chosen for another model
         draft = self._drafting.requested
         generation = replace(generation, draft=draft, thinking=thinking)
-        live.request = self._engine.submit(generation, lambda event: self._on_event(live, event))
+        live.request = self.model.engine.submit(generation, lambda event: self._on_event(live, event))
         self._drafting.begin(live.request, draft)
 
     def _on_event(self, live: LiveReply, event: EngineEvent) -> None:
@@ -197,7 +189,7 @@ class Replies(QObject):
     def _on_progress(self, live: LiveReply, progress: ReplyProgress) -> None:
         is_first, in_thought = not live.writing, live.in_thought
         self.recorder.add_text(live, progress.text, progress.written_at)
-        self._traces.add(live.message.id, progress.tokens)
+        self.traces.add(live.message.id, progress.tokens)
         if in_thought and not live.in_thought:
             self.changed.emit(live.message)  # how long it thought is known now
         elif progress.text:
@@ -210,17 +202,17 @@ class Replies(QObject):
     def _finish(self, live: LiveReply, end: ReplyEnd | None) -> None:
         """End a reply as the engine says, or as stopped where the engine never had it."""
         kept, trailing_text = (len(end.token_ids), end.trailing_text) if end else (None, "")
-        self._traces.end(live.message.id, kept, trailing_text)
+        self.traces.end(live.message.id, kept, trailing_text)
         cancelled = end is not None and end.finish_reason is FinishReason.CANCELLED
         if cancelled and not (kept or live.stopping):  # nobody stopped it: rdchat closes before it has begun
             self.recorder.break_off(live, MessageStatus.INTERRUPTED)
         else:
-            self.recorder.finish(live, end, self._model.name)
+            self.recorder.finish(live, end, self.model.name)
         self.ended.emit(live.message)
 
     def _fail(self, live: LiveReply, failure: Failure | None) -> None:
         error = f"{failure.message} {failure.hint}".strip() if failure else "No model is loaded."
-        self._traces.end(live.message.id)
+        self.traces.end(live.message.id)
         self.recorder.break_off(live, MessageStatus.FAILED, error)
         self.ended.emit(live.message)
 
@@ -229,9 +221,9 @@ class Replies(QObject):
         """Send the replies that waited for the model, or end them where none comes."""
         for live in self.live:
             if live.request is not None:
-                live.stopping |= self._model.info is None  # the engine stops what runs before it loads or frees
-            elif self._model.info is not None:
+                live.stopping |= self.model.info is None  # the engine stops what runs before it loads or frees
+            elif self.model.info is not None:
                 self._send(live)
-            elif not self._model.loading:
-                self._fail(live, self._model.failure)
+            elif not self.model.loading:
+                self._fail(live, self.model.failure)
         self.state_changed.emit()

@@ -3,7 +3,6 @@
 import logging
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QObject, Qt, QTimer, Slot
@@ -68,21 +67,16 @@ class ReplyRecorder(QObject):
 
     Args:
         store: The conversations.
-        storage: Is told when the store does not take the text, and when it does again.
+        storage: Reports that the store does not take the text, and when it does again.
         parent: The Qt parent.
+
+    Attributes:
         clock: Seconds, as `ReplyProgress.written_at` has them.
     """
 
-    def __init__(
-        self,
-        store: ConversationStore,
-        storage: StorageWatch,
-        parent: QObject | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, store: ConversationStore, storage: StorageWatch, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._store, self._storage, self._clock = store, storage, clock
+        self._store, self._storage, self.clock = store, storage, time.monotonic
         self.held: list[LiveReply] = []  # replies that the store does not have as they are, oldest first
         self.trouble: Notice | None = None  # why the store does not take them; None while it does
         self._closed = False
@@ -104,9 +98,11 @@ class ReplyRecorder(QObject):
         held = (reply.shown_as(message) for reply in reversed(self.held) if reply.message.id == message.id)
         return next(held, message)
 
-    def begin(self, message: Message, *, continued: bool = False) -> LiveReply:
-        """Take charge of a reply; the text that it has stays only where it is continued."""
-        kept = message if continued else replace(message, text="", control_offsets=(), thinking=NO_THINKING)
+    def begin(self, message: Message) -> LiveReply:
+        """Take charge of a reply, which continues the text that it has."""
+        kept = message
+        if not message.text.strip():
+            kept = replace(message, text="", control_offsets=(), thinking=NO_THINKING)
         reply = LiveReply(kept, len(kept.text), saved_text=message.text, in_thought=kept.parts.open)
         self.held.append(reply)
         return reply
@@ -122,7 +118,7 @@ class ReplyRecorder(QObject):
         reply.writing = True
         if not text:
             return
-        at = self._clock() if written_at is None else written_at
+        at = self.clock() if written_at is None else written_at
         reply.grow(text, at)
         if reply.unsaved_since is None:
             reply.unsaved_since = at
@@ -131,7 +127,7 @@ class ReplyRecorder(QObject):
 
     def _save_in_time(self, unsaved_since: float) -> None:
         """Save what has waited long enough: a busy event loop may hold the timer up, but not while text comes in."""
-        left_s = unsaved_since + _SAVE_AFTER_S - self._clock()
+        left_s = unsaved_since + _SAVE_AFTER_S - self.clock()
         if left_s <= 0:
             self.save()
         elif not self._timer.isActive():
@@ -196,7 +192,7 @@ class ReplyRecorder(QObject):
         reply.saved_text, reply.unsaved_since = message.text, None
 
     def close(self) -> None:
-        """End what is still open as interrupted and save for the last time."""
+        """End open replies as interrupted and save for the last time."""
         self._closed = True
         self._timer.stop()  # the store may be closed before it could be tried again
         for reply in self.live:

@@ -13,7 +13,7 @@ class SettingsControl(QObject):
 
     Args:
         store: Where they are kept.
-        storage: Tells of it where they cannot be saved; they are in force all the same.
+        storage: Reports a failure to save them; they are in force all the same.
         parent: The Qt parent.
     """
 
@@ -29,17 +29,17 @@ class SettingsControl(QObject):
 
     @property
     def notice(self) -> Notice | None:
-        """What was wrong with the file when it was read; None where nothing was."""
+        """The problem of the file when it was read; None for none."""
         return self._store.notice
 
     def read_again(self) -> None:
-        """Take the settings of the file, which another one has replaced, and tell of them."""
+        """Read the file again after it was replaced, and emit `changed`."""
         with self._storage.reading():
             self._store.read()
         self.changed.emit(self.settings)
 
     def change(self, settings: Settings) -> None:
-        """Save other settings and tell of them."""
+        """Save other settings and emit `changed`."""
         with self._storage.reading():
             self._store.save(settings)
         self.changed.emit(settings)

@@ -1,6 +1,6 @@
 """Reports failures of the store to the person, and their end."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from PySide6.QtCore import QObject, Signal
@@ -30,6 +30,14 @@ class StorageWatch(QObject):
             yield
         except StorageError as error:
             self.report(error)
+
+    def read[T, U](self, look: Callable[[], T], otherwise: U) -> T | U:
+        """Return what is read, or something else where that fails."""
+        try:
+            return look()
+        except StorageError as error:
+            self.report(error)
+            return otherwise
 
     @contextmanager
     def writing(self) -> Iterator[None]:

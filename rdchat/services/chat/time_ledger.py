@@ -32,13 +32,12 @@ class TimeLedger(QObject):
 
     Args:
         drafting: Knows whether times are exact.
-        parent: The Qt parent.
     """
 
     changed = Signal()
 
-    def __init__(self, drafting: DraftControl, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, drafting: DraftControl) -> None:
+        super().__init__(drafting)
         self._drafting = drafting
         self._before: tuple[LedgerEntry, ...] = ()  # of ended replies, less what `_running` had spent at the last reset
         self._running: tuple[LedgerEntry, ...] = ()

@@ -62,7 +62,7 @@ class TraceRecorder(QObject):
         return message_id in self._live
 
     def trace(self, message_id: int) -> ReplyTrace | None:
-        """Return a copy of what is known of a reply, the store's part included; None where nothing was recorded."""
+        """Return a copy of a reply's trace, stored and unstored parts joined; None where nothing was recorded."""
         parts = [unsaved.trace for unsaved in self._unsaved if unsaved.message_id == message_id]
         if message_id in self._live:
             parts.append(self._live[message_id])
@@ -77,26 +77,28 @@ class TraceRecorder(QObject):
 
     @Slot()
     def save(self) -> None:
-        """Store what is packed, the oldest first, as far as the disk takes it."""
-        while self._unsaved and self._unsaved[0].packed and self._save(self._unsaved[0]):
-            del self._unsaved[0]
+        """Store the packed traces, oldest first, until one fails."""
+        try:
+            while self._unsaved and (packed := self._unsaved[0].packed):
+                unsaved = self._unsaved[0]
+                self._store.save_trace(unsaved.message_id, packed, onward=unsaved.trace.begins_at > 0)
+                del self._unsaved[0]
+        except StorageError as error:
+            _LOG.warning("Traces wait to be stored: %s", error)
 
     def close(self) -> None:
-        """Store what is left, and end the thread."""
-        self._save_all()
+        """Store the remaining traces, and end the thread."""
+        self.settle()
         self._packing.close()
 
     def settle(self) -> None:
-        """Store what is left, and forget what cannot be stored: the store is about to be another one."""
-        self._save_all()
-        self._unsaved.clear()
-
-    def _save_all(self) -> None:
+        """Store the remaining traces and forget those that fail, before the store is closed or replaced."""
         for message_id in list(self._live):
             self.end(message_id)
         for unsaved in self._unsaved:
             unsaved.packed = unsaved.packed or _packed(unsaved.trace)
         self.save()
+        self._unsaved.clear()
 
     def _stored(self, message_id: int) -> list[ReplyTrace]:
         try:
@@ -110,15 +112,6 @@ class TraceRecorder(QObject):
     def _on_packed(self, unsaved: _Unsaved, packed: bytes) -> None:
         unsaved.packed = packed
         self.save()
-
-    def _save(self, unsaved: _Unsaved) -> bool:
-        """Store a trace; False where the disk did not take it, so that it has to wait."""
-        try:
-            self._store.save_trace(unsaved.message_id, unsaved.packed, onward=unsaved.trace.begins_at > 0)
-        except StorageError as error:
-            _LOG.warning("The trace of message %d is not stored yet: %s", unsaved.message_id, error)
-            return False
-        return True
 
 
 def _packed(trace: ReplyTrace) -> bytes:

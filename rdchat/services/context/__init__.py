@@ -1,1 +1,1 @@
-"""The model's context: how much of it a chat takes, and what is done when a chat outgrows it."""
+"""The model's context: counting a chat's share of it, and cutting a chat that outgrows it."""

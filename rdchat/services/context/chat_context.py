@@ -8,17 +8,15 @@ from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, Notice
-from rdchat.chat.file_texts import FileTexts
 from rdchat.inference.api.requests import Role, ThinkingChoice
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt, with_summary
 from rdchat.services.chat.open_chat import OpenChat
+from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.context.context_meter import ContextMeter, ContextUse
 from rdchat.services.context.cutting import Budget, Count, SummaryPlan, place_to_cut, plan_summary
 from rdchat.services.context.summariser import Summariser, SummaryProgress
-from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.model_slot import ModelSlot
 
 _REPLY_SHARE = 4  # of the context is kept for the reply: one part in so many, or what a reply may have
 TOO_LONG = "This is more than the model takes. Choose above what it is not told, or shorten your message."
@@ -45,12 +43,9 @@ class ChatContext(QObject):
 
     Args:
         chat: The open conversation.
-        storage: Stands around what is read.
-        engine: Counts and summarises.
-        model: Tells which model is loaded.
-        texts: Of the files in the chat.
+        replies: Have the model, which counts and summarises, and the texts of files.
+        storage: Guards what is read.
         notify: Tells the person.
-        parent: The Qt parent.
     """
 
     changed = Signal()
@@ -58,27 +53,19 @@ class ChatContext(QObject):
     reply_wanted = Signal(int)  # a reply that failed, as the chat was too long, and now fits
 
     def __init__(
-        self,
-        chat: OpenChat,
-        storage: StorageWatch,
-        engine: EngineClient,
-        model: ModelSlot,
-        *,
-        texts: FileTexts,
-        notify: Callable[[Notice], object],
-        parent: QObject | None = None,
+        self, chat: OpenChat, replies: Replies, storage: StorageWatch, notify: Callable[[Notice], object]
     ) -> None:
-        super().__init__(parent)
-        self._chat, self._storage, self._engine, self._model = chat, storage, engine, model
-        self._texts, self._notify = texts, notify
-        self.meter = ContextMeter(chat, engine, model, texts, self)  # knows whether the chat fits
+        super().__init__(chat)
+        self._chat, self._storage, self._notify = chat, storage, notify
+        self._model, self._texts = replies.model, replies.texts
+        self.meter = ContextMeter(chat, replies)  # knows whether the chat fits
         self.meter.changed.connect(self.changed)
         self.doing = Doing.NOTHING
         self._path_end: int | None = None  # of the chat that it is done for
         self._summarised = 0  # the last message that the summary stands for
         self._task = BackgroundWork("cut", self)
-        self._summariser = Summariser(engine, self.summary_progressed.emit, self._on_summary)
-        for another in (chat.opened, model.load_started, model.unload_started):
+        self._summariser = Summariser(self._model.engine, self.summary_progressed.emit, self._on_summary)
+        for another in (chat.opened, self._model.load_started, self._model.unload_started):
             another.connect(self.stop)
 
     @property
@@ -113,7 +100,7 @@ class ChatContext(QObject):
             return
         reserve = min(self._chat.options.sampling.max_tokens, info.context_length // _REPLY_SHARE)
         budget = Budget(info.context_length, reserve, ThinkingChoice.OFF not in info.thinking)
-        prompt, count, texts = self._chat.prompt(), self._engine.count_tokens, self._texts
+        prompt, count, texts = self._chat.prompt(), self._model.engine.count_tokens, self._texts
         self._begin(doing)
         self._task.replace(
             lambda _job: plan(prompt.with_files(texts), budget, count),

@@ -4,13 +4,11 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from rdchat.chat.file_texts import FileTexts
 from rdchat.chat.message_path import uncut
 from rdchat.errors import PromptTooLongError, RdchatError
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.open_chat import OpenChat
-from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.chat.replies import Replies
 from rdchat.work.job import Job
 
 _QUIET_MS = 250  # after the last letter
@@ -43,20 +41,17 @@ class ContextMeter(QObject):
 
     Args:
         chat: Is counted.
-        engine: Counts.
-        model: Tells which model is loaded.
-        texts: Of the files in the chat.
-        parent: The Qt parent.
+        replies: Have the model, and the texts of files.
     """
 
     changed = Signal()
 
-    def __init__(
-        self, chat: OpenChat, engine: EngineClient, model: ModelSlot, texts: FileTexts, parent: QObject | None = None
-    ) -> None:
-        super().__init__(parent)
-        self._chat, self._engine, self._model, self._texts = chat, engine, model, texts
-        self.use: ContextUse | None = None  # the last count; None without a model, and for what its template refuses
+    def __init__(self, chat: OpenChat, replies: Replies) -> None:
+        super().__init__(chat)
+        self._chat, self._model, self._texts = chat, replies.model, replies.texts
+        self.use: ContextUse | None = (
+            None  # the last count; None without a model, or where its template refuses the chat
+        )
         self.current = False  # `use` is a count of the chat as it is now, if perhaps not of the text typed now
         self._closed = False
         self._thread = BackgroundWork("tokens", self)
@@ -67,7 +62,7 @@ class ContextMeter(QObject):
             changed.connect(self.refresh)
         chat.files.changed.connect(self.refresh)
         chat.typed_changed.connect(self._timer.start)
-        for another in (chat.opened, model.load_started, model.unload_started, model.loaded):
+        for another in (chat.opened, self._model.load_started, self._model.unload_started, self._model.loaded):
             another.connect(self._begin_anew)
 
     def close(self) -> None:
@@ -100,7 +95,7 @@ class ContextMeter(QObject):
         info = self._model.info
         if info is None or self._closed:
             return
-        prompt, engine, texts, path = self._chat.prompt(), self._engine, self._texts, self._chat.path
+        prompt, engine, texts, path = self._chat.prompt(), self._model.engine, self._texts, self._chat.path
         facts = (info.context_length, self._chat.typed.strip(), path.ids[-1] if path else None, len(uncut(path)))
 
         def count(job: Job[ContextUse]) -> ContextUse:
@@ -116,7 +111,7 @@ class ContextMeter(QObject):
     def _take(self, job: Job[ContextUse], outcome: ContextUse | RdchatError) -> None:
         if job is self._job:  # a change of the chat cancels the count
             self._job, self.current = None, True
-            # what is wrong with a template is told by the reply that fails of it
+            # a reply that fails reports what is wrong with a template
             self._show(outcome if isinstance(outcome, ContextUse) else None)
 
     def _show(self, use: ContextUse | None) -> None:

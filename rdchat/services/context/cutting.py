@@ -1,4 +1,4 @@
-"""Finds where a chat that outgrew the model's context is cut, and the text to summarise."""
+"""Finds where to cut a chat that outgrew the model's context, and the text to summarise."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ class SummaryPlan:
 
 
 def plan_summary(prompt: ChatPrompt, budget: Budget, count: Count, *, whole: bool) -> SummaryPlan | None:
-    """Return what is to be summarised so that the chat fits, or the `whole` of it; None where nothing can be.
+    """Return the plan of a summary that makes the chat fit, or of the `whole` chat; None where nothing can be summarised.
 
     A question without an answer is never a part of it.
 
@@ -69,7 +69,7 @@ def place_to_cut(prompt: ChatPrompt, budget: Budget, count: Count, summary_token
         prompt: The chat, with the texts of its files.
         budget: The room for it.
         count: Returns the tokens of a conversation.
-        summary_tokens: Are taken by a summary of what is left out.
+        summary_tokens: Reserved for a summary of the turns that are left out.
     """
     places = _places(prompt)
     room = budget.limit - budget.reserve - summary_tokens
@@ -88,7 +88,7 @@ def place_to_cut(prompt: ChatPrompt, budget: Budget, count: Count, summary_token
 
 
 def text_before(path: Sequence[Message], message_id: int) -> str:
-    """Return what is said up to a message as plain text, with an earlier summary in the place of what it stands for."""
+    """Return the chat up to a message as plain text; an earlier summary replaces the messages it stands for."""
     end = next(place for place, message in enumerate(path) if message.id == message_id) + 1
     before = path[:end]
     earlier = cut_of(before)

@@ -1,1 +1,1 @@
-"""The engine thread and what the main thread sees of it: requests go in as calls, events come out as signals."""
+"""The engine thread and its client on the main thread: requests go in, events come back by callbacks."""

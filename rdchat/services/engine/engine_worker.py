@@ -1,12 +1,12 @@
 """Carries out requests on the engine thread: it alone makes, drives and frees the engine."""
 
 import logging
+import queue
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
-
-from PySide6.QtCore import QObject, Qt, QThread, Signal, Slot
+from functools import partial
 
 from rdchat import paths
 from rdchat.errors import DoesNotFitError, ModelError, RdchatError
@@ -29,92 +29,88 @@ _WHAT_FAILED = {
 }
 
 
-class EngineWorker(QObject):
-    """Takes requests from `inbox`, one each time `work` is called, and posts their events.
+class EngineWorker:
+    """Takes requests from its inbox, and puts their events into its outbox.
 
     Args:
         engine_factory: See `EngineClient`.
         keep_awake: See `EngineClient`.
-        inbox: The requests; None closes the engine and ends the thread.
-        outbox: Takes the events.
+        wake: Called after each event.
     """
-
-    posted = Signal()  # an event is in the outbox
-    _idle_wanted = Signal()
 
     def __init__(
         self,
         engine_factory: Callable[[], Engine],
         keep_awake: Callable[[], AbstractContextManager[None]],
-        inbox: deque[EngineRequest | None],
-        outbox: Outbox,
+        wake: Callable[[None], object],
     ) -> None:
-        super().__init__()
-        self._engine_factory, self._keep_awake = engine_factory, keep_awake
-        self._inbox, self._outbox = inbox, outbox
+        self._engine_factory, self._keep_awake, self._wake = engine_factory, keep_awake, wake
+        self.inbox: queue.SimpleQueue[EngineRequest | None] = queue.SimpleQueue()  # None ends the thread
+        self.outbox: Outbox = deque()
         self._engine: Engine | None = None  # made on the first request: a window is shown before MLX is imported
         self._problem = ""  # why it could not be made
-        self._idle_wanted.connect(self._idle, Qt.ConnectionType.QueuedConnection)  # behind requests that wait
 
-    @Slot()
-    def work(self) -> None:
-        """Carry out the next request; its last event ends it, unless it is a load that was cancelled."""
-        request = self._inbox.popleft()
-        if request is None:
-            self._finish()
-            return
-        last: EngineEvent
+    def run(self) -> None:
+        """Carry out requests until the last; while none waits, let the engine do slices of what can wait."""
+        may_idle = False
+        while True:
+            if may_idle and self.inbox.empty():
+                may_idle = self._idle()
+            elif (request := self.inbox.get()) is not None:
+                self._work(request)
+                may_idle = True
+            else:
+                break
+        try:
+            if self._engine is not None:
+                self._engine.close()
+        except Exception:
+            _LOG.exception("Closing the engine failed")
+
+    def _work(self, request: EngineRequest) -> None:
+        """Carry out a request; its last event ends it, unless it is a load that was cancelled."""
+        last: EngineEvent | None
         try:
             last = self._carry_out(request)
-        except StoppedError:  # a load that nobody waits for any more
-            return
+        except StoppedError:
+            last = _stopped(request)
         except RdchatError as error:
             last = Failure(error.message, error.hint, isinstance(error, DoesNotFitError))
         except Exception:
             what = _WHAT_FAILED[type(request.command)]
             _LOG.exception("%s unexpectedly", what)
             last = Failure(f"{what}: rdchat made a mistake.", _unexpected_hint())
-        self._post(request, last)
-        self._idle_wanted.emit()
+        if last is not None:
+            self._post(request, last)
 
     def _carry_out(self, request: EngineRequest) -> EngineEvent:
         """Do what a request says and post its events but the last one, which is returned."""
+        if request.cancelled:
+            raise StoppedError
+        engine = self._ready_engine()
         match request.command:
             case LoadModel() as load:
-                return self._engine_for(request).load(
-                    load.model, load.dtype, lambda progress: self._report_load(request, progress), load.anyway
-                )
+                report = partial(self._report_load, request)
+                return engine.load(load.model, load.dtype, report, load.anyway)
             case UnloadModel():
-                return Unloaded(self._engine_for(request).unload())
+                return Unloaded(engine.unload())
             case FindDraftOptions(settings, drafters):
-                return self._ready_engine().draft_options(settings, drafters)
+                return engine.draft_options(settings, drafters)
             case GenerationRequest() as generation:
-                with self._keep_awake():
-                    return self._write(request, generation)
+                with self._keep_awake(), closing(engine.generate(generation, lambda: request.cancelled)) as iterator:
+                    request.attach(iterator)
+                    return self._post_tokens(request, iterator)
             case BenchPlan() as plan:
-                with self._keep_awake():
-                    return self._measure(request, plan)
-
-    def _engine_for(self, load: EngineRequest) -> Engine:
-        if load.cancelled:
-            raise StoppedError
-        return self._ready_engine()
+                with self._keep_awake(), closing(engine.benchmark(plan)) as runner:
+                    request.attach(runner)
+                    for event in runner:
+                        self._post(request, event)
+                return BenchEnd(request.cancelled)
 
     def _report_load(self, request: EngineRequest, progress: LoadProgress) -> None:
         if request.cancelled:
             raise StoppedError
         self._post(request, progress)
-
-    def _write(self, request: EngineRequest, generation: GenerationRequest) -> ReplyEnd:
-        try:
-            if request.cancelled:
-                raise StoppedError
-            iterator = self._ready_engine().generate(generation, lambda: request.cancelled)
-        except StoppedError:
-            return ReplyEnd(generation.request_id, "", (), "", FinishReason.CANCELLED, Statistics())
-        with closing(iterator):
-            request.attach(iterator)
-            return self._post_tokens(request, iterator)
 
     def _post_tokens(self, request: EngineRequest, iterator: TokenIterator) -> ReplyEnd:
         statistics, taken, draft = Statistics(), -_STATISTICS_INTERVAL_S, None
@@ -131,44 +127,23 @@ class EngineWorker(QObject):
             self._post(request, ReplyProgress(event.text, statistics, (event,)))
         raise AssertionError("the token iterator ended without a ReplyEnd")
 
-    def _measure(self, request: EngineRequest, plan: BenchPlan) -> BenchEnd:
-        if not request.cancelled:
-            with closing(self._ready_engine().benchmark(plan)) as runner:
-                request.attach(runner)
-                for event in runner:
-                    self._post(request, event)
-        return BenchEnd(request.cancelled)
-
     def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         """Count on the calling thread; see `Engine.count_tokens`."""
         if self._engine is None:
             raise ModelError("No model is loaded.")
         return self._engine.count_tokens(messages)
 
-    @Slot()
-    def _idle(self) -> None:
-        """Let the engine do a slice of what can wait, unless there is something to do."""
-        if self._engine is None or self._inbox:
-            return
+    def _idle(self) -> bool:
+        """Let the engine do a slice of what can wait; return whether there is more."""
         try:
-            if self._engine.idle():
-                self._idle_wanted.emit()
+            return self._engine is not None and self._engine.idle()
         except Exception:
             _LOG.exception("Warming up or measuring while idle failed")
+            return False
 
     def _post(self, request: EngineRequest, event: EngineEvent) -> None:
-        self._outbox.append((request, event))
-        self.posted.emit()
-
-    def _finish(self) -> None:
-        """Close the engine and end the thread."""
-        try:
-            if self._engine is not None:
-                self._engine.close()
-        except Exception:
-            _LOG.exception("Closing the engine failed")
-        finally:
-            QThread.currentThread().quit()
+        self.outbox.append((request, event))
+        self._wake(None)
 
     def _ready_engine(self) -> Engine:
         """Return the engine, made on first use; raise RdchatError if it cannot be made."""
@@ -181,6 +156,16 @@ class EngineWorker(QObject):
         if self._engine is None:
             raise RdchatError(self._problem, _unexpected_hint())
         return self._engine
+
+
+def _stopped(request: EngineRequest) -> ReplyEnd | BenchEnd | None:
+    """Return the last event of a request that was cancelled before it began; a load has none."""
+    match request.command:
+        case GenerationRequest(request_id=request_id):
+            return ReplyEnd(request_id, "", (), "", FinishReason.CANCELLED, Statistics())
+        case BenchPlan():
+            return BenchEnd(stopped=True)
+    return None
 
 
 def _unexpected_hint() -> str:

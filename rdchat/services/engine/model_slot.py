@@ -15,7 +15,7 @@ _RECENT_MODELS = 8
 
 
 class ModelSlot(QObject):
-    """Loads and unloads models, and knows what became of the last one."""
+    """Loads and unloads models, and has the state of the last one."""
 
     load_started = Signal()
     load_progressed = Signal(LoadProgress)
@@ -26,7 +26,7 @@ class ModelSlot(QObject):
 
     def __init__(self, engine: EngineClient, settings: Settings, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._engine = engine
+        self.engine = engine
         self.chosen = settings.model  # the model that was asked for last; None is the default one
         self.dtype = settings.dtype  # the precision that was asked for last
         self.loading = True  # a model is being loaded, or none was asked for yet
@@ -48,7 +48,7 @@ class ModelSlot(QObject):
         self.chosen, self.dtype = model, dtype or self.dtype
         self.loading, self.info, self.failure, self.unloading = True, None, None, False
         self.load_started.emit()
-        self._engine.submit(LoadModel(model, self.dtype, anyway), self._on_event)
+        self.engine.submit(LoadModel(model, self.dtype, anyway), self._on_event)
 
     def load_precision(self, dtype: Dtype) -> None:
         """Load the model that was chosen last in another precision, also where it did not load in the present one."""
@@ -58,7 +58,7 @@ class ModelSlot(QObject):
         """Free the loaded model, or give up one that is being loaded; it is loaded again when the app starts."""
         self.loading, self.info, self.failure, self.unloading = False, None, None, True
         self.unload_started.emit()
-        self._engine.submit(UnloadModel(), self._on_event)
+        self.engine.submit(UnloadModel(), self._on_event)
 
     @Slot()
     def retry(self) -> None:

@@ -1,8 +1,9 @@
 """The list of conversations: which ones the sidebar shows, and renaming, deleting and searching them."""
 
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -24,19 +25,15 @@ class ChatList(QObject):
         store: The conversations.
         chat: The open one.
         storage: Guards every command, and reports those that fail.
-        parent: The Qt parent.
     """
 
     conversations_changed = Signal()
     conversation_removed = Signal(int)  # its id, before another one is opened in its place
     store_replaced = Signal()  # an id is another chat's from now on
 
-    def __init__(
-        self, store: ConversationStore, chat: OpenChat, storage: StorageWatch, parent: QObject | None = None
-    ) -> None:
-        super().__init__(parent)
-        self._store, self._storage = store, storage
-        self.chat = chat
+    def __init__(self, store: ConversationStore, chat: OpenChat, storage: StorageWatch) -> None:
+        super().__init__(chat)
+        self.store, self.storage, self.chat = store, storage, chat
         self.order = ChatOrder(store, storage, self)  # pins, folders, the archive, the bin, and undoing
         self.finder = ChatSearch(store.path, self)
         self.place = Place.CHATS  # that is listed, unless there is a query
@@ -57,7 +54,7 @@ class ChatList(QObject):
         self.order.start()
 
     def close(self) -> None:
-        """End what goes on behind the window."""
+        """End the search thread and bulk work, and store typed texts."""
         self.finder.close()
         self.order.close()
         self.chat.unsent.store()
@@ -65,19 +62,22 @@ class ChatList(QObject):
     # What is listed
 
     def refresh(self) -> None:
-        """List the conversations anew."""
-        with self._storage.reading():
+        """List the conversations anew; where the open one is gone, open the newest."""
+        with self.storage.reading():
             self._read_rows()
             if (chat := self.chat.conversation) is not None:  # it may have been pinned, moved or titled meanwhile
-                for changed in self._store.find([chat.id]).values():
+                if (changed := self.store.find([chat.id]).get(chat.id)) is not None:
                     self.chat.update(changed)
+                else:
+                    self.conversation_removed.emit(chat.id)
+                    self._open_newest()
         if self.query:
             self.finder.ask(self.query)
         self.conversations_changed.emit()
 
     def _read_rows(self) -> None:
         self.order.refresh()
-        spans, order = self._store.spans, self.order
+        spans, order = self.store.spans, self.order
         archived, deleted, folders = spans.archived(), spans.deleted(), order.deleted_folders()
         if self.query:
             self.rows = Listing(self._found())
@@ -93,32 +93,23 @@ class ChatList(QObject):
     def _found(self) -> list[ChatRow]:
         """Return what was found, as it is now: it may have been renamed, moved or deleted since."""
         hits = self.answer.hits if self.answer is not None else ()
-        now = self._store.find([hit.conversation.id for hit in hits])
+        now = self.store.find([hit.conversation.id for hit in hits])
         return [
             ChatRow(chat, 0, hit.snippet, hit.messages, "Archive" if chat.archived else self.order.folder_name(chat))
             for hit in hits
             if (chat := now.get(hit.conversation.id)) is not None
         ]
 
-    def conversations(self) -> Sequence[Conversation]:
-        """The conversations that the search leaves, newest first; all of them are read. Raises StorageError."""
-        if self.query:
-            return [row.conversation for row in self._found()]
-        return [chat for chat in self._store.conversations() if not chat.archived]
-
     def find(self, conversation_id: int) -> Conversation | None:
         """Return a conversation that is listed or in the archive; None where there is none, or it cannot be read."""
-        found: dict[int, Conversation] = {}
-        with self._storage.reading():
-            found = self._store.find([conversation_id])
-        return found.get(conversation_id)
+        return self.storage.read(lambda: self.store.find([conversation_id]).get(conversation_id), None)
 
     def title_of(self, conversation_id: int) -> str:
         """Return the title of a conversation that is listed or open; "A chat" where the store cannot be read."""
         if self.chat.conversation is not None and self.chat.conversation.id == conversation_id:
             return self.chat.conversation.title
         with suppress(StorageError):
-            return self._store.conversation(conversation_id).title
+            return self.store.conversation(conversation_id).title
         return "A chat"
 
     def show(self, place: Place) -> None:
@@ -127,7 +118,7 @@ class ChatList(QObject):
         self.refresh()
 
     def search(self, query: SearchQuery | str) -> None:
-        """List only what is found, as soon as it is; an empty query lists everything."""
+        """List the hits of a query as soon as they are found; an empty query lists everything."""
         self.query = SearchQuery(query) if isinstance(query, str) else query
         if not self.query:
             self.answer = None
@@ -137,61 +128,51 @@ class ChatList(QObject):
     def _on_answered(self, answer: SearchAnswer) -> None:
         if answer.query == self.query:
             self.answer = answer
-            with self._storage.reading():
+            with self.storage.reading():
                 self._read_rows()
             self.conversations_changed.emit()
 
     @Slot(str)
     def _on_search_failed(self, why: str) -> None:
-        self._storage.report(StorageError(f"The chats could not be searched: {why}.", "Search again."))
+        self.storage.report(StorageError(f"The chats could not be searched: {why}.", "Search again."))
 
     # Commands
 
     def rename_conversation(self, conversation_id: int, title: str) -> None:
         """Give a conversation another title; a blank one leaves it as it is."""
-        with self._storage.writing():
-            before = self._store.conversation(conversation_id).title
-            self.chat.update(self._store.rename_conversation(conversation_id, title))
-            self.order.history.add(
-                f"Rename {named(before)}",
-                lambda: self.chat.update(self._store.rename_conversation(conversation_id, before)),
-            )
-        self.refresh()
+        if (chat := self.find(conversation_id)) is not None:
+            rename = partial(self.store.rename_conversation, conversation_id)
+            self.order.do(f"Rename {named(chat.title)}", partial(rename, title), partial(rename, chat.title))
 
     def delete_conversation(self, conversation_id: int) -> None:
         """Put a conversation into the bin; where it was open, its neighbour in the list is opened."""
-        with self._storage.writing():
-            neighbour = self._neighbour_of(conversation_id)
-            deleted = self._store.conversation(conversation_id)
-            self._store.delete_conversation(conversation_id)
+        with self.storage.writing():
+            is_open, neighbour = self.chat.is_open(conversation_id), self._neighbour_of(conversation_id)
+            deleted = self.store.conversation(conversation_id)
+            self.store.delete_conversation(conversation_id)
             self.order.history.add(f"Delete {named(deleted.title)}", lambda: self._bring_back(conversation_id))
             self.conversation_removed.emit(conversation_id)
-            self.refresh()
-            if self.chat.is_open(conversation_id):
+            if is_open:
                 self._open_or_new(neighbour)
+            self.refresh()
             self.order.offered_undo.emit(f"Deleted {named(deleted.title)}")
 
     def archive_conversation(self, conversation_id: int) -> None:
         """Put a conversation into the archive; where it was open, its neighbour in the list is opened."""
-        with self._storage.reading():
+        with self.storage.reading():
             neighbour = self._neighbour_of(conversation_id)
-            self.order.set_archived(self._store.conversation(conversation_id), archived=True)
+            self.order.set_archived(self.store.conversation(conversation_id), archived=True)
             if self.chat.is_open(conversation_id):
                 self._open_or_new(neighbour)
 
     def undo(self) -> None:
         """Take back what was done last to the list of conversations."""
-        with self._storage.writing():
+        with self.storage.writing():
             self.order.history.undo()
-        self.refresh()
-        with self._storage.reading():
-            chat = self.chat.conversation
-            if chat is not None and not self._store.find([chat.id]):  # it was a copy, or a branch
-                self.conversation_removed.emit(chat.id)
-                self._open_newest()
+        self.refresh()  # the open chat may have been a copy, or a branch
 
     def _bring_back(self, conversation_id: int) -> None:
-        self._store.restore_conversation(conversation_id)
+        self.store.restore_conversation(conversation_id)
         self.chat.open(conversation_id)
 
     # Opening
@@ -210,30 +191,24 @@ class ChatList(QObject):
         self.chat.forget_all()
         self.open_latest()
 
-    def drop(self, conversation_ids: Sequence[int], being_written: Set[int]) -> None:
-        """Take conversations that were deleted elsewhere off the list; where one was open, open the newest.
+    def drop(self, conversation_ids: Sequence[int], being_written: set[int]) -> None:
+        """Take conversations that were deleted elsewhere off the list.
 
         Args:
             conversation_ids: Perhaps thousands; `conversation_removed` names only those that are open or being written.
             being_written: Conversations with a reply that has not ended.
         """
-        is_open = {self.chat.conversation.id} if self.chat.conversation is not None else set()
-        for each in set(conversation_ids) & (being_written | is_open):
+        for each in being_written.intersection(conversation_ids):
             self.conversation_removed.emit(each)
         self.refresh()
-        if is_open & set(conversation_ids):
-            self._open_newest()
 
     def _open_newest(self) -> None:
-        newest: Conversation | None = None
-        with self._storage.reading():
-            newest = self._newest()
-        self._open_or_new(newest)
+        self._open_or_new(self.storage.read(self._newest, None))
 
     def _newest(self) -> Conversation | None:
         if self.query:
             return next((row.conversation for row in self._found()), None)
-        return self._store.newest_conversation()
+        return self.store.newest_conversation()
 
     def _neighbour_of(self, conversation_id: int) -> Conversation | None:
         """Return the conversation below, or else above, the given one."""

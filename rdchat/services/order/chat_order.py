@@ -75,11 +75,11 @@ class ChatOrder(QObject):
 
     Args:
         store: The conversations.
-        storage: Stands around every command, and tells of those that fail.
+        storage: Guards every command, and reports those that fail.
         parent: The Qt parent.
 
     Attributes:
-        history: What was done in this run of the app.
+        history: The steps of this run of the app.
         folders: By name, as they were at the last `refresh`.
     """
 
@@ -102,7 +102,7 @@ class ChatOrder(QObject):
         self._expiry.start()
 
     def close(self) -> None:
-        """Leave what is half done to the next start."""
+        """Stop; the next start finishes bulk work."""
         self._expiry.stop()
         self._main.close()
         self._store.database.drop_bulk_work()
@@ -129,20 +129,20 @@ class ChatOrder(QObject):
 
     def set_pinned(self, chat: Conversation, pinned: bool) -> None:
         words = f"{'Pin' if pinned else 'Unpin'} {named(chat.title)}"
-        self._do(words, partial(self._organiser.set_pinned, chat.id, pinned), partial(self._put_back, chat))
+        self.do(words, partial(self._organiser.set_pinned, chat.id, pinned), partial(self._put_back, chat))
 
     def set_archived(self, chat: Conversation, archived: bool) -> None:
         """Put a conversation into the archive, or back into the list."""
         words = f"{'Archive' if archived else 'Unarchive'} {named(chat.title)}"
         act = partial(self._organiser.set_archived, chat.id, archived)
-        if self._do(words, act, partial(self._put_back, chat)) and archived:
+        if self.do(words, act, partial(self._put_back, chat)) and archived:
             self.offered_undo.emit(f"Archived {named(chat.title)}")
 
     def move(self, chat: Conversation, folder_id: int | None) -> None:
         """Put a conversation into a folder, or out of any; either way out of Pinned and of the archive."""
         if chat.folder_id != folder_id or chat.pinned_at is not None or chat.archived:
             act = partial(self._organiser.move, chat.id, folder_id)
-            self._do(f"Move {named(chat.title)}", act, partial(self._put_back, chat))
+            self.do(f"Move {named(chat.title)}", act, partial(self._put_back, chat))
 
     def _put_back(self, chat: Conversation) -> None:
         """Undo a change of the place of a conversation."""
@@ -189,18 +189,18 @@ class ChatOrder(QObject):
                 self._put_back(chat)
             self._organiser.delete_folder(made[0].id)
 
-        self._do("New folder", act, undo)
+        self.do("New folder", act, undo)
         return made[0] if made else None
 
     def rename_folder(self, folder: Folder, name: str) -> None:
         rename = partial(self._organiser.rename_folder, folder.id)
-        self._do(f"Rename {named(folder.name)}", partial(rename, name), partial(rename, folder.name))
+        self.do(f"Rename {named(folder.name)}", partial(rename, name), partial(rename, folder.name))
 
     def move_folder(self, folder: Folder, parent_id: int | None) -> None:
         """Put a folder into another one, or to the top."""
         if folder.parent_id != parent_id:
             move = partial(self._organiser.move_folder, folder.id)
-            self._do(f"Move {named(folder.name)}", partial(move, parent_id), partial(move, folder.parent_id))
+            self.do(f"Move {named(folder.name)}", partial(move, parent_id), partial(move, folder.parent_id))
 
     def may_hold(self, parent: Folder, folder: Folder) -> bool:
         """Tell whether a folder may be put into another: nested once, and not into itself."""
@@ -215,7 +215,7 @@ class ChatOrder(QObject):
     def delete_folder(self, folder: Folder) -> None:
         """Put a folder into the bin; what it holds stays in the list."""
         delete, restore = self._organiser.delete_folder, self._organiser.restore_folder
-        if self._do(f"Delete {named(folder.name)}", partial(delete, folder.id), partial(restore, folder.id)):
+        if self.do(f"Delete {named(folder.name)}", partial(delete, folder.id), partial(restore, folder.id)):
             self.offered_undo.emit(f"Deleted the folder {named(folder.name)}; its chats are kept")
 
     # The bin
@@ -231,15 +231,15 @@ class ChatOrder(QObject):
     def restore(self, chat: Conversation) -> None:
         """Take a conversation out of the bin."""
         restore, delete = self._store.restore_conversation, self._store.delete_conversation
-        self._do(f"Restore {named(chat.title)}", partial(restore, chat.id), partial(delete, chat.id))
+        self.do(f"Restore {named(chat.title)}", partial(restore, chat.id), partial(delete, chat.id))
 
     def restore_folder(self, folder: Folder) -> None:
         """Take a folder out of the bin; what was in it is in it again."""
         restore, delete = self._organiser.restore_folder, self._organiser.delete_folder
-        self._do(f"Restore {named(folder.name)}", partial(restore, folder.id), partial(delete, folder.id))
+        self.do(f"Restore {named(folder.name)}", partial(restore, folder.id), partial(delete, folder.id))
 
     def erase(self, chats: Sequence[Conversation], folders: Sequence[Folder] = ()) -> None:
-        """Delete for good what is in the bin."""
+        """Delete conversations and folders of the bin for good."""
         with self._storage.writing():
             self._organiser.erase_later([chat.id for chat in chats])
             for folder in folders:
@@ -257,7 +257,7 @@ class ChatOrder(QObject):
         self._organiser.erase(self._main.bring(self._report, once=True))
         self._store.message_bin.erase(self._main.bring(self._report, once=True))
 
-    def _do(self, words: str, act: Callable[[], object], undo: Callable[[], object]) -> bool:
+    def do(self, words: str, act: Callable[[], object], undo: Callable[[], object]) -> bool:
         """Do a step that can be taken back; whether it was done."""
         done = False
         with self._storage.writing():

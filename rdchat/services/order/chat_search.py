@@ -40,15 +40,15 @@ class ChatSearch(QObject):
         self.models: tuple[str, ...] = ()
 
     def ask(self, query: SearchQuery) -> None:
-        """Search all conversations in place of what is being looked for; `answered` tells."""
+        """Search all conversations instead of the last query; `answered` follows."""
         self._ask("chats", partial(self._reader.search, query), self.answered.emit)
 
     def find_in(self, conversation_id: int, words: str) -> None:
-        """Search the messages of one conversation; `messages_found` tells."""
+        """Search the messages of one conversation; `messages_found` follows."""
         self._ask("messages", partial(self._reader.messages_with, conversation_id, words), self.messages_found.emit)
 
     def look_for_models(self) -> None:
-        """Look which models wrote replies; `models_found` tells."""
+        """Find the models that wrote replies; `models_found` follows."""
         self._ask("models", self._reader.models, self._take_models)
 
     def close(self, timeout_s: float = 2.0) -> None:

@@ -1,58 +1,32 @@
-"""Edits replies, deletes messages and branches chats, as the person asks for it."""
+"""Deletes messages, brings them back, and branches chats at them."""
 
 from collections.abc import Callable
+from functools import partial
 
 from PySide6.QtCore import QObject
 
 from rdchat.chat.conversation import Notice
 from rdchat.chat.storage.message_bin import DeletedMessage
-from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.reply_recorder import ReplyRecorder
-from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.order.chat_list import ChatList
 
 _BEING_WRITTEN = Notice("A reply is being written there", "Stop it, or wait for its end, then delete the message.")
 
 
 class MessageEditor(QObject):
-    """Nothing is overwritten: an edit is an alternative, a deletion is undone, a branch is a copy.
+    """A deletion can be undone, and a branch is a copy.
 
     Args:
-        store: The conversations.
-        chats: Undoes, and makes branches.
-        storage: Stands around every command, and tells of those that fail.
+        chats: The list with its open chat; undoes, and makes branches.
         recorder: Knows the replies that are being written.
         notify: Tells the person.
-        parent: The Qt parent.
     """
 
-    def __init__(
-        self,
-        store: ConversationStore,
-        chats: ChatList,
-        storage: StorageWatch,
-        *,
-        recorder: ReplyRecorder,
-        notify: Callable[[Notice], object],
-        parent: QObject | None = None,
-    ) -> None:
-        super().__init__(parent)
-        self._store, self._chats, self._storage, self._recorder, self._notify = store, chats, storage, recorder, notify
-        self._chat = chats.chat
-
-    # Editing
-
-    def edit_reply(self, message_id: int, text: str) -> None:
-        """Add the person's version of a reply as an alternative; one without a change is none."""
-        with self._storage.writing():
-            self._recorder.flush()  # what is edited is what the store has
-            old = self._store.message(message_id)
-            if text == old.parts.answer.strip("\n"):
-                return
-            self._chat.add_edited_reply(old, text)
-
-    # Deleting
+    def __init__(self, chats: ChatList, recorder: ReplyRecorder, notify: Callable[[Notice], object]) -> None:
+        super().__init__(chats)
+        self._chats, self._recorder, self._notify = chats, recorder, notify
+        self._store, self._storage, self._chat = chats.store, chats.storage, chats.chat
 
     def delete_message(self, message_id: int) -> None:
         """Delete a message with all that follow it; `ChatList.undo` takes it back."""
@@ -66,20 +40,16 @@ class MessageEditor(QObject):
                 return
             role = self._store.message(message_id).role
             deleted = self._store.message_bin.delete(message_id)
-            self._chats.order.history.add(
-                "Delete message", lambda: self._show_again(chat.id, lambda: self._store.message_bin.restore(deleted))
-            )
+            bring_back = partial(self._store.message_bin.restore, deleted)
+            self._chats.order.history.add("Delete message", partial(self._show_again, chat.id, bring_back))
             self._chat.read_path()
             self._chats.order.offered_undo.emit(_deleted_words(role, deleted))
 
     @property
     def has_deleted(self) -> bool:
         """Whether messages of the open chat can be brought back."""
-        found = False
-        if (chat := self._chat.conversation) is not None:
-            with self._storage.reading():
-                found = self._store.message_bin.last(chat.id) is not None
-        return found
+        chat, last = self._chat.conversation, self._store.message_bin.last
+        return chat is not None and self._storage.read(lambda: last(chat.id), None) is not None
 
     def restore_deleted(self) -> None:
         """Bring back the message of the open chat that was deleted last, with those that followed it."""
@@ -88,10 +58,8 @@ class MessageEditor(QObject):
         with self._storage.writing():
             message_id = self._store.message_bin.restore_last(chat.id)
             if message_id is not None:
-                self._chats.order.history.add(
-                    "Restore message",
-                    lambda: self._show_again(chat.id, lambda: self._store.message_bin.delete(message_id)),
-                )
+                delete = partial(self._store.message_bin.delete, message_id)
+                self._chats.order.history.add("Restore message", partial(self._show_again, chat.id, delete))
             self._chat.read_path()
 
     def _is_written_below(self, message_id: int) -> bool:
@@ -105,13 +73,11 @@ class MessageEditor(QObject):
         else:
             self._chat.open(conversation_id)
 
-    # Branching
-
     def branch(self, message_id: int) -> None:
         """Open a new chat that begins with the path to a message, and has the settings and folder of this one."""
         if (chat := self._chat.conversation) is not None:
             with self._storage.writing():
-                self._recorder.flush()  # what is copied is what the store has
+                self._recorder.flush()  # the store makes the copy
                 self._chats.order.branch(chat, message_id)
 
 

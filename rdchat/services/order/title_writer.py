@@ -1,4 +1,4 @@
-"""Has the model write the titles of new chats while it has nothing else to do."""
+"""Lets the model write titles of new chats while it is idle."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -13,10 +13,8 @@ from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.settings_control import SettingsControl
-from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineEvent, EngineState, Failure
 from rdchat.services.engine.engine_request import EngineRequest
-from rdchat.services.engine.model_slot import ModelSlot
 
 _QUIET_MS = 1500  # after the last thing that happened: the person may be about to go on
 _LONGEST_TOLD = 4000  # characters of each message
@@ -35,34 +33,22 @@ class TitleWriter(QObject):
 
     Args:
         store: The conversations.
-        engine: Writes.
-        model: Tells when another model is loaded.
         replies: Know whether the engine is idle.
         preferences: Have the switch.
         titled: Called when a title was stored.
-        parent: The Qt parent.
 
     Attributes:
         quiet: Runs while nothing happens.
     """
 
     def __init__(
-        self,
-        store: ConversationStore,
-        engine: EngineClient,
-        model: ModelSlot,
-        replies: Replies,
-        preferences: SettingsControl,
-        *,
-        titled: Callable[[], object],
-        parent: QObject | None = None,
+        self, store: ConversationStore, replies: Replies, preferences: SettingsControl, titled: Callable[[], object]
     ) -> None:
-        super().__init__(parent)
-        self._store, self._engine, self._replies, self._preferences = store, engine, replies, preferences
+        super().__init__(replies)
+        self._store, self._replies, self._preferences = store, replies, preferences
+        self._engine = replies.model.engine
         self._titled = titled
         self._request: EngineRequest | None = None  # of the title that is being written
-        self._conversation_id = 0
-        self._in_thought = False
         self._last_chat: int | None = None  # that the engine wrote in since the model was loaded
         self._failed: set[int] = set()  # chats that the engine refused, until the app starts again
         self._closed = False
@@ -70,8 +56,8 @@ class TitleWriter(QObject):
         self.quiet.timeout.connect(self._begin)
         replies.state_changed.connect(self.wait)
         replies.ended.connect(self._on_reply_ended)
-        model.loaded.connect(self._forget_last_chat)
-        preferences.changed.connect(self._on_preferences)
+        replies.model.loaded.connect(self._forget_last_chat)
+        preferences.changed.connect(self.wait)
 
     @property
     def writing(self) -> bool:
@@ -83,20 +69,13 @@ class TitleWriter(QObject):
         """Something happened: begin after a quiet while."""
         if not self._closed and self._preferences.settings.titles_by_model:
             self.quiet.start()
+        else:
+            self.quiet.stop()
 
     def close(self) -> None:
         """Begin no more."""
         self._closed = True
         self.quiet.stop()
-
-    @Slot()
-    def _on_preferences(self) -> None:
-        if not self._preferences.settings.titles_by_model:
-            self.quiet.stop()
-            if self._request is not None:
-                self._request.cancel()
-        elif not self.quiet.isActive():
-            self.wait()
 
     @Slot()
     def _begin(self) -> None:
@@ -113,13 +92,13 @@ class TitleWriter(QObject):
                 if conversation_id not in self._failed and kept and (exchange := _first_exchange(path)):
                     self._ask(conversation_id, *exchange)
                     return
-        except StorageError:  # the person is told of it by what they do themselves
+        except StorageError:  # the person's own next command reports it
             return
 
     def _ask(self, conversation_id: int, prompt: Message, reply: Message) -> None:
         own = self._store.conversation(conversation_id).system_prompt
         system_prompt = self._preferences.settings.system_prompt if own is None else own
-        self._in_thought = reply.thinking.begun or begins_in_thought(reply.text)
+        in_thought = reply.thinking.begun or begins_in_thought(reply.text)
         answer = reply.parts.answer
         thinks = answer.strip() != reply.text.strip()
         whole = answer == reply.text and len(answer) <= _LONGEST_TOLD
@@ -131,8 +110,9 @@ class TitleWriter(QObject):
         )
         sampling = SamplingParams(temperature=0.0, max_tokens=_THINKING_TOKENS if thinks else _TITLE_TOKENS)
         generation = GenerationRequest(messages, sampling, draft=DraftSettings(Mode.OFF))
-        self._conversation_id = conversation_id
-        self._request = self._engine.submit(generation, self._on_event, background=True)
+        self._request = self._engine.submit(
+            generation, lambda event: self._on_event(conversation_id, event, in_thought), background=True
+        )
 
     @Slot(Message)
     def _on_reply_ended(self, reply: Message) -> None:
@@ -142,25 +122,23 @@ class TitleWriter(QObject):
     def _forget_last_chat(self) -> None:
         self._last_chat = None
 
-    def _on_event(self, end: EngineEvent) -> None:
-        if not isinstance(end, ReplyEnd | Failure):
+    def _on_event(self, conversation_id: int, event: EngineEvent, in_thought: bool) -> None:
+        if not isinstance(event, ReplyEnd | Failure):
             return
         self._request = None
-        if isinstance(end, Failure):
-            self._failed.add(self._conversation_id)
-        elif end.finish_reason is not FinishReason.CANCELLED:
-            self._take(end)
+        if isinstance(event, Failure):
+            self._failed.add(conversation_id)
+        elif event.finish_reason is not FinishReason.CANCELLED:
+            # what was cut off may be a thought; that there is no title to be had is stored too
+            whole = event.text if event.finish_reason in _ENDED_BY_ITSELF else ""
+            try:
+                if self._store.organiser.set_title_by_model(
+                    conversation_id, title_from_model(whole, begins_in_thought=in_thought)
+                ):
+                    self._titled()
+            except StorageError:
+                self._failed.add(conversation_id)
         self.wait()
-
-    def _take(self, end: ReplyEnd) -> None:
-        """Store the title, or that there is none to be had: what was cut off may be a thought."""
-        whole = end.finish_reason in _ENDED_BY_ITSELF
-        title = title_from_model(end.text, begins_in_thought=self._in_thought) if whole else ""
-        try:
-            if self._store.organiser.set_title_by_model(self._conversation_id, title):
-                self._titled()
-        except StorageError:
-            self._failed.add(self._conversation_id)
 
 
 def _first_exchange(path: Sequence[Message]) -> tuple[Message, Message] | None:

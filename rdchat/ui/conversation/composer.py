@@ -11,7 +11,6 @@ from PySide6.QtGui import (
     QKeyEvent,
     QPainter,
     QPaintEvent,
-    QPalette,
     QPen,
     QResizeEvent,
     QTextCursor,
@@ -118,22 +117,17 @@ class PromptField(QPlainTextEdit):
         self.setPlaceholderText(next(fitting, _PLACEHOLDERS[-1]))
         self._fit_height()
 
-    def _wanted_height(self) -> int:
-        lines = min(max(round(self.document().size().height()), 1), _MOST_LINES)  # counted in lines, wrapped ones too
-        return ceil(lines * QFontMetricsF(self.font()).lineSpacing() + 2 * self.document().documentMargin()) + 2
-
     def _fit_height(self) -> None:
-        scrolls = self.document().size().height() > _MOST_LINES
-        policy = Qt.ScrollBarPolicy.ScrollBarAsNeeded if scrolls else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
+        document = self.document()
+        lines = round(document.size().height())  # counted in lines, wrapped ones too
+        policy = Qt.ScrollBarPolicy.ScrollBarAsNeeded if lines > _MOST_LINES else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
         if policy is not self.verticalScrollBarPolicy():
             self.setVerticalScrollBarPolicy(policy)
-        self.setFixedHeight(self._wanted_height())
+        text_height = min(max(lines, 1), _MOST_LINES) * QFontMetricsF(self.font()).lineSpacing()
+        self.setFixedHeight(ceil(text_height + 2 * document.documentMargin()) + 2)
 
     def _restyle(self) -> None:
         self.setFont(self._theme.body_font())
-        palette = self.palette()
-        palette.setColor(QPalette.ColorRole.PlaceholderText, self._theme.colors.muted)
-        self.setPalette(palette)
         self._fit_height()
 
 
@@ -221,7 +215,7 @@ class Composer(QWidget):
         self.field.moveCursor(QTextCursor.MoveOperation.End)
 
     def quote(self, text: str) -> None:
-        """Add a text as a quote behind what is written, with the cursor behind that."""
+        """Append a text as a quote, and put the cursor behind it."""
         quoted = "\n".join(f"> {line}".rstrip() for line in text.strip("\n").split("\n"))
         cursor = self.field.textCursor()
         cursor.movePosition(QTextCursor.MoveOperation.End)

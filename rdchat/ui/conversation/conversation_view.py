@@ -4,7 +4,6 @@ from PySide6.QtCore import QSignalBlocker, Signal
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus, Notice
-from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState, Failure
 from rdchat.services.models.sources import DeviceMemory
@@ -67,8 +66,10 @@ class ConversationView(Ground):
         chats.store_replaced.connect(self._forget_messages)
         chats.conversations_changed.connect(self._on_list_changed)
         self._controller.replies.state_changed.connect(self._show_state)
-        self._controller.replies.prefill_progressed.connect(self._show_prefill)
-        self._model.load_progressed.connect(self._show_load)
+        self._controller.replies.prefill_progressed.connect(
+            lambda progress: self._show_waiting(formatting.prefill_words(progress))
+        )
+        self._model.load_progressed.connect(lambda progress: self._show_waiting(formatting.load_words(progress)))
 
     def _connect_transcript(self) -> None:
         controller, transcript = self._controller, self.transcript
@@ -132,7 +133,7 @@ class ConversationView(Ground):
             self._find_searched()
 
     def _find_searched(self) -> None:
-        """Look in the open chat for what is searched for in all of them."""
+        """Find the words of the sidebar's search in the open chat."""
         self.find_bar.follow(self._controller.chats.query.words.strip())
 
     def _show_messages(self) -> None:
@@ -168,12 +169,6 @@ class ConversationView(Ground):
         self._read_despite = self._model.failure
         self._show_page()
 
-    def _show_load(self, progress: LoadProgress) -> None:
-        self._show_waiting(formatting.load_words(progress))
-
-    def _show_prefill(self, progress: PrefillProgress) -> None:
-        self._show_waiting(formatting.prefill_words(progress))
-
     def _show_waiting(self, words: str) -> None:
         last_id = self._chat.path.ids[-1] if self._chat.path else None
         if last_id is not None and last_id == self._chat.streaming_id:
@@ -182,7 +177,7 @@ class ConversationView(Ground):
     # The composer
 
     def quote_selection(self) -> None:
-        """Quote what is selected in a message into the field, or say that nothing is."""
+        """Quote the selected text of a message into the field, or say that nothing is selected."""
         if not self.transcript.quote_selection():
             self.composer.show_note("Select some text of a message first, then quote it.")
 

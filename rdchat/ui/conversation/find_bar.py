@@ -11,7 +11,7 @@ from rdchat.chat.storage.search_reader import FoundMessages
 from rdchat.services.order.chat_search import ChatSearch
 from rdchat.ui.look.buttons import IconButton, TextButton
 from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.icons import line_icon
+from rdchat.ui.look.icons import show_icon
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.plain_text import set_tip
@@ -67,8 +67,6 @@ class FindBar(Ground):
         close.clicked.connect(self.close_bar)
         self.versions.clicked.connect(self._ask_for_version)
         finder.messages_found.connect(self._show_found)
-        theme.changed.connect(self._draw_icon)
-        self._draw_icon()
         self._show_count()
         self.hide()
 
@@ -79,8 +77,9 @@ class FindBar(Ground):
         field.setClearButtonEnabled(True)
         field.setMaximumWidth(_FIELD_WIDTH)
         field.setMinimumWidth(_FIELD_WIDTH // 3)
-        self._icon = QAction(field)
-        field.addAction(self._icon, QLineEdit.ActionPosition.LeadingPosition)
+        icon = QAction(field)
+        show_icon(icon, "search", self._theme, size=16)
+        field.addAction(icon, QLineEdit.ActionPosition.LeadingPosition)
         field.installEventFilter(self)
         return field
 
@@ -191,6 +190,3 @@ class FindBar(Ground):
         if self._elsewhere:
             self._goes_there = True
             self.version_requested.emit(self._elsewhere[-1])
-
-    def _draw_icon(self) -> None:
-        self._icon.setIcon(line_icon("search", self._theme.colors.muted, 16))

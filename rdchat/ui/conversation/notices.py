@@ -28,7 +28,7 @@ class Notices(QObject):
     """Shows each kind of notice in a banner of its own, until it is over or closed.
 
     Args:
-        controller: Has the services that are followed.
+        controller: Has the services.
         composer: Says why a prompt was refused.
         theme: The appearance to follow.
     """
@@ -99,9 +99,7 @@ class Notices(QObject):
             self.area.close_banner("borrowed")
             return
         words, detail = f"{loan.borrowed.name} writes this one reply", f"{loan.own_name} comes back afterwards."
-        banner = Banner(self._theme, words, detail, icon="model")
-        banner.add_action("Stay with it", borrowed.stay).setAccessibleDescription(loan.borrowed.name)
-        self.area.show_banner(banner, "borrowed")
+        self._show("borrowed", words, detail, "model", actions={"Stay with it": borrowed.stay})
 
     def offer_larger_model(self, memory: DeviceMemory, show: Callable[[str], object]) -> None:
         """Offer a larger model than the default one, which this memory holds; `show` is called with its hub id."""

@@ -1,13 +1,13 @@
 """The pages in the transcript's place: the greeting of a new chat, and a model that did not load."""
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QGridLayout, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from rdchat.services.engine.engine_events import Failure
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.icons import app_pixmap, line_pixmap
 from rdchat.ui.look.labels import Ground, ThemedLabel
-from rdchat.ui.look.layouts import Part, column, row
+from rdchat.ui.look.layouts import Part, column, row, scrolled
 from rdchat.ui.look.plain_text import PlainLabel, set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
@@ -21,17 +21,13 @@ _GREETING = "Chat with a language model that runs on this machine.\nNothing you 
 _WIDTH, _BUTTON_WIDTH = 520, 220
 
 
-class _Page(QScrollArea):
+class _Page(QWidget):
     """A centred column of limited width, which scrolls where the window is too low for it."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
         self.picture = PlainLabel()
-        self.setFrameShape(QScrollArea.Shape.NoFrame)
-        self.setWidgetResizable(True)
-        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
 
     def _fill(self, *parts: Part) -> None:
         """Show parts below the picture; labels are centred."""
@@ -43,7 +39,7 @@ class _Page(QScrollArea):
         column(None, column(self.picture, *parts, spacing=TIGHT), None, within=content)
         ground = Ground(self._theme, "surface")
         row(None, (content, 1000), None, within=ground, margins=LARGE)
-        self.setWidget(ground)
+        column(scrolled(ground), within=self)
 
 
 class WelcomeView(_Page):
@@ -71,7 +67,7 @@ class WelcomeView(_Page):
 
 
 class ModelFailedView(_Page):
-    """A model that did not load: what happened, and buttons for what to do; who shows it connects them."""
+    """A model that did not load: the failure, and buttons for remedies, which the owner connects."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme)

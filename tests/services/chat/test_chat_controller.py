@@ -14,6 +14,7 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, Dtype, Role, SamplingParams, reply_seed
 from rdchat.services.engine.engine_events import EngineState, Failure
+from tests.listed import listed
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window, pause_in_prefill, pause_midway
 
@@ -22,7 +23,7 @@ from tests.services.window import WAIT_MS, Window, pause_in_prefill, pause_midwa
 
 def test_a_first_prompt_is_answered_and_makes_the_chat_and_its_title(window: Window) -> None:
     controller = window.controller
-    assert (controller.chat.conversation, controller.chat.path, controller.chats.conversations()) == (None, [], [])
+    assert (controller.chat.conversation, controller.chat.path, listed(controller.chats)) == (None, [], [])
     reply = window.ask("What is a tree?\nIn two lines.")
     assert window.texts == ["What is a tree?\nIn two lines.", "Hello, you!"]
     assert (reply.status, reply.finish_reason, reply.model) == (MessageStatus.COMPLETE, FinishReason.EOS, "tiny")

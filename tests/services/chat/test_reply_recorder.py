@@ -27,7 +27,8 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def recorder(qtbot: QtBot, store: ConversationStore, clock: ManualClock) -> Iterator[ReplyRecorder]:
-    recorder = ReplyRecorder(store, StorageWatch(), clock=clock)
+    recorder = ReplyRecorder(store, StorageWatch())
+    recorder.clock = clock
     yield recorder
     recorder.close()
 
@@ -217,7 +218,7 @@ def test_a_continued_thought_does_not_count_the_pause(
     recorder.add_text(reply, " wonder")
     recorder.finish(reply, end("I wonder", FinishReason.CANCELLED))
     clock.now += 3600.0
-    again = recorder.begin(store.reopen_message(reply.message.id), continued=True)
+    again = recorder.begin(store.reopen_message(reply.message.id))
     for piece in (" on", ".</think>Hello"):
         recorder.add_text(again, piece)
         clock.now += 2.0

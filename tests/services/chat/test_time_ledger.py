@@ -21,7 +21,7 @@ class Desk:
 
     def __init__(self, engine: EngineClient) -> None:
         self.model = ModelSlot(engine, Settings())
-        self.drafting = DraftControl(engine, self.model, Settings, lambda _settings: None)
+        self.drafting = DraftControl(self.model, Settings, lambda _settings: None)
         self.ledger = TimeLedger(self.drafting)
 
     def progress(self, rounds: int, verify_ms: float) -> None:

@@ -12,6 +12,7 @@ from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.files.pending_files import MOST_FILES, PendingFile
 from rdchat.services.files.token_counts import TokenCount, tokens_of
 from tests.chat.attachments.documents import pdf
+from tests.listed import listed
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import WAIT_MS, Window
 
@@ -65,7 +66,7 @@ def test_files_are_told_after_a_restart(window: Window, engine: ScriptedEngine, 
     before = asked(engine)
     prices.unlink()
     window.controller.chat.start_new()
-    window.controller.chat.open(window.controller.chats.conversations()[0].id)
+    window.controller.chat.open(listed(window.controller.chats)[0].id)
     window.ask("And now?")
     assert asked(engine)[0] == before[0]
 
@@ -118,7 +119,7 @@ def test_each_chat_has_its_own(window: Window, prices: Path) -> None:
     bring(window, prices)
     window.controller.chat.start_new()
     assert window.controller.chat.files.files == ()
-    window.controller.chat.open(window.controller.chats.conversations()[0].id)
+    window.controller.chat.open(listed(window.controller.chats)[0].id)
     assert [file.name for file in window.controller.chat.files.files] == ["prices.csv"]
 
 
@@ -160,7 +161,7 @@ def test_a_summary_is_made_of_files_too(window: Window, engine: ScriptedEngine, 
     bring(window, prices)
     window.ask("How much?")
     window.controller.context.start_anew()
-    window.qtbot.waitUntil(lambda: len(window.controller.chats.conversations()) == 2, timeout=WAIT_MS)
+    window.qtbot.waitUntil(lambda: len(listed(window.controller.chats)) == 2, timeout=WAIT_MS)
     assert 'Person: <file name="prices.csv">' in asked(engine)[-1]
 
 

@@ -15,6 +15,7 @@ from rdchat.ui.files.file_view import FileView
 from rdchat.ui.transcript.messages import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf
+from tests.listed import listed
 from tests.ui.conftest import Chat
 
 
@@ -161,5 +162,5 @@ def test_the_files_of_each_chat_are_its_own(qtbot: QtBot, window: MainWindow, ch
     counted(qtbot, window)
     chat.controller.chat.start_new()
     assert not chips(window)
-    chat.controller.chat.open(chat.controller.chats.conversations()[0].id)
+    chat.controller.chat.open(listed(chat.controller.chats)[0].id)
     assert len(chips(window)) == 1

@@ -25,6 +25,7 @@ from rdchat.ui.import_export.sheet import ProgressPage, Sheet
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
+from tests.listed import listed
 from tests.ui.conftest import Chat
 
 WAIT_MS = 20_000
@@ -88,7 +89,7 @@ def menu(qtbot: QtBot, chat: Chat, window: MainWindow, theme: Theme, tmp_path: P
 
 
 def titles(chat: Chat) -> list[str]:
-    return [each.title for each in chat.controller.chats.conversations()]
+    return [each.title for each in listed(chat.controller.chats)]
 
 
 def test_a_chat_is_exported_to_markdown_or_json(menu: Menu, tmp_path: Path):

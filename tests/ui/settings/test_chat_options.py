@@ -6,6 +6,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings.chat_options import ChatOptions
+from tests.listed import listed
 from tests.ui.conftest import Chat
 
 
@@ -59,7 +60,7 @@ def test_another_chat_shows_its_own_values(chat: Chat, options: ChatOptions) -> 
     chat.controller.chat.start_new()
     options.refresh()
     assert options.form.fields["temperature"].value() == SamplingParams().temperature
-    chat.controller.chat.open(chat.controller.chats.conversations()[0].id)
+    chat.controller.chat.open(listed(chat.controller.chats)[0].id)
     options.refresh()
     assert options.form.fields["temperature"].value() == 0.1
 
@@ -91,7 +92,7 @@ def test_thinking_is_chosen_with_the_keyboard_kept_with_the_chat_and_reaches_the
     desk.chat.start_new()
     options.refresh()
     assert options.thinking.currentText() == "As the model does"
-    desk.chat.open(desk.conversations()[0].id)
+    desk.chat.open(listed(desk)[0].id)
     options.refresh()
     assert options.thinking.currentText() == "Off"
     qtbot.mouseClick(options.defaults, Qt.MouseButton.LeftButton)

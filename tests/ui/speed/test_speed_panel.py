@@ -15,6 +15,7 @@ from rdchat.ui.look.theme import Theme
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.window.main_window import MainWindow
+from tests.listed import listed
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
 
@@ -101,7 +102,7 @@ def test_the_finish_reason_is_told_and_stays_with_the_chat(chat: Chat, panel: Sp
     assert formatting.FINISH_REASONS[reason] in panel.reply.finish.toolTip()
     chat.controller.chat.start_new()
     assert panel.reply.finish.value.text() == formatting.NONE
-    chat.controller.chat.open(chat.controller.chats.conversations()[0].id)
+    chat.controller.chat.open(listed(chat.controller.chats)[0].id)
     assert panel.reply.finish.value.text() == words
     assert panel.reply.rows["Tokens written"].value.text() == "4"
 

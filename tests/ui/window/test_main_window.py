@@ -16,6 +16,7 @@ from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
+from tests.listed import listed
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
 
@@ -121,7 +122,7 @@ def test_a_draft_of_a_chat_just_begun_stays_with_it(qtbot: QtBot, chat: Chat, wi
     qtbot.keyClicks(window.conversation.composer.field, "more")
     window.actions_.new_chat.trigger()
     assert window.conversation.composer.text == ""
-    chat.controller.chat.open(chat.controller.chats.conversations()[0].id)
+    chat.controller.chat.open(listed(chat.controller.chats)[0].id)
     assert window.conversation.composer.text == "more"
 
 
@@ -189,12 +190,12 @@ def test_a_deleted_chat_can_be_brought_back(qtbot: QtBot, chat: Chat, window: Ma
     chat.start()
     window.actions_.delete.trigger()
     assert _banners(window) == ["Deleted “Keep me”"]
-    assert chat.controller.chats.conversations() == []
+    assert listed(chat.controller.chats) == []
     banner = window.conversation.banners.banner("undo")
     assert banner is not None
     undo = next(button for button in banner.findChildren(QAbstractButton) if button.text() == "Undo")
     undo.click()
-    assert [row.title for row in chat.controller.chats.conversations()] == ["Keep me"]
+    assert [row.title for row in listed(chat.controller.chats)] == ["Keep me"]
     assert _banners(window) == []
 
 
@@ -355,10 +356,10 @@ def test_undo_brings_a_deleted_chat_back_but_not_from_a_text_field(
     window.activateWindow()
     window.conversation.composer.setFocus()
     window.actions_.undo.trigger()
-    assert chat.controller.chats.conversations() == []
+    assert listed(chat.controller.chats) == []
     window.sidebar.list.setFocus()
     window.actions_.undo.trigger()
-    assert [entry.title for entry in chat.controller.chats.conversations()] == ["Dear to me"]
+    assert [entry.title for entry in listed(chat.controller.chats)] == ["Dear to me"]
     qtbot.waitUntil(lambda: not _banners(window))
 
 

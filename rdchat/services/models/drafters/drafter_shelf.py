@@ -114,8 +114,7 @@ class DrafterShelf(QObject):
         """The drafters that may draft for the chosen model."""
         if self._other is not None:
             return tuple(replace(each, match=TargetMatch(True)) for each in self._made_for.found)
-        usable = [each for each in self._drafting.drafters if not each.problem]
-        return tuple(replace(each, match=self._drafting.match(each.model)) for each in usable)
+        return tuple(each for each in self._drafting.drafters if not each.problem)
 
     @property
     def unfit(self) -> tuple[ModelCard, ...]:
