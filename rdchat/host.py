@@ -20,6 +20,8 @@ _LOG = logging.getLogger(__name__)
 MACOS = sys.platform == "darwin"
 OLDEST_MACOS = (14, 4)
 """The oldest that Qt 6.12 supports, although its wheel is tagged 14.0 and pip installs it there."""
+THREAD_STACK_BYTES = 16 * 2**20
+"""For a thread that Qt starts: what CPython asks for its own on macOS, where any other gets 512 KiB."""
 CHILD_OPTION = "--child"
 _TF32 = "MLX_ENABLE_TF32"
 _PEER = struct.Struct("iII")  # process, user, group

@@ -2,19 +2,19 @@
 
 import logging
 import math
-import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Qt, QThread, QTimer, Signal, Slot
 
+from rdchat import host
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest
-from rdchat.services.background.background_work import MainThread
 from rdchat.services.engine.engine_events import FINAL, EngineEvent, Failure
-from rdchat.services.engine.engine_request import Command, EngineRequest, LoadModel, UnloadModel, take_merged
+from rdchat.services.engine.engine_request import Command, EngineRequest, LoadModel, Outbox, UnloadModel, take_merged
 from rdchat.services.engine.engine_worker import EngineWorker
 
 _LOG = logging.getLogger(__name__)
@@ -28,25 +28,41 @@ class EngineClient(QObject):
     Args:
         engine_factory: Makes the engine; called on the engine thread, on the first request.
         keep_awake: Makes a context that holds off sleep; entered there while a reply is written.
+        parent: The Qt parent.
     """
 
     thread_died = Signal(Failure)
 
+    _submitted = Signal()  # the inbox has a request more
+
     def __init__(
-        self, engine_factory: Callable[[], Engine], keep_awake: Callable[[], AbstractContextManager[None]]
+        self,
+        engine_factory: Callable[[], Engine],
+        keep_awake: Callable[[], AbstractContextManager[None]],
+        parent: QObject | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(parent)
+        self._inbox: deque[EngineRequest | None] = deque()
+        self._outbox: Outbox = deque()
         self._open: list[EngineRequest] = []  # without their last event, oldest first
         self._closing = False
         self._delivered_at = 0.0
         self._delivery = QTimer(self, singleShot=True, timerType=Qt.TimerType.PreciseTimer)
         self._delivery.timeout.connect(self._deliver)
-        self._main = MainThread(self)
-        self._worker = EngineWorker(engine_factory, keep_awake, self._main.bring(self._schedule_delivery))
-        self._outbox = self._worker.outbox
-        ended = self._main.bring(self._on_thread_ended)
-        self._thread = threading.Thread(target=_run, args=(self._worker, ended), name="engine", daemon=True)
-        self._thread.start()
+        self._worker = EngineWorker(engine_factory, keep_awake, self._inbox, self._outbox)
+        self._thread = self._start_thread()
+
+    def _start_thread(self) -> QThread:
+        thread = _EngineThread()  # no parent: a thread that hangs must not be destroyed with this object
+        thread.setObjectName("engine")
+        thread.setStackSize(host.THREAD_STACK_BYTES)  # it loads and parses what strangers nested as deep as they liked
+        self._worker.moveToThread(thread)
+        queued = Qt.ConnectionType.QueuedConnection
+        self._submitted.connect(self._worker.work, queued)
+        self._worker.posted.connect(self._schedule_delivery, queued)
+        thread.finished.connect(self._on_thread_finished, queued)
+        thread.start()
+        return thread
 
     def submit(
         self, command: Command, on_event: Callable[[EngineEvent], object], *, background: bool = False
@@ -67,8 +83,9 @@ class EngineClient(QObject):
         elif isinstance(command, GenerationRequest | BenchPlan) and not background:
             self._cancel([each for each in self._open if each.background])
         self._open.append(request)
-        if not self._closing and self._thread.is_alive():
-            self._worker.inbox.put(request)
+        if not self._closing and self._thread.isRunning():
+            self._inbox.append(request)
+            self._submitted.emit()
         else:
             self._fail(request)
         return request
@@ -95,12 +112,11 @@ class EngineClient(QObject):
         if not self._closing:
             self._closing = True
             self._cancel(self._open)
-            self._worker.inbox.put(None)
-        self._thread.join(timeout_s)
-        ended = not self._thread.is_alive()
+            self._inbox.append(None)
+            self._submitted.emit()
+        ended = self._thread.wait(round(timeout_s * 1000))
         if not ended:
             _LOG.error("The engine thread did not end within %.0f s", timeout_s)
-        self._main.close()
         self._deliver()
         self._delivery.stop()
         return ended
@@ -115,7 +131,8 @@ class EngineClient(QObject):
         self._outbox.append((request, _DEAD))
         self._schedule_delivery()
 
-    def _schedule_delivery(self, _value: None = None) -> None:
+    @Slot()
+    def _schedule_delivery(self) -> None:
         if not self._delivery.isActive():
             wait_s = self._delivered_at + _DELIVERY_INTERVAL_S - time.monotonic()
             self._delivery.start(max(0, math.ceil(wait_s * 1000)))
@@ -138,7 +155,8 @@ class EngineClient(QObject):
         if self._outbox:
             self._schedule_delivery()
 
-    def _on_thread_ended(self, _value: None) -> None:
+    @Slot()
+    def _on_thread_finished(self) -> None:
         """Fail the requests that are left open by a thread that ended without being asked to."""
         if self._closing:
             return
@@ -148,12 +166,14 @@ class EngineClient(QObject):
         self.thread_died.emit(_DEAD)
 
 
-def _run(worker: EngineWorker, ended: Callable[[None], object]) -> None:
-    """Be the engine thread. It holds no object of Qt's: a thread that hangs may outlive them."""
-    try:
-        worker.run()
-    finally:
-        ended(None)
+class _EngineThread(QThread):
+    def run(self) -> None:
+        """Run the event loop inside a Python frame.
+
+        Without one, Python makes a thread state for every slot and drops it afterwards, and with it whatever was kept
+        in a `threading.local` or a context variable.
+        """
+        self.exec()
 
 
 def _ignore(_event: EngineEvent) -> None:

@@ -1,12 +1,13 @@
 """Carries out requests on the engine thread: it alone makes, drives and frees the engine."""
 
 import logging
-import queue
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
 from functools import partial
+
+from PySide6.QtCore import QObject, Qt, QThread, Signal, Slot
 
 from rdchat import paths
 from rdchat.errors import DoesNotFitError, ModelError, RdchatError
@@ -29,46 +30,40 @@ _WHAT_FAILED = {
 }
 
 
-class EngineWorker:
-    """Takes requests from its inbox, and puts their events into its outbox.
+class EngineWorker(QObject):
+    """Takes requests from `inbox`, one each time `work` is called, and posts their events.
 
     Args:
         engine_factory: See `EngineClient`.
         keep_awake: See `EngineClient`.
-        wake: Called after each event.
+        inbox: The requests; None closes the engine and ends the thread.
+        outbox: Takes the events.
     """
+
+    posted = Signal()  # an event is in the outbox
+    _idle_wanted = Signal()
 
     def __init__(
         self,
         engine_factory: Callable[[], Engine],
         keep_awake: Callable[[], AbstractContextManager[None]],
-        wake: Callable[[None], object],
+        inbox: deque[EngineRequest | None],
+        outbox: Outbox,
     ) -> None:
-        self._engine_factory, self._keep_awake, self._wake = engine_factory, keep_awake, wake
-        self.inbox: queue.SimpleQueue[EngineRequest | None] = queue.SimpleQueue()  # None ends the thread
-        self.outbox: Outbox = deque()
+        super().__init__()
+        self._engine_factory, self._keep_awake = engine_factory, keep_awake
+        self._inbox, self._outbox = inbox, outbox
         self._engine: Engine | None = None  # made on the first request: a window is shown before MLX is imported
         self._problem = ""  # why it could not be made
+        self._idle_wanted.connect(self._idle, Qt.ConnectionType.QueuedConnection)  # behind requests that wait
 
-    def run(self) -> None:
-        """Carry out requests until the last; while none waits, let the engine do slices of what can wait."""
-        may_idle = False
-        while True:
-            if may_idle and self.inbox.empty():
-                may_idle = self._idle()
-            elif (request := self.inbox.get()) is not None:
-                self._work(request)
-                may_idle = True
-            else:
-                break
-        try:
-            if self._engine is not None:
-                self._engine.close()
-        except Exception:
-            _LOG.exception("Closing the engine failed")
-
-    def _work(self, request: EngineRequest) -> None:
-        """Carry out a request; its last event ends it, unless it is a load that was cancelled."""
+    @Slot()
+    def work(self) -> None:
+        """Carry out the next request; its last event ends it, unless it is a load that was cancelled."""
+        request = self._inbox.popleft()
+        if request is None:
+            self._finish()
+            return
         last: EngineEvent | None
         try:
             last = self._carry_out(request)
@@ -82,6 +77,7 @@ class EngineWorker:
             last = Failure(f"{what}: rdchat made a mistake.", _unexpected_hint())
         if last is not None:
             self._post(request, last)
+        self._idle_wanted.emit()
 
     def _carry_out(self, request: EngineRequest) -> EngineEvent:
         """Do what a request says and post its events but the last one, which is returned."""
@@ -133,17 +129,30 @@ class EngineWorker:
             raise ModelError("No model is loaded.")
         return self._engine.count_tokens(messages)
 
-    def _idle(self) -> bool:
-        """Let the engine do a slice of what can wait; return whether there is more."""
+    @Slot()
+    def _idle(self) -> None:
+        """Let the engine do a slice of what can wait, unless there is something to do."""
+        if self._engine is None or self._inbox:
+            return
         try:
-            return self._engine is not None and self._engine.idle()
+            if self._engine.idle():
+                self._idle_wanted.emit()
         except Exception:
             _LOG.exception("Warming up or measuring while idle failed")
-            return False
 
     def _post(self, request: EngineRequest, event: EngineEvent) -> None:
-        self.outbox.append((request, event))
-        self._wake(None)
+        self._outbox.append((request, event))
+        self.posted.emit()
+
+    def _finish(self) -> None:
+        """Close the engine and end the thread."""
+        try:
+            if self._engine is not None:
+                self._engine.close()
+        except Exception:
+            _LOG.exception("Closing the engine failed")
+        finally:
+            QThread.currentThread().quit()
 
     def _ready_engine(self) -> Engine:
         """Return the engine, made on first use; raise RdchatError if it cannot be made."""
