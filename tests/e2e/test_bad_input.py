@@ -18,8 +18,9 @@ from PySide6.QtWidgets import QApplication, QMessageBox, QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
-from rdchat.app import open_store
+from rdchat.app import open_app, open_store
 from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role
@@ -403,10 +404,9 @@ def test_a_disk_that_is_full_at_the_start(disk: SmallDisk, qapp: QApplication, q
     start_with(small_model)
     disk.fill()
     person = AtTheDialog(qtbot, disk.free, "Retry")
-    store = open_store()
+    opened = open_app(qapp, SettingsStore(paths.settings_path()))
     assert any("the disk is full" in each for each in person.told)
-    assert store is not None
-    with running_app(qapp, qtbot, store) as app:
+    with running_app(qapp, qtbot, app=opened) as app:
         assert_usable(qtbot, app, small_model)
 
 

@@ -32,10 +32,13 @@ WAIT_MS = 60_000
 
 
 @contextmanager
-def running_app(qapp: QApplication, qtbot: QtBot, store: ConversationStore | None = None) -> Iterator[App]:
-    """Open the real app with the real engine; it is closed as its window is."""
-    store = store or ConversationStore.open(paths.database_path())
-    app = App(qapp, store, SettingsStore(paths.settings_path()), local_engine)
+def running_app(
+    qapp: QApplication, qtbot: QtBot, store: ConversationStore | None = None, app: App | None = None
+) -> Iterator[App]:
+    """Show the real app with the real engine; it is closed as its window is."""
+    if app is None:
+        store = store or ConversationStore.open(paths.database_path())
+        app = App(qapp, store, SettingsStore(paths.settings_path()), local_engine)
     with qtbot.waitExposed(app.window):
         app.start()
     try:
