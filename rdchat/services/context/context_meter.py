@@ -49,9 +49,7 @@ class ContextMeter(QObject):
     def __init__(self, chat: OpenChat, replies: Replies) -> None:
         super().__init__(chat)
         self._chat, self._model, self._texts = chat, replies.model, replies.texts
-        self.use: ContextUse | None = (
-            None  # the last count; None without a model, or where its template refuses the chat
-        )
+        self.use: ContextUse | None = None  # the last count; None without a model or where its template refuses
         self.current = False  # `use` is a count of the chat as it is now, if perhaps not of the text typed now
         self._closed = False
         self._thread = BackgroundWork("tokens", self)

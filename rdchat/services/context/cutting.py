@@ -41,7 +41,7 @@ class SummaryPlan:
 
 
 def plan_summary(prompt: ChatPrompt, budget: Budget, count: Count, *, whole: bool) -> SummaryPlan | None:
-    """Return the plan of a summary that makes the chat fit, or of the `whole` chat; None where nothing can go into one.
+    """Plan a summary that makes the chat fit, or one of the `whole` chat; None where nothing can be summarised.
 
     A question without an answer is never a part of it.
 
