@@ -1,4 +1,4 @@
-"""The entry point: `rdchat`, `python -m rdchat` and the double-clickable app. A child process branches off first."""
+"""The entry point of `rdchat`, `python -m rdchat` and the double-clickable app; child processes branch off first."""
 
 import sys
 

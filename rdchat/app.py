@@ -5,12 +5,13 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QApplication, QMessageBox
 
-from rdchat import __version__, display, host, paths
-from rdchat.chat.settings_store import SettingsStore
+from rdchat import __version__, host, paths
+from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.restore import finish as finish_restore
 from rdchat.engine_side import (
@@ -24,21 +25,21 @@ from rdchat.engine_side import (
 )
 from rdchat.errors import RdchatError, StorageError, StorageLockedError
 from rdchat.inference.api.protocol import Engine
-from rdchat.services.app.garbage_collector import GarbageCollector
-from rdchat.services.app.quit_signals import QuitSignals
+from rdchat.services.app.event_loop import GarbageCollector, QuitSignals
 from rdchat.services.app.single_instance import SingleInstance
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.models.sources import ModelSources
-from rdchat.services.transfer.transfer_desk import RemoteRequests, TransferDesk
+from rdchat.services.transfer_desk import TransferDesk
 from rdchat.ui.import_export.import_export import ImportExport
 from rdchat.ui.look.icons import app_icon
+from rdchat.ui.look.opening import show_in_front
 from rdchat.ui.look.plain_text import message_box
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.application import Application, ExposureLog
-from rdchat.ui.window.download_button import DownloadButton
+from rdchat.ui.window.header import DownloadButton
 from rdchat.ui.window.main_window import MainWindow
 
 _LOG = logging.getLogger(__name__)
@@ -46,11 +47,11 @@ _SETTLED_MS = 1000  # after the window is shown: import the models window, resum
 
 
 class App:
-    """One running window with everything behind it.
+    """A running window with everything behind it.
 
     Args:
         qt: The Qt application.
-        store: The conversations.
+        store: The store of chats.
         settings: The preferences.
         engine_factory: Makes the engine, on the engine thread.
     """
@@ -76,8 +77,7 @@ class App:
             self.window = MainWindow(self.controller, theme, transcript, sources)
             self._installed = FolderSearch(installed_models)
             self.transfer = TransferDesk(self.controller, store, settings.path)
-            self.requests = RemoteRequests(self.transfer)
-            self._import_export = ImportExport(self.window, self.controller, self.transfer, self.requests, theme)
+            self._import_export = ImportExport(self.window, self.controller, self.transfer, theme)
             self.window.header.model.offer(self._installed)
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer(self._drafters)
@@ -86,7 +86,7 @@ class App:
             options = self.window.actions_.options
             self._downloads = DownloadButton(self.window.windows, header, options, banners, theme)
         except BaseException:
-            engine.shutdown()  # Qt aborts the process where a running thread is destroyed
+            engine.shutdown()  # Qt aborts the process if a running thread is destroyed
             self._garbage.release()
             raise
 
@@ -108,7 +108,7 @@ class App:
         try:
             self._store.close()
         except StorageError as error:
-            _LOG.error("The conversations could not be closed: %s", error)
+            _LOG.error("The chats could not be closed: %s", error)
         if ended:
             self._garbage.release()
         return ended
@@ -120,7 +120,7 @@ def main() -> int:
     Raises:
         RdchatError: If there is no display.
     """
-    if not display.has_display():
+    if not host.has_display():
         raise RdchatError(
             "There is no display to open a window on.",
             "Run it on a desktop, or on a virtual display: xvfb-run -a make run",
@@ -131,7 +131,7 @@ def main() -> int:
         if not instance.claim():
             _LOG.info("rdchat is open already; its window was asked to come to the front")
             return 0
-        with suppress(StorageLockedError):  # opening the store says so, and waits
+        with suppress(StorageLockedError):  # opening the store reports it, and waits
             finish_restore(paths.data_dir(), paths.database_path(), paths.settings_path())
         app = open_app(qt, SettingsStore(paths.settings_path()))
     except StorageError as error:
@@ -140,18 +140,18 @@ def main() -> int:
         return 1
     if app is None:
         return 1
-    instance.activation_requested.connect(app.window.bring_to_front)
-    instance.request_received.connect(app.requests.take)
+    instance.activation_requested.connect(partial(show_in_front, app.window))
+    instance.request_received.connect(app.transfer.take_request)
     qt.file_opened.connect(app.controller.model_slot.load)
     signals = QuitSignals()
-    # queued: a signal comes between any two instructions, of a painting or a transaction too
+    # queued, because a signal can arrive between any two instructions, also within painting or a transaction
     signals.quit_requested.connect(app.window.close_soon, Qt.ConnectionType.QueuedConnection)
     app.start()
     status = qt.exec()
     ended = app.finish()
     signals.release()
     instance.release()
-    if not ended:  # a thread that hangs must not be destroyed: leave without taking Qt apart
+    if not ended:  # a thread that hangs must not be destroyed: exit without Qt's clean-up
         os._exit(status or 1)
     return status
 
@@ -176,7 +176,7 @@ def local_engine() -> Engine:
 
 
 def open_app(qt: QApplication, settings: SettingsStore) -> App | None:
-    """Make the app while the conversations are opened; None if the person gave up."""
+    """Make the app while the store is opened; None if the person gave up."""
     while (store := open_store()) is not None:
         app = App(qt, store, settings, local_engine)
         try:
@@ -190,17 +190,17 @@ def open_app(qt: QApplication, settings: SettingsStore) -> App | None:
 
 
 def open_store() -> ConversationStore | None:
-    """Begin to open the conversations, and offer to try again if that fails; None if the person gives up."""
+    """Start to open the store, and offer to try again if that fails; None if the person gives up."""
     while True:
         try:
-            return ConversationStore.begin(paths.database_path())
+            return ConversationStore(paths.database_path(), wait=False)
         except StorageError as error:
             if not _retry(error):
                 return None
 
 
 def _retry(error: RdchatError) -> bool:
-    _LOG.error("The conversations cannot be opened: %s", error)
+    _LOG.error("The chats cannot be opened: %s", error)
     box = _message(error)
     box.setStandardButtons(QMessageBox.StandardButton.Retry | QMessageBox.StandardButton.Close)
     return box.exec() == QMessageBox.StandardButton.Retry

@@ -1,9 +1,9 @@
-"""The app's child processes: its own entry point starts each, as `rdchat --child NAME`, before Qt is touched.
+"""Starts the app's child processes from its own entry point, as `rdchat --child NAME`, before Qt is loaded.
 
-In a double-clickable app `sys.executable` is the app itself, which knows no `-m` or `-c` but begins as a second app
-(beeware/briefcase 1091). So whoever needs a child asks `host.child_command` for the command, bundled or not, and this
-module runs it. Python's own helpers come the same way: `multiprocessing`, which tqdm's lock uses, starts its resource
-tracker by `sys.executable -c`.
+In a double-clickable app `sys.executable` is the app itself, which ignores `-m` and `-c` and starts as a second app
+(beeware/briefcase 1091). So whoever needs a child gets its command from `host.child_command`, bundled or not, and this
+module runs it. Python's own helpers also come this way: `multiprocessing`, used by tqdm's lock, starts its resource
+tracker with `sys.executable -c`.
 """
 
 import importlib
@@ -21,41 +21,41 @@ _MULTIPROCESSING = re.compile(r"from multiprocessing\.\w+ import \w+; ?\w+\([\w=
 
 
 CHILDREN = {
-    "tokenizers": "rdchat.inference.prompts.child",  # reads strangers' tokenizers, and renders their chat templates
+    "tokenizers": "rdchat.inference.prompts.child",  # reads foreign tokenizers and renders their chat templates
     "downloads": "rdchat.hub.downloads.child",  # downloads models from the hub
-    "facts": "rdchat.inference.library.facts_child",  # reads the headers of model folders
+    "facts": "rdchat.inference.library.folder_facts",  # reads the headers of model folders
     "training": "rdchat.inference.training.child",  # trains a drafter
     "transfer": "rdchat.chat.transfer.child",  # imports, exports or backs up chats
-    "files": "rdchat.chat.attachments.child",  # reads the files that a person brings into a chat
+    "files": "rdchat.chat.attachments.child",  # reads files attached to chats
     "formulas": "rdchat.chat.formulas.child",  # draws formulas
 }
-"""Modules of children, by name; `main` of each returns the exit status."""
+"""Module of each child, by name; its `main` returns the exit status."""
 
 
 def run_child(arguments: Sequence[str]) -> int | None:
-    """Be the child process that the command line asks for; return its exit status, or None if it asks for none."""
+    """Run the child process that the command line names; return its exit status, or None if it names none."""
     for place, (option, code) in enumerate(pairwise(arguments)):
         if option == "-c" and _MULTIPROCESSING.fullmatch(code):
-            sys.argv = ["-c", *arguments[place + 2 :]]  # as Python itself has it then
+            sys.argv = ["-c", *arguments[place + 2 :]]  # as Python itself sets it
             exec(code, {"__name__": "__main__"})  # noqa: S102  Python's own words, as it would run them
             return 0
     match list(arguments):
         case [host.CHILD_OPTION, "pip", *rest]:
             return _pip(rest)
         case [host.CHILD_OPTION, name] if name in CHILDREN:
-            main: Callable[[], int] = importlib.import_module(CHILDREN[name]).main  # only this child needs it
+            main: Callable[[], int] = importlib.import_module(CHILDREN[name]).main  # only what this child needs
             return main()
         case [host.CHILD_OPTION, *_]:
-            return 2  # by hand: it is no command for people
+            return 2  # started by hand: it is not a command for people
     return None
 
 
 def _pip(arguments: list[str]) -> int:
-    """Run pip, ending at once when standard input closes.
+    """Run pip, and end at once when standard input closes.
 
-    So nobody writes into a folder that the next rdchat clears away, also after a SIGKILL of the one that asked.
+    So nobody writes into a folder that the next rdchat removes, even if the process that started pip was killed.
     """
-    # `os.read`, because a buffered reader blocks the end of the interpreter
+    # `os.read`, because a buffered reader would block the end of the interpreter
     threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
     sys.argv = ["pip", *arguments]
     try:

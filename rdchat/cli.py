@@ -10,21 +10,82 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
 from rdchat import __version__, host, log, paths
-from rdchat.commands import ask, bench, chats, doctor, eval_drafter, models, report, train_drafter
-from rdchat.commands.interrupt import INTERRUPTED
-from rdchat.commands.options import LOAD_ANYWAY
+from rdchat.commands.options import LOAD_ANYWAY, SHARED
+from rdchat.commands.terminal import INTERRUPTED
 from rdchat.errors import DoesNotFitError, InvalidSettingError, RdchatError, one_line
-from rdchat.files.privacy import mend
+from rdchat.files.privacy import remove_others_access
 
-# errors of writing to standard output, which name no file
+# errors of writing to standard output, which have no file name
 _OUTPUT_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 _LOG = logging.getLogger(__name__)
+
+type _Commands = Mapping[str, tuple[str, str | _Commands]]
+# Name: help, and the module with `add_options` and `run`, or module:NAME with `add_NAME` and `NAME`; or the actions.
+# The `SHARED` arguments follow the module.
+_COMMANDS: _Commands = {
+    "ask": ("ask one question and print the answer", "ask"),
+    "chats": (
+        "list, export, import, back up and restore chats",
+        {
+            "list": ("list the chats, newest first", "chats.writing:list_chats --json"),
+            "export": ("write chats to files", "chats.writing:export --force"),
+            "import": (
+                "import chats from rdchat, ChatGPT, LM Studio or Jan",
+                "chats.reading:import_chats --json",
+            ),
+            "backup": ("write all chats and settings to one file", "chats.writing:backup --force --json"),
+            "restore": ("replace all chats and settings by a backup", "chats.reading:restore --json"),
+        },
+    ),
+    "bench": ("measure drafting against plain decoding and mlx-lm", "bench --json"),
+    "models": (
+        "find, download, list, verify and delete models and drafters",
+        {
+            "install-default": (
+                "download and convert the default model",
+                "models.listing:install",
+            ),
+            "search": ("search the Hugging Face hub for models", "models.hub_actions:search --json"),
+            "download": (
+                "download a model into the Hugging Face cache, or resume a download",
+                "models.hub_actions:download --json",
+            ),
+            "token": (
+                "store a Hugging Face token in the system's keychain, for gated models; type it, or pipe it in",
+                "models.hub_actions:token",
+            ),
+            "list": (
+                "list the models and drafters on this machine, and unfinished downloads",
+                "models.listing:list_models --json",
+            ),
+            "verify": (
+                "check a model's files against Hugging Face's checksums",
+                "models.verifying model --revision --json",
+            ),
+            "delete": (
+                "move a model or drafter from the Hugging Face cache or rdchat's folder to the Trash",
+                "models.deleting:delete model --revision --yes --json",
+            ),
+            "restore": ("restore a deleted model", "models.deleting:restore_model model"),
+            "empty-trash": (
+                "delete everything in rdchat's own trash, and free the space",
+                "models.deleting:empty_trash --yes",
+            ),
+            "check-pair": ("check whether one model can draft for another", "models.listing:check_pair --json"),
+        },
+    ),
+    "train-drafter": ("train a drafter for a model", "train_drafter"),
+    "eval-drafter": ("measure a drafter on a file of prompts", "eval_drafter --json"),
+    "report": ("measure this machine and its models, in one file to send", "report"),
+    "doctor": ("show what rdchat runs on, and what is slow or missing", "doctor --json"),
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -44,29 +105,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stderr is None:  # closed; its text must not go elsewhere
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  open to the end
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # names need not be text, nor terminals have all characters
-    args = _parser().parse_args(argv)
+        sys.stdout.reconfigure(errors="backslashreplace")  # names may not be text, and terminals may lack characters
+    args = _parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
     try:
         log.set_up_logging()
         _close_folders()
         return _run(args)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+    except BrokenPipeError:  # the reader of our output ended, as `| head` does
         _drop_output()
         return 1
-    except Exception as error:  # never a traceback in somebody's face
+    except Exception as error:  # people never see a traceback
         return _complain(_for_people(error), 2 if isinstance(error, InvalidSettingError) else 1)
 
 
 def _close_folders() -> None:
-    """Remove other users' access to rdchat's folders, which an earlier version left open."""
+    """Restrict rdchat's folders to their owner; an earlier version left them open."""
     for folder, variable in ((paths.data_dir(), paths.DATA_VARIABLE), (paths.cache_dir(), paths.CACHE_VARIABLE)):
-        mend(folder, default=not os.environ.get(variable), but=paths.kernels_dir())
+        remove_others_access(folder, default=not os.environ.get(variable), but=paths.kernels_dir())
 
 
 def _open_standard_streams() -> None:
-    """Open the null device in place of closed standard streams: else a model's file would get their number.
+    """Open the null device for closed standard streams; otherwise a model's file would get their number.
 
     Python's own stream objects stay None, so that commands can report the closed stream.
     """
@@ -74,7 +135,7 @@ def _open_standard_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            opened = os.open(os.devnull, flags)  # the lowest number that is free
+            opened = os.open(os.devnull, flags)  # the lowest free number
             if opened != descriptor:
                 os.dup2(opened, descriptor)
                 os.close(opened)
@@ -86,12 +147,12 @@ def _for_people(error: Exception) -> RdchatError:
         return error
     if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAULTS:
         _drop_output()
-        return RdchatError(f"The output cannot be written: {error.strerror}.", "Send it elsewhere.")
+        return RdchatError(f"The output cannot be written: {error.strerror}.", "Write it to another place.")
     if isinstance(error, OSError) and error.filename is not None:
         name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
         return RdchatError(f"{name[:300]} cannot be used: {error.strerror}.", "Check the path and its permissions.")
     if isinstance(error, MemoryError):
-        return RdchatError("There is not enough memory.", "Close other apps, or pick a smaller model.")
+        return RdchatError("There is not enough memory.", "Close other apps, or choose a smaller model.")
     if isinstance(error, RecursionError):
         _LOG.error("rdchat failed", exc_info=error)
         return RdchatError("A file is nested too deeply to be read.", f"The details are in {paths.log_path()}.")
@@ -111,23 +172,40 @@ def _run(args: argparse.Namespace) -> int:
 
         return app.main()
     if sys.stdout is None:
-        raise RdchatError("Standard output is closed, so there is nowhere to write to.", "Send it somewhere.")
+        raise RdchatError("Standard output is closed, so nothing can be written.", "Redirect it to a file.")
     status: int = args.run(args)
     sys.stdout.flush()
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="rdchat", description="Chat with language models on your own machine. Without a command, opens the window."
+        prog="rdchat",
+        description="Chat with language models on your own machine. Without a command, rdchat opens its window.",
     )
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for command in (ask, chats, bench, models, train_drafter, eval_drafter, report, doctor):
-        command.add_parser(subparsers)
+    _add_commands(parser.add_subparsers(dest="command", metavar="COMMAND"), _COMMANDS, words)
     return parser
 
 
+def _add_commands(parsers: "argparse._SubParsersAction[Any]", commands: _Commands, words: Sequence[str]) -> None:
+    """Add commands, with the options of the one that is called; only its module is imported."""
+    for name, (text, entry) in commands.items():
+        parser = parsers.add_parser(name, help=text)
+        if list(words[:1]) != [name]:
+            continue
+        if isinstance(entry, str):
+            place, *shared = entry.split()
+            module_name, _, function = place.partition(":")
+            module = import_module(f"rdchat.commands.{module_name}")
+            getattr(module, f"add_{function or 'options'}", lambda _parser: None)(parser)
+            for argument in shared:
+                parser.add_argument(argument, **SHARED[argument])
+            parser.set_defaults(run=getattr(module, function or "run"))
+        else:
+            _add_commands(parser.add_subparsers(dest="action", required=True, metavar="ACTION"), entry, words[1:])
+
+
 def _complain(error: RdchatError, status: int) -> int:
-    otherwise = f" {LOAD_ANYWAY} tries it all the same." if isinstance(error, DoesNotFitError) else ""
+    otherwise = f" {LOAD_ANYWAY} tries it anyway." if isinstance(error, DoesNotFitError) else ""
     print(f"rdchat: {one_line(error)}{otherwise}", file=sys.stderr)
     return status

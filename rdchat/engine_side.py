@@ -1,83 +1,61 @@
-"""What the window asks of the engine's side on threads: each imports what it needs when it is first called.
+"""Functions of the engine that the window calls on other threads; each imports its module at its first call.
 
-What imports MLX waits until the engine thread has imported it whole, and returns None before: two threads that import
-mlx-lm at once may block each other for ever.
+A function that needs MLX returns None until the engine thread has imported MLX: two threads that import mlx-lm at the
+same time may block each other for ever.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from rdchat.inference.api.memory_facts import MachineMemory
 from rdchat.inference.api.model_card import ModelCard
 
-# Without MLX
+_ENGINE = "rdchat.inference.local_engine"
 
 
 def installed_models() -> tuple[ModelCard, ...]:
-    """Look for models on this machine."""
-    from rdchat.inference.library.facts_child import facts_reader  # noqa: PLC0415  not before the window
-    from rdchat.inference.library.model_library import installed_models as find  # noqa: PLC0415
+    """Find the models on this machine."""
+    from rdchat.inference.library import folder_facts, model_library  # noqa: PLC0415  not before the window
 
-    with facts_reader() as read:
-        return find(read)
+    with folder_facts.facts_reader() as read:
+        return model_library.installed_models(read)
 
 
 def library_models(chosen: str) -> Iterator[ModelCard]:
-    """Look for models on this machine with all that headers tell, those in a chosen folder too."""
-    from rdchat.inference.library.facts_child import facts_reader  # noqa: PLC0415  not before the window
-    from rdchat.inference.library.model_library import library_models as find  # noqa: PLC0415
+    """Find the models on this machine, also in a chosen folder, with the facts from their headers."""
+    from rdchat.inference.library import folder_facts, model_library  # noqa: PLC0415  not before the window
 
-    with facts_reader() as read:
-        yield from find(chosen, read)
+    with folder_facts.facts_reader() as read:
+        yield from model_library.library_models(chosen, read)
 
 
 def problem_of_model(path: str) -> str:
-    """Look why a folder or file cannot be loaded; empty where nothing stands against it."""
+    """Return why a folder or file cannot be loaded; empty if it can be."""
     from rdchat.inference.library.model_library import problem_of  # noqa: PLC0415  not before the window
 
     return problem_of(path)
 
 
-# With MLX
+def _with_mlx(module: str, name: str) -> Callable[..., Any]:
+    """Return a function that calls a function of a module that imports MLX."""
+
+    def call(*arguments: Any) -> Any:
+        has_begun = hasattr(sys.modules.get(_ENGINE), "LocalEngine")
+        return getattr(import_module(f"rdchat.inference.{module}"), name)(*arguments) if has_begun else None
+
+    return call
 
 
-def machine_memory() -> MachineMemory | None:
-    """Ask the device for its memory."""
-    if not _engine_has_begun():
-        return None
-    from rdchat.inference.target.device import machine_memory as ask  # noqa: PLC0415
-
-    return ask()
-
-
-def installed_drafters(model: Path | None) -> tuple[ModelCard, ...] | None:
-    """Look for drafters on this machine."""
-    if not _engine_has_begun():
-        return None
-    from rdchat.inference.drafting.checkpoints.installed_drafters import installed_drafters as find  # noqa: PLC0415
-
-    return find(model)
-
-
-def drafters_made_for(model: str) -> tuple[ModelCard, ...] | None:
-    """Look for the drafters of a model that is not loaded."""
-    if not _engine_has_begun():
-        return None
-    from rdchat.inference.drafting.checkpoints.installed_drafters import drafters_made_for as find  # noqa: PLC0415
-
-    return find(model)
-
-
-def fitting_drafters(model: Path) -> tuple[ModelCard, ...] | None:
-    """Look which drafter heads fit a model."""
-    if not _engine_has_begun():
-        return None
-    from rdchat.inference.library.fitting_drafters import fitting_drafters as find  # noqa: PLC0415
-
-    return find(model)
-
-
-def _engine_has_begun() -> bool:
-    """Tell whether the engine thread has imported MLX and mlx-lm whole."""
-    return hasattr(sys.modules.get("rdchat.inference.local_engine"), "LocalEngine")
+machine_memory: Callable[[], MachineMemory | None] = _with_mlx("target.device", "machine_memory")
+"""Returns the device's memory."""
+_Found = tuple[ModelCard, ...] | None
+_INSTALLED = "drafting.checkpoints.installed_drafters"
+installed_drafters: Callable[[Path | None], _Found] = _with_mlx(_INSTALLED, "installed_drafters")
+"""Finds the drafters on this machine."""
+drafters_made_for: Callable[[str], _Found] = _with_mlx(_INSTALLED, "drafters_made_for")
+"""Finds the drafters of a model that is not loaded."""
+fitting_drafters: Callable[[Path], _Found] = _with_mlx("library.fitting_drafters", "fitting_drafters")
+"""Finds the drafter heads that fit a model."""

@@ -1,24 +1,26 @@
 """Errors that a person can act on: what happened, and what to do about it."""
 
+import errno
+
 _LONGEST_LINE = 1000  # characters: a name can have thousands
 
 
 def one_line(text: object) -> str:
-    """Return words for a terminal: strangers' names in them cannot break the line, nor control the terminal."""
+    """Return a text for a terminal: foreign names in it cannot break the line or control the terminal."""
     words = "".join(letter if letter.isprintable() else " " for letter in str(text))
     words = " ".join(words.split())
     if len(words) <= _LONGEST_LINE:
         return words
     half = _LONGEST_LINE // 2
-    return f"{words[:half]} ... {words[-half:]}"  # the hint is at the end
+    return f"{words[:half]} ... {words[-half:]}"  # keeps the end, which is the hint
 
 
 class RdchatError(Exception):
-    """Something went wrong that the person in front of the app can mend.
+    """Something went wrong that the person using the app can fix.
 
     Attributes:
-        message: One sentence in plain words: what happened, naming the file, model or setting.
-        hint: One sentence that says what to do next; empty where the message already does.
+        message: One plain sentence: what happened, with the file, model or setting.
+        hint: One sentence: what to do next; empty where the message says it.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -31,15 +33,15 @@ class RdchatError(Exception):
 
 
 class InvalidSettingError(RdchatError, ValueError):
-    """A value that the arguments or a form alone show to be wrong (exit status 2 on the command line)."""
+    """A wrong value, as the arguments or a form alone can tell (exit status 2 on the command line)."""
 
 
 class ModelError(RdchatError):
-    """A model folder is missing, damaged, of an unknown architecture, or does not fit."""
+    """A model is missing, damaged, unsupported, or does not fit."""
 
 
 class OutOfMemoryError(ModelError):
-    """This machine's memory is not enough."""
+    """This machine does not have enough memory."""
 
 
 class DeviceError(RdchatError):
@@ -47,7 +49,7 @@ class DeviceError(RdchatError):
 
 
 class DoesNotFitError(OutOfMemoryError):
-    """Something was not begun, as it needs more memory than there is; the person may have it begun all the same."""
+    """Something was not started because it needs more memory than there is; the person may start it anyway."""
 
 
 class PromptTooLongError(RdchatError):
@@ -55,16 +57,32 @@ class PromptTooLongError(RdchatError):
 
 
 class NetworkError(RdchatError):
-    """Something had to be fetched and could not be."""
+    """A download was necessary and failed."""
 
 
 class StorageError(RdchatError):
-    """The conversations database or a settings file cannot be read or written."""
+    """The chats or a settings file cannot be read or written."""
 
 
 class StorageLockedError(StorageError):
-    """Another process holds the conversations database."""
+    """Another process has the chats open."""
 
 
 class StorageFullError(StorageError):
-    """The disk that holds rdchat's data is full."""
+    """The disk with rdchat's data is full."""
+
+
+def file_error(
+    error: OSError, what: str, hint: str, full: str = "Free some space. What was saved before is safe."
+) -> StorageError:
+    """Return the error to raise where a file cannot be read or written.
+
+    Args:
+        error: The system's error.
+        what: What could not be done, naming the file: a sentence without its full stop.
+        hint: What to do.
+        full: What to do if the disk is full.
+    """
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return StorageFullError(f"{what}: the disk is full.", full)
+    return StorageError(f"{what}: {error.strerror}.", hint)

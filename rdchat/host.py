@@ -1,4 +1,4 @@
-"""Everything that differs between macOS and Linux; macOS comes first."""
+"""The differences between macOS and Linux; macOS comes first."""
 
 import ctypes
 import fcntl
@@ -9,7 +9,7 @@ import re
 import socket
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,14 @@ from rdchat.errors import RdchatError
 _LOG = logging.getLogger(__name__)
 MACOS = sys.platform == "darwin"
 OLDEST_MACOS = (14, 4)
-"""The oldest that Qt 6.12 supports, although its wheel is tagged 14.0 and pip installs it there."""
+"""The oldest version that Qt 6.12 supports; its wheel is tagged 14.0, so pip installs it there too."""
 THREAD_STACK_BYTES = 16 * 2**20
-"""For a thread that Qt starts: what CPython asks for its own on macOS, where any other gets 512 KiB."""
+"""Stack size of threads that Qt starts: CPython's own on macOS, where other threads get 512 KiB."""
 CHILD_OPTION = "--child"
 _TF32 = "MLX_ENABLE_TF32"
 _PEER = struct.Struct("iII")  # process, user, group
 _DARWIN_USER_TEMP_DIR = 65537  # of `confstr`, in macOS's <unistd.h>
+_DISPLAY_S = 5.0  # for a display to accept a connection
 _OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
 
 
@@ -35,14 +36,14 @@ def system_name() -> str:
 
 
 def outdated_macos() -> str:
-    """Return the version of a macOS that is too old for Qt, such as 14.2; empty where it is not, and elsewhere."""
+    """Return the version of a macOS that is too old for Qt, such as 14.2; empty otherwise."""
     version = platform.mac_ver()[0]
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
     return version if version and numbers < OLDEST_MACOS else ""
 
 
 def check_window_system() -> None:
-    """Refuse to open a window where Qt is not made for it; the terminal's commands need no Qt.
+    """Refuse to open a window where Qt cannot run; commands in the terminal do not need Qt.
 
     Raises:
         RdchatError: If macOS is too old.
@@ -54,8 +55,45 @@ def check_window_system() -> None:
         )
 
 
+def has_display(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether a display accepts connections; without one, Qt ends the process.
+
+    Args:
+        environment: The variables that name the display, and the platform plugins for Qt.
+    """
+    if MACOS:
+        return True
+    asked = environment.get("QT_QPA_PLATFORM")
+    plugins = [name.partition(":")[0] for name in asked.split(";")] if asked else ["xcb", "wayland"]
+    return any(_can_show(plugin, environment) for plugin in plugins)
+
+
+def _can_show(plugin: str, environment: Mapping[str, str]) -> bool:
+    if plugin == "xcb":
+        display = re.fullmatch(r"(.*):(\d{1,4})(?:\.\d+)?", environment.get("DISPLAY", ""))
+        if display is None:
+            return False
+        remote = display[1] not in {"", "unix"}
+        return _accepts((display[1], 6000 + int(display[2])) if remote else f"/tmp/.X11-unix/X{display[2]}")  # noqa: S108
+    if plugin.startswith("wayland"):
+        name = environment.get("WAYLAND_DISPLAY")
+        folder = Path(environment.get("XDG_RUNTIME_DIR", ""))
+        return "WAYLAND_SOCKET" in environment or (bool(name) and _accepts(str(folder / str(name))))
+    return True  # such as offscreen
+
+
+def _accepts(address: str | tuple[str, int]) -> bool:
+    with socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET) as connection:
+        connection.settimeout(_DISPLAY_S)
+        try:
+            connection.connect(address)
+        except OSError:
+            return False
+    return True
+
+
 def in_bundle() -> bool:
-    """Tell whether a double-clickable app runs this: then `sys.executable` is the app's own program, not Python.
+    """Return whether this is the double-clickable app: then `sys.executable` is the app's own program, not Python.
 
     Such a program runs the app's entry point whatever its arguments are.
     """
@@ -65,29 +103,29 @@ def in_bundle() -> bool:
 
 
 def child_command(name: str) -> list[str]:
-    """Return the command that starts a child process of the app (`rdchat.children`); arguments may be added to it.
+    """Return the command that starts a child process of the app (`rdchat.children`); arguments may be added.
 
     Start it with `env=os.environ`, or with a copy: otherwise its temporary files go to the folder that
-    `inference.kernel_folder` names for MLX alone.
+    `inference.kernel_folder` sets for MLX alone.
 
-    A bundle's program knows no `-m` or `-c`: the app's own entry point has to see what is wanted.
+    A bundle's program ignores `-m` and `-c`, so the app's own entry point has to start the child.
     """
     if in_bundle():
         return [sys.executable, CHILD_OPTION, name]
-    return [sys.executable, "-P", "-m", "rdchat", CHILD_OPTION, name]  # -P: no module from the folder we are in
+    return [sys.executable, "-P", "-m", "rdchat", CHILD_OPTION, name]  # -P: import nothing from the current folder
 
 
 def name_app(name: str) -> None:
-    """Have the menu bar show the app's name where Python runs it, which has a bundle of that name; before Qt starts.
+    """Show the app's name in the menu bar, not Python's; call this before Qt starts.
 
-    The Dock goes by the bundle alone. Not yet tried on a Mac.
+    The Dock shows the name of the bundle. Not yet tried on a Mac.
     """
     if MACOS and not in_bundle():
         _attempt(lambda: _name_bundle(name), "The menu bar may say Python")
 
 
 def _name_bundle(name: str) -> None:
-    """Change what Qt and AppKit read the name from, the main bundle's `infoDictionary`, a mutable one."""
+    """Set the name in the main bundle's `infoDictionary`, which is mutable, and which Qt and AppKit read."""
     runtime = _ObjectiveC()
     bundle = runtime.send(runtime.named_class("NSBundle"), "mainBundle")
     information = runtime.send(bundle, "infoDictionary")
@@ -97,8 +135,8 @@ def _name_bundle(name: str) -> None:
 def prefer_fast_blas() -> bool:
     """Make MLX's CPU backend use OpenBLAS where it is installed; True if it will.
 
-    `mlx[cpu]` on Linux ships a reference BLAS that is 25 times slower than it need be. Symbols loaded globally before
-    the first `import mlx.core` take precedence over it. On macOS MLX uses Accelerate and nothing is to be done.
+    `mlx[cpu]` on Linux ships a reference BLAS that is 25 times slower. Symbols loaded globally before the first
+    `import mlx.core` take precedence over it. On macOS MLX uses Accelerate, so nothing has to be done.
     """
     if MACOS:
         return False
@@ -112,24 +150,24 @@ def prefer_fast_blas() -> bool:
 
 
 def switch_tf32_off() -> None:
-    """Have MLX multiply float32 as float32, unless a person's environment says otherwise.
+    """Make MLX multiply float32 in full precision, unless the environment variable is already set.
 
-    By default it rounds the factors to 10 bits (TF32) where the GPU has units for that, as M5's and NVIDIA's do. MLX
-    reads this variable once, at its first product. Not yet tried on a Mac.
+    By default it rounds the factors to 10 bits (TF32) on GPUs with units for that, such as M5's and NVIDIA's. MLX reads
+    this variable once, at its first product. Not yet tried on a Mac.
     """
     if "mlx.core" not in sys.modules:
         os.environ.setdefault(_TF32, "0")
 
 
 def tf32_is_off() -> bool:
-    """Tell whether MLX multiplies float32 as float32 on every device."""
+    """Return whether MLX multiplies float32 in full precision on every device."""
     return os.environ.get(_TF32) == "0"
 
 
 def give_freed_memory_back() -> None:
-    """Have the system get back what this process has freed; on macOS, where a model lies in Metal's buffers, it has.
+    """Return freed memory to the system; macOS needs no call, as weights are in Metal's buffers.
 
-    glibc keeps freed blocks of up to 32 MB for itself: of a small model's weights, nearly all.
+    glibc keeps freed blocks of up to 32 MB, which are nearly all weights of a small model.
     """
     if MACOS:
         return
@@ -140,9 +178,9 @@ def give_freed_memory_back() -> None:
 
 
 def peer_user(descriptor: int) -> int:
-    """Return the id of the user whose process is at the other end of a Unix socket; -1 where that is not known.
+    """Return the id of the user at the other end of a Unix socket; -1 where unknown.
 
-    On macOS by `getpeereid`. Not yet tried on a Mac.
+    On macOS it uses `getpeereid`. Not yet tried on a Mac.
     """
     user, group = ctypes.c_uint32(), ctypes.c_uint32()
     if sys.platform == "darwin":
@@ -154,22 +192,22 @@ def peer_user(descriptor: int) -> int:
 
 
 def runtime_folder() -> Path:
-    """Return where the system has this user's sockets; others cannot enter it. It may not be there."""
+    """Return the system's folder for this user's sockets, which others cannot enter. It may not exist."""
     if sys.platform == "darwin":
         return Path(os.confstr(_DARWIN_USER_TEMP_DIR) or "/nowhere")
     return Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
 
 
 def flush_to_disk(path: Path) -> None:
-    """Return when a file, or what a folder says of its files, would outlast a power loss.
+    """Flush a file or a folder's entries to disk, so that they survive a power loss.
 
     Raises:
         OSError: If it cannot be flushed.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        if sys.platform == "darwin":  # where fsync leaves it in the drive's own memory
-            with suppress(OSError):  # not every file system knows it
+        if sys.platform == "darwin":  # fsync on macOS leaves data in the drive's memory
+            with suppress(OSError):  # not every file system supports it
                 fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
                 return
         os.fsync(descriptor)
@@ -179,9 +217,9 @@ def flush_to_disk(path: Path) -> None:
 
 @contextmanager
 def keep_awake() -> Iterator[None]:
-    """Hold off idle sleep and App Nap during long work, a reply's too; nothing to do outside macOS.
+    """Prevent idle sleep and App Nap during replies and other long work; macOS only.
 
-    The work is worth more than a machine that stays awake: what goes wrong here is logged, and nothing else.
+    Errors are logged only: the work matters more than staying awake.
     """
     trouble = "Sleep could not be held off, or not be allowed again"
     end_activity = _attempt(_begin_activity, trouble) if MACOS else None
@@ -201,7 +239,7 @@ def _attempt[Result](action: Callable[[], Result], trouble: str) -> Result | Non
 
 
 def _begin_activity() -> Callable[[], None]:
-    """Return what ends the activity.
+    """Begin an activity; return the function that ends it.
 
     Uses `-[NSProcessInfo beginActivityWithOptions:reason:]` through the Objective-C runtime. Not yet tried on a Mac.
     """
@@ -222,7 +260,7 @@ _USER_INITIATED = 0x00FFFFFF | 1 << 20  # NSActivityUserInitiated, which include
 
 
 class _ObjectiveC:
-    """As much of the Objective-C runtime as one message send needs."""
+    """The parts of the Objective-C runtime that sending a message needs."""
 
     def __init__(self) -> None:
         ctypes.CDLL("/System/Library/Frameworks/Foundation.framework/Foundation")

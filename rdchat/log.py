@@ -10,10 +10,10 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class LogFile(logging.handlers.RotatingFileHandler):
-    """A log that does without the lines that cannot be written: a full disk must not show tracebacks to anybody."""
+    """A log that drops lines it cannot write: a full disk must not show tracebacks to anybody."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002  the log has nowhere else to go
-        """Drop the line, and open the file anew for the next one: what this one left would be tried at exit again."""
+        """Drop the line, and open the file again for the next one; otherwise the rest would be tried again at exit."""
         stream, self.stream = self.stream, None
         with contextlib.suppress(OSError, ValueError):
             if stream is not None:
@@ -21,7 +21,7 @@ class LogFile(logging.handlers.RotatingFileHandler):
 
 
 def set_up_logging(level: int = logging.INFO) -> None:
-    """Send rdchat's log to `paths.log_path()`; where that cannot be written, carry on without a log."""
+    """Write rdchat's log to `paths.log_path()`; if that is impossible, continue without a log."""
     logger = logging.getLogger("rdchat")
     logger.setLevel(level)
     if logger.handlers:

@@ -1,34 +1,84 @@
-"""What else the machine does, and what it runs on: looked at before anything is timed. Not yet tried on a Mac."""
+"""Memory, power and load of this machine. Power and load are not yet tried on a Mac."""
 
 import logging
+from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 
 _LOG = logging.getLogger(__name__)
-_BUSY = (
-    "user",
-    "nice",
-    "system",
-    "irq",
-    "softirq",
-    "steal",
-)  # macOS has the first three; `steal` is other guests' time
+# MacOS has the first three; `steal` is time of other virtual machines.
+_BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
+_CONTROL_GROUPS = Path("/sys/fs/cgroup")
+_OWN_GROUPS = Path("/proc/self/cgroup")
+# Names of limit and use, and the prefix of the counters in memory.stat: version 2 of control groups, then version 1.
+_LAYOUTS = (("memory.max", "memory.current", ""), ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"))
+
+
+def available_bytes() -> int:
+    """Return the free memory, within the limits of a container or a service.
+
+    On macOS it is the free or inactive memory: the system would give back more from caches and other apps.
+    """
+    return min(int(psutil.virtual_memory().available), *room_in_control_groups(_OWN_GROUPS, _CONTROL_GROUPS))
+
+
+def total_bytes() -> int:
+    """Return the machine's memory."""
+    return int(psutil.virtual_memory().total)
+
+
+def room_in_control_groups(own_groups: Path, root: Path) -> list[int]:
+    """Return the bytes that each limited control group of this process (Linux) has left; cached files count as free.
+
+    Args:
+        own_groups: The kernel's list of the process's groups.
+        root: Where control groups are mounted.
+    """
+    rooms = (_room(folder, *layout) for folder in _group_folders(own_groups, root) for layout in _LAYOUTS)
+    return [room for room in rooms if room is not None]
+
+
+def _group_folders(own_groups: Path, root: Path) -> Iterator[Path]:
+    """Yield the process's memory groups and their parents, since the limit of each applies."""
+    try:
+        lines = own_groups.read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers in {"", "memory"}:
+            mount = root / controllers
+            folder = mount / path.lstrip("/")
+            yield from (place for place in (folder, *folder.parents) if place.is_relative_to(mount))
+
+
+def _room(group: Path, limit: str, used: str, prefix: str) -> int | None:
+    """Return what is left below a group's limit; None if it has none."""
+    try:
+        allowed = int((group / limit).read_text())  # "max" means no limit
+        taken = int((group / used).read_text())
+        counters = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return None
+    cached = sum(int(counters.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive"))
+    return max(allowed - taken + cached, 0)
 
 
 def on_battery() -> bool:
-    """Tell whether the machine runs on its battery; no where it has none, or nobody knows."""
+    """Return whether the machine runs on its battery; False if it has none, or that is unknown."""
     try:
         battery = psutil.sensors_battery()
-    except (OSError, RuntimeError, NotImplementedError):  # psutil asks the kernel, whose answer it may not understand
+    except (OSError, RuntimeError, NotImplementedError):  # psutil may not understand the kernel's answer
         _LOG.debug("The battery cannot be read", exc_info=True)
         return False
     return battery is not None and battery.power_plugged is False
 
 
 def others_seconds() -> float:
-    """Return the seconds of processor time that other programs have had: a clock, of which only differences count.
+    """Return the seconds of processor time used by other programs; only differences matter.
 
-    On a GPU's own work psutil has nothing, so a program that uses the GPU alone is not seen.
+    psutil does not count a GPU's own work, so a program that uses only the GPU is not seen.
     """
     try:
         everything, own = psutil.cpu_times(), psutil.Process().cpu_times()
@@ -38,5 +88,5 @@ def others_seconds() -> float:
 
 
 def processors() -> int:
-    """Return how many processors `others_seconds` counts the time of."""
+    """Return the number of processors that `others_seconds` counts."""
     return psutil.cpu_count() or 1

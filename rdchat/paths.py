@@ -1,6 +1,6 @@
 """Where rdchat keeps its files. `RDCHAT_DATA_DIR` and `RDCHAT_CACHE_DIR` move them.
 
-Each raises `InvalidSettingError` where such a variable cannot be a path.
+Each function raises `InvalidSettingError` where such a variable cannot be a path.
 """
 
 import os
@@ -14,12 +14,12 @@ DATA_VARIABLE, CACHE_VARIABLE = "RDCHAT_DATA_DIR", "RDCHAT_CACHE_DIR"
 
 
 def data_dir() -> Path:
-    """Return the folder of what must not be lost: conversations and settings."""
+    """Return the folder for data that must not be lost: chats and settings."""
     return _folder(DATA_VARIABLE, platformdirs.user_data_path("rdchat", appauthor=False))
 
 
 def cache_dir() -> Path:
-    """Return the folder of what can be made again: converted models, measurements, drafter data."""
+    """Return the folder for data that can be made again: converted models, measurements, training data."""
     return _folder(CACHE_VARIABLE, platformdirs.user_cache_path("rdchat", appauthor=False))
 
 
@@ -28,12 +28,12 @@ def models_dir() -> Path:
 
 
 def kernels_dir() -> Path:
-    """Return the folder in which MLX keeps what it compiles for the CPU."""
+    """Return the folder for the kernels that MLX compiles for the CPU."""
     return cache_dir() / "kernels"
 
 
 def drafters_dir() -> Path:
-    """Return the folder of the drafters that were trained here."""
+    """Return the folder of the drafters trained here."""
     return data_dir() / "drafters"
 
 
@@ -50,7 +50,7 @@ def settings_path() -> Path:
 
 
 def downloads_path() -> Path:
-    """Return the file that remembers downloads; it is there while some have not finished."""
+    """Return the file that remembers unfinished downloads; it exists while there are some."""
     return data_dir() / "downloads.json"
 
 
@@ -59,26 +59,26 @@ def log_path() -> Path:
 
 
 def expanded(name: str, what: str) -> Path:
-    """Return the path that a person named, `~` and `~somebody` replaced by the folders they stand for.
+    """Return the path that a person gave, with `~` and `~user` replaced by home folders.
 
     Args:
-        name: What was written.
-        what: What it names, which begins the message: "The drafter".
+        name: The given path.
+        what: What it is, which begins the message: "The drafter".
 
     Raises:
-        InvalidSettingError: If it begins with the name of a user whom the system does not know.
+        InvalidSettingError: If it begins with an unknown user's name.
     """
     try:
         return Path(name).expanduser()
     except RuntimeError as error:
         home = name.split("/", maxsplit=1)[0]
         raise InvalidSettingError(
-            f"{what} cannot be {name[:200]}: there is no home folder {home[:100]}.", "Give the whole path."
+            f"{what} cannot be {name[:200]}: there is no home folder {home[:100]}.", "Give the full path."
         ) from error
 
 
 def is_utf8(path: Path) -> bool:
-    """Tell whether a path is UTF-8 text. On Linux it can be any bytes, but MLX opens no other."""
+    """Return whether a path is UTF-8 text. On Linux it can be any bytes, but MLX opens UTF-8 paths only."""
     try:
         str(path).encode()
     except UnicodeEncodeError:

@@ -1,6 +1,6 @@
-"""Parts a model's reply into what it thought and what it says, by the markers that model families write.
+"""Splits a model's reply into thought and answer, by the markers of the model families.
 
-The families are those of mlx-lm's tables (`tokenizer_utils._infer_thinking`, `chat_templates/muse_spark.py`) and of the
+The families are those in mlx-lm's tables (`tokenizer_utils._infer_thinking`, `chat_templates/muse_spark.py`) and in the
 chat templates of gpt-oss, Magistral, Seed-OSS, Command A Reasoning, Apertus and Solar Open.
 """
 
@@ -24,30 +24,31 @@ PAIRS = (
     ("<|think|>", "<|end|>"),  # Solar Open
     ("\u25c1think\u25b7", "\u25c1/think\u25b7"),  # Kimi VL
 )
-"""What begins and what ends a thought."""
+"""Markers at the beginning and the end of a thought."""
 
-_FIRST_PAIRS = (("<thinking>", "</thinking>"), ("<thought>", "</thought>"))  # a later one is the answer's own markup
-_WRAPPERS = (  # around an answer that follows a thought
+# Only at the start: a later one belongs to the answer.
+_FIRST_PAIRS = (("<thinking>", "</thinking>"), ("<thought>", "</thought>"))
+_WRAPPERS = (  # around an answer after a thought
     "<answer>", "</answer>", "<response>", "</response>", "<|START_RESPONSE|>", "<|END_RESPONSE|>",
     "<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>",
     "<|begin|>assistant<|content|>", "<|content|>",
 )  # fmt: skip
-_MESSAGE_ENDS = ("<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>")  # of gpt-oss and Muse Spark
+_MESSAGE_ENDS = ("<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>")  # in gpt-oss and Muse Spark
 _HEADER_PARTS = ("<|start|>", "<|channel|>", "<|message|>")
 _THINKING_HEADERS = {"analysis", "self"}
 _LONGEST_HEADER = 200  # characters
-_SETTLED = 512  # characters behind a marker, after which more text does not change what it means
+_SETTLED = 512  # characters after a marker beyond which more text does not change its meaning
 
 _CLOSINGS = dict((*PAIRS, *_FIRST_PAIRS))
 _FIRST_ONLY = {marker for pair in _FIRST_PAIRS for marker in pair}
 _LITERALS = sorted({*_CLOSINGS, *_CLOSINGS.values(), *_WRAPPERS, *_MESSAGE_ENDS, *_HEADER_PARTS}, key=len, reverse=True)
 _LONGEST = len(_LITERALS[0])
-_HINTS = ("think>", "thinking>", "thought>", "THINK]", "<|", "|>", "\u25b7")  # one in each marker that can be the first
+_HINTS = ("think>", "thinking>", "thought>", "THINK]", "<|", "|>", "\u25b7")  # each first marker contains one of these
 _FIRST_CHARACTERS = {literal[0] for literal in _LITERALS}
 
 
 def _any_of(literals: Collection[str]) -> str:
-    """Return a pattern of literals that tries each character once: many times as fast as one alternative each."""
+    """Return a pattern for literals that tests each character once: many times as fast as one alternative each."""
     by_first: dict[str, set[str]] = {}
     for literal in literals:
         by_first.setdefault(literal[:1], set()).add(literal[1:])
@@ -61,7 +62,7 @@ def _any_of(literals: Collection[str]) -> str:
 
 
 _MARKER = re.compile(_any_of(_LITERALS))
-# openings that a thought begins with once more, with nothing but blanks between them
+# openings that a thought repeats, with nothing but blanks between them
 _REPEATED = re.compile(rf"(?:\s*+(?:{_any_of(_CLOSINGS)})[ \t]*+\n?)++")
 _CHANNEL = re.compile(
     r"(?:<\|start\|>assistant\s*)?<\|channel\|>\s*(\w+)[^<]{0,99}(?:<\|constrain\|>[^<]{0,99})?<\|message\|>"
@@ -76,43 +77,36 @@ _BEGUN = re.compile(rf"(?:{'|'.join(re.escape(opening) for opening, _ in PAIRS)}
 
 @dataclass(frozen=True, slots=True)
 class Thoughts:
-    """A reply in two parts.
+    """A reply split into thought and answer."""
 
-    Attributes:
-        thought: What it thought, without markers.
-        answer: The rest, without markers.
-        open: The text ends inside a thought.
-        spans: Where in the text the answer stands; ends excluded.
-    """
-
-    thought: str
-    answer: str
-    open: bool
-    spans: tuple[tuple[int, int], ...] = ()
+    thought: str  # the thought, without markers
+    answer: str  # the rest, without markers
+    open: bool  # whether the text ends inside a thought
+    spans: tuple[tuple[int, int], ...] = ()  # ranges of the answer in the text; ends excluded
 
 
 def begins_thought(prompt: str) -> bool:
-    """Tell whether a prompt, or the end of one, opens a thought that the reply begins with."""
+    """Tell whether a prompt, or the end of one, opens a thought with which the reply begins."""
     return _BEGUN.search(prompt[-64:]) is not None
 
 
 def may_part(text: str) -> bool:
-    """Tell whether a marker may end in a piece of a reply; where none does, it is inside or outside as before."""
+    """Tell whether a marker may end in a piece of a reply; if not, it does not change thought or answer."""
     return any(each in text for each in (">", "]", "\u25b7", "thought"))
 
 
 def split_thoughts(text: str, final: bool = True, *, begun: bool = False, ended: bool = False) -> Thoughts:
-    """Part a reply at its markers.
+    """Split a reply at its markers.
 
-    One that begins a thought counts at the start of a line, none counts in code. A closing one with none before it ends
-    a thought that the chat template began.
+    A marker that begins a thought counts only at the start of a line, and no marker counts in code. A closing marker
+    without an opening one ends a thought that the chat template began.
 
     Args:
         text: The reply as it was written.
-        final: It does not grow any more. Else the start of a marker at its end is held back, and a text that continues
-            the one of the last call on this thread is read from its end on.
-        begun: The chat template began a thought.
-        ended: The model ended the reply itself: a thought that it did not close is its answer.
+        final: Whether the text is complete. If not, the start of a marker at its end is held back, and a text that
+            continues that of the last call on this thread is only read from its end on.
+        begun: Whether the chat template began a thought.
+        ended: Whether the model ended the reply itself; then a thought that it did not close is its answer.
     """
     if not final:
         return _LAST.parting(text, begun).split(text)
@@ -124,28 +118,28 @@ def split_thoughts(text: str, final: bool = True, *, begun: bool = False, ended:
 
 
 class _Parting:
-    """One pass over a text, which may be interrupted and go on when the text has grown."""
+    """A scan of a text, which can continue when the text has grown."""
 
     def __init__(self, begun: bool) -> None:
         self._text = ""
         self._thoughts: list[tuple[int, int]] = []
         self._answers: list[tuple[int, int]] = []
-        self._end = 0  # of the last marker
-        self._place = 0  # up to which markers are read
-        self._inside = self._seen = begun  # a thought; a marker before
-        self._closing = None if begun else ""  # what ends the thought; None where that is not known
-        self._fence, self._fences_read = "", 0  # what fenced code in the answer is open, and how far that is known
+        self._end = 0  # end of the last marker
+        self._place = 0  # markers are read up to here
+        self._inside = self._seen = begun  # inside a thought; whether a marker was seen
+        self._closing = None if begun else ""  # what ends the thought; None where unknown
+        self._fence, self._fences_read = "", 0  # open code fence in the answer, and up to where fences are read
 
     def fork(self) -> "_Parting":
-        """Return a pass that goes on from here without changing this one."""
+        """Return a copy of this scan, to continue from here."""
         made = copy(self)
         made._thoughts, made._answers = self._thoughts[:], self._answers[:]
         return made
 
     def read(self, text: str, limit: int) -> None:
-        """Read the markers that end at `limit` at most, in a text that continues the one before.
+        """Read the markers that end before `limit`, in a text that continues the previous one.
 
-        Where the limit is not the text's end, a marker with nothing but blanks behind it waits.
+        If the limit is not the text's end, a marker with only blanks after it waits.
         """
         self._text = text
         matches = _MARKER.finditer(text, self._place)
@@ -180,10 +174,10 @@ class _Parting:
             self._part(start, end, to_thought=False)
 
     def _pass_header(self, marker: str, start: int, end: int) -> None:
-        """Take the header of one of several messages: it says whether the message is a thought."""
+        """Read the header of one of several messages: it says whether the message is a thought."""
         if marker == "<|message|>":
             place = max(self._end, start - _LONGEST_HEADER)
-            named = self._text.find("to=", place, start) >= 0  # the search takes a hundred times as long
+            named = self._text.find("to=", place, start) >= 0  # a regular expression would take a hundred times as long
             header = _RECIPIENT.search(self._text, place, end) if named else None
         else:
             header = _CHANNEL.match(self._text, start)
@@ -196,7 +190,7 @@ class _Parting:
             if self._is_blank(self._end, start):
                 repeated = _REPEATED.match(self._text, start)
                 self._end = repeated.end() if repeated else end
-            return  # else the model repeats what the template wrote
+            return  # the model repeats what the template wrote
         line = self._text.rfind("\n", max(self._end, start - _LONGEST_HEADER), start) + 1 or self._end
         is_first = marker not in _FIRST_ONLY or self._is_blank(0, start)
         if is_first and self._is_blank(line, start) and not self._is_quoted(start):
@@ -204,7 +198,7 @@ class _Parting:
             self._closing = _CLOSINGS[marker]
 
     def _is_wrapper(self, marker: str, start: int, end: int) -> bool:
-        """Tell whether a marker begins or ends an answer as a whole."""
+        """Tell whether a marker begins or ends a whole answer."""
         if self._inside or not (self._seen or marker.startswith("<|")):
             return False
         return self._is_blank(self._end, start) or self._is_blank(end, len(self._text))
@@ -224,7 +218,7 @@ class _Parting:
             (self._thoughts if self._inside else self._answers).append((self._end, place))
 
     def _is_quoted(self, place: int) -> bool:
-        """Whether a place in the answer is in code."""
+        """Return whether a position of the answer is in code."""
         self._read_fences(place)
         return bool(self._fence) or self._text[place - 1 : place] == "`"
 
@@ -253,7 +247,7 @@ class _Parting:
 
 
 class _GrowingParting:
-    """Parts a text that grows: markers with enough text behind them are read once, those near its end each time."""
+    """Splits a growing text: markers with enough text after them are read once, those near its end each time."""
 
     def __init__(self, begun: bool) -> None:
         self.begun = begun
@@ -273,13 +267,13 @@ class _GrowingParting:
 
 
 class _LastParting(threading.local):
-    """The text that was split last on a thread."""
+    """The text that was last split on this thread."""
 
     def __init__(self) -> None:
         self._last = _GrowingParting(False)
 
     def parting(self, text: str, begun: bool) -> _GrowingParting:
-        """Return the last one where the text continues its text, else a new one."""
+        """Return the last splitter if the text continues its text, else a new one."""
         if begun is not self._last.begun or not text.startswith(self._last.text):
             self._last = _GrowingParting(begun)
         return self._last
@@ -289,7 +283,7 @@ _LAST = _LastParting()
 
 
 def _unfinished(text: str) -> int:
-    """Length of a marker's beginning at the end of a text."""
+    """Return the length of a marker's beginning at the end of a text."""
     end = text[-_LONGEST_HEADER:]
     for start in ("<|start|>", "<|channel|>"):
         place = end.find(start)

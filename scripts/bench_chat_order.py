@@ -1,9 +1,9 @@
-"""Measures the list of conversations and searching in it: 1,000 chats in 50 folders with 100,000 messages.
+"""Measures the list of chats and its search: 1,000 chats in 50 folders with 100,000 messages.
 
-What the window's thread works is told in processor time and as what a click would have waited; an answer's time is from
-the last letter typed until the list shows it, the pause after typing included. Then the longest stretch of the window's
-thread is measured, in processor time, that each command takes with 100,000 chats, and with a chat of 100,000 messages.
-`--json` prints one object.
+The work of the window's thread is given in processor time, and as the wait of a click. An answer's time runs from the
+last typed letter until the list shows it, including the pause after typing. Then each command is timed with 100,000
+chats, and with a chat of 100,000 messages: the longest stretch of processor time on the window's thread. `--json`
+prints one object.
 """
 
 import argparse
@@ -27,8 +27,8 @@ from stand_in_engine import StandInEngine
 
 from rdchat import paths
 from rdchat.app import App
-from rdchat.chat.settings_store import SettingsStore
-from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
+from rdchat.chat.settings import SettingsStore
+from rdchat.chat.storage.search import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 from rdchat.services.order.chat_list import ChatList
@@ -50,7 +50,7 @@ type Command = Callable[[], object]
 def fill() -> None:
     """Write the chats, with texts of a few words to a few hundred."""
     choose = random.Random(1)
-    store = ConversationStore.open(paths.database_path())
+    store = ConversationStore(paths.database_path())
     organiser = store.organiser
     folders = [organiser.create_folder(f"Folder {number}").id for number in range(FOLDERS)]
     for number in range(CHATS):
@@ -74,13 +74,13 @@ def fill() -> None:
                  f"model {number % 7}" if role is Role.ASSISTANT else None, text),
             )  # fmt: skip
 
-    store.database.write(insert)
+    store.write(insert)
     store.close()
 
 
 def measure(qt: Meter) -> dict[str, object]:
     """Type searches in the app, and list everything."""
-    store = ConversationStore.open(paths.database_path())
+    store = ConversationStore(paths.database_path())
     app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(DraftedReply))
     app.start()
     wait(3.0)
@@ -121,7 +121,7 @@ def _deleting_ms(store: ConversationStore) -> dict[str, float]:
             )
             parent = cursor.lastrowid or 0
 
-    store.database.write(insert)
+    store.write(insert)
     deleted = [store.message_bin.delete(first)]
 
     def delete_again() -> None:
@@ -166,7 +166,7 @@ def _median_ms(work: Callable[[], object], times: int = 9) -> float:
 
 def fill_many_chats() -> None:
     """Write 100,000 chats of two messages each: half of them in folders, some pinned, in the archive or in the bin."""
-    store, now = ConversationStore.open(paths.database_path()), time.time()
+    store, now = ConversationStore(paths.database_path()), time.time()
     folders = [store.organiser.create_folder(f"Folder {number}").id for number in range(FOLDERS)]
     numbers = range(1, LARGE + 1)
 
@@ -185,13 +185,13 @@ def fill_many_chats() -> None:
             _INSERT, ((2 * number, number, 2 * number - 1, 2, "assistant", f"reply{number % 99}") for number in numbers)
         )
 
-    store.database.write(insert)
+    store.write(insert)
     store.close()
 
 
 def fill_long_chat() -> None:
     """Write a chat of 100,000 messages with an alternative in its middle and one of its last reply."""
-    store = ConversationStore.open(paths.database_path())
+    store = ConversationStore(paths.database_path())
     chat, roles = store.create_conversation("Long").id, ("assistant", "user")
 
     def insert(connection: sqlite3.Connection) -> None:
@@ -203,7 +203,7 @@ def fill_long_chat() -> None:
         for number, parent in enumerate((LARGE // 2 - 1, LARGE - 1), start=LARGE + 1):
             connection.execute(_INSERT, (number, chat, parent, 0, "assistant", "another"))
 
-    store.database.write(insert)
+    store.write(insert)
     store.close()
 
 
@@ -220,7 +220,7 @@ def measure_large(qt: Meter, commands: Callable[[App], Iterator[tuple[str, Comma
         report[name] = round(max(taken, qt.longest_cpu) * 1000, 1)
         return done
 
-    store = do("open the store", partial(ConversationStore.open, paths.database_path()), 0.0)
+    store = do("open the store", partial(ConversationStore, paths.database_path()), 0.0)
     app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(DraftedReply))
     do("start", app.start, 3.0)
     app.window.resize(1000, 680)

@@ -1,7 +1,7 @@
 """Measures whether the engine thread leaves the main thread its turn: both run Python, and only one can at a time.
 
-An engine that keeps Python as busy as a real model does writes 150 tokens a second through the real client, while a
-timer of the main thread notes how late it is. Prints the 99.9th percentile, best of three runs.
+An engine that keeps Python as busy as a real model writes 150 tokens a second through the real client, while a timer on
+the main thread records its delays. Prints the 99.9th percentile, best of three runs.
 """
 
 import itertools

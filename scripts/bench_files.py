@@ -1,8 +1,8 @@
 """Measures long chats and files: opening 10,000 messages with 200 files, storing long files, and ranking passages.
 
 A chat is opened through the window of the whole app, until the messages in view are drawn: `cpu` is the main thread's
-processor time, `wall` the time that passes, `first` of the first opening. A short chat tells what the window takes by
-itself. `--json` prints one object; times are in milliseconds, the median of several.
+processor time, `wall` the elapsed time, `first` that of the first opening. A short chat shows the window's own share.
+`--json` prints one object; times are in milliseconds, medians of several.
 """
 
 import argparse
@@ -25,9 +25,9 @@ from rdchat.app import App
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.attachments.choosing import passages_of, ranked
 from rdchat.chat.conversation import Drafting, MadeWith, MessageStatus, Thinking
-from rdchat.chat.settings_store import SettingsStore
-from rdchat.chat.storage.messages import add_files
+from rdchat.chat.settings import SettingsStore
 from rdchat.chat.storage.rows import json_column
+from rdchat.chat.storage.whole_chat import add_files
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
@@ -80,13 +80,13 @@ def fill(store: ConversationStore, count: int) -> int:
                 file, text = some_file(number, CHARACTERS)
                 add_files(connection, before + number, [(attached(file, text), text)])
 
-    store.database.write(insert)
+    store.write(insert)
     return chat.id
 
 
 def open_in_window(qt: QApplication, long: int, short: int) -> dict[str, float]:
     """Open a long and a short chat by turns, in the window of the app."""
-    store = ConversationStore.open(paths.database_path())
+    store = ConversationStore(paths.database_path())
     app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(DraftedReply))
     app.start()
     app.window.resize(1000, 680)
@@ -121,7 +121,7 @@ def is_drawing(app: App) -> bool:
 
 
 def measure(qt: QApplication) -> dict[str, float]:
-    store = ConversationStore.open(paths.database_path())
+    store = ConversationStore(paths.database_path())
     long_chat, short_chat = fill(store, MESSAGES), fill(store, SHORT)
     chat = store.create_conversation("With files")
     long, text = some_file(1, LONG)

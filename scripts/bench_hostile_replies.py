@@ -1,8 +1,8 @@
-"""Measures how long the window stalls while replies that are large or hostile are opened, and while they stream in.
+"""Measures how long the window stalls while large or hostile replies are opened, and while they stream in.
 
-Each is shown in the real `TranscriptView`, in a real event loop with a timer that is due every millisecond: by how much
-it is late is how long a click would have waited. Wanted: never over 100 ms. What the main thread's processor time was
-stands beside it, for machines that are busy with something else. `--json` prints a report for programs.
+Each is shown in the real `TranscriptView`, in a real event loop with a timer every millisecond; its delay is what a
+click would have waited. Wanted: never over 100 ms. The main thread's processor time is also given, for busy machines.
+`--json` prints one object.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Measures an import beside the open app: how fast it goes, and what the window waits for it.
+"""Measures an import while the app is open: its speed, and how long the window waits.
 
-A file of ChatGPT's shape is imported while a reply is saved three times a second, as if it were being written. Before
-that the same is measured without an import, since a busy machine makes a window wait too. `--json` prints one object.
+A file in ChatGPT's format is imported while a reply is saved three times a second. The same is measured before without
+an import, since a busy machine delays the window too. `--json` prints one object.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from stand_in_engine import StandInEngine, StandInReply
 from rdchat import paths
 from rdchat.app import App, application
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 
@@ -33,19 +33,12 @@ _WORDS = 20_000  # different ones, of which texts are made
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """What the main thread waited.
+    """What the main thread waited."""
 
-    Attributes:
-        seconds: How long it was measured.
-        longest_turn_ms: The longest that the event loop worked without a look at what came in.
-        longest_save_ms: The longest that a reply took to be saved.
-        saves: How many there were.
-    """
-
-    seconds: float
-    longest_turn_ms: float
-    longest_save_ms: float
-    saves: int
+    seconds: float  # how long it was measured
+    longest_turn_ms: float  # the longest that the event loop worked without a look at what came in
+    longest_save_ms: float  # the longest that a reply took to be saved
+    saves: int  # how many there were
 
 
 def write_chats(path: Path, megabytes: float) -> None:
@@ -99,7 +92,7 @@ def main() -> int:
         file = Path(folder) / "conversations.json"
         write_chats(file, options.megabytes)
         qt = application()
-        store = ConversationStore.open(paths.database_path())
+        store = ConversationStore(paths.database_path())
         prompt = store.add_message(store.create_conversation("Live").id, None, Role.USER, "Go on")
         streaming = MessageStatus.STREAMING
         reply = store.add_message(prompt.conversation_id, prompt.id, Role.ASSISTANT, "", status=streaming)

@@ -1,8 +1,8 @@
-"""Peak memory of the KV cache against mlx-lm's own, by the tokens it holds.
+"""Measures the peak memory of the KV cache, by its number of tokens, and compares it with mlx-lm's.
 
-The caches of a model of a few layers are given the keys and values of a prompt in chunks, then of a reply token by
-token: rdchat's and mlx-lm's. Each call is built for all layers before any of it is computed, as a model's is. Both are
-held against the keys and values themselves.
+The caches of a model of a few layers get the keys and values of a prompt in chunks, then of a reply token by token.
+Each call is built for all layers before any of it is computed, as in a real model. Both are compared with the size of
+the keys and values.
 """
 
 import argparse

@@ -1,9 +1,8 @@
 """Measures how fast the models window opens over 200 models, and whether it ever stalls.
 
-The models are made up: folders with the configuration and the headers of 8B models, whose weights take no room on the
-disk. The real app lists them, first with nothing known of them and then as at any later start; the list is scrolled,
-searched, sorted and walked through. Then the Discover page, where there is one, is given 500 results by a hub on this
-machine, in a process of its own. `--json` prints one object.
+The models are made up: folders with the configuration and headers of 8B models, whose weights take no disk space. The
+real app lists them, first without cached facts and then with them; the list is scrolled, searched, sorted and walked
+through. Then the Discover page gets 500 results from a local hub. `--json` prints one object.
 """
 
 import argparse
@@ -26,7 +25,7 @@ from stand_in_engine import StandInEngine, StandInReply
 
 from rdchat import paths
 from rdchat.app import App
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.memory_facts import MachineMemory, MemoryRoom
 
@@ -207,7 +206,7 @@ def _longest(page: QWidget) -> int:
 
 def run(qt: QApplication, figures: dict[str, float], name: str, everything: bool) -> None:
     """Open the app and its models window; with `everything`, do all that can be done there."""
-    store = ConversationStore.open(paths.database_path())
+    store = ConversationStore(paths.database_path())
     app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(StandInReply))
     app.start()
     wait(3.0)  # what the window needs is imported meanwhile; opened before, it waits for that

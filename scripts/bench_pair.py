@@ -6,10 +6,9 @@ QUESTIONS is a file in Spec-Bench's format. Of each of its six groups the first 
 1. Greedy, one prompt a group, every depth K: plain decoding, mlx-lm with its draft model, and ours.
 2. Greedy, the K at which ours was fastest, on all prompts.
 3. Temperature 1 without filters, K 4, on all prompts: tokens per target call.
-How many runner-ups ours verifies is decided by the costs of calls, which are measured first, as in the app between
-replies. All methods use the very same networks in memory and take turns prompt by prompt. A run is a row of the CSV
-file; rows that are there already are not made again, so an interrupted benchmark goes on where it was. Let nothing else
-run.
+Measured costs of calls decide how many runner-ups ours verifies; they are measured first, as in the app between
+replies. All methods use the same networks in memory and take turns prompt by prompt. Each run is a row of the CSV file;
+existing rows are not measured again, so an interrupted benchmark resumes. Let nothing else run.
 """
 
 import argparse
@@ -87,7 +86,7 @@ class Bench:
         self._target, self._draft = target, draft
         self._tokens, self._nodes = args.tokens, args.nodes
         self._state = AutoState(target)
-        self._state.equip(AvailableDrafters(draft_model=draft))
+        self._state.use_drafters(AvailableDrafters(draft_model=draft))
         while self._state.measure():
             pass  # what calls cost, which decides how many runner-ups are verified
         self._out: Path = args.out

@@ -1,4 +1,4 @@
-"""Measures what the speed panel and the windows beside it cost the main thread while a drafted reply streams in.
+"""Measures the cost of the speed panel and the side windows to the main thread while a drafted reply streams in.
 
 The whole app writes a reply of about 2,000 tokens, drafted in rounds with their trees, at 150 tokens a second: once
 with the panel closed, and once with the panel, the time ledger and the reply's tokens open. `--json` prints one object.
@@ -20,7 +20,7 @@ from stand_in_engine import StandInEngine, StandInReply
 
 from rdchat import paths
 from rdchat.app import App
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, RoundTree, TokenEvent
 from rdchat.inference.api.reply_statistics import LedgerEntry, RoundStatistics, Statistics
@@ -43,21 +43,13 @@ _STAGES = (
 
 @dataclass(frozen=True, slots=True)
 class Smoothness:
-    """One reply.
+    """One reply."""
 
-    Attributes:
-        busy_share: Of the time, what the main thread worked on events, in processor time.
-        longest_handler_ms: The longest of them.
-        longest_handler: Which one that was.
-        delay_p999_ms: What a click would have waited, 99.9th percentile.
-        longest_delay_ms: At most.
-    """
-
-    busy_share: float
-    longest_handler_ms: float
-    longest_handler: str
-    delay_p999_ms: float
-    longest_delay_ms: float
+    busy_share: float  # of the time, what the main thread worked on events, in processor time
+    longest_handler_ms: float  # the longest of them
+    longest_handler: str  # which one that was
+    delay_p999_ms: float  # what a click would have waited, 99.9th percentile
+    longest_delay_ms: float  # at most
 
 
 class DraftedReply(StandInReply):
@@ -130,7 +122,7 @@ def measure(qt: Meter, panels: bool) -> Smoothness:
     """Write one reply in the app, in a fresh folder."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["RDCHAT_DATA_DIR"] = os.environ["RDCHAT_CACHE_DIR"] = folder
-        store = ConversationStore.open(paths.database_path())
+        store = ConversationStore(paths.database_path())
         app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(DraftedReply))
         app.start()
         wait(2.0)

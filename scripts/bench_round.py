@@ -1,11 +1,10 @@
-"""What a round costs beside its model calls: a part of `make bench`.
+"""Measures the cost of a round beyond its model calls: a part of `make bench`.
 
-Rounds of a drafter, as `RoundIterator` runs them, each against its own two halves: the draft graph alone
-and the target's call on the very same packed rows alone, built and evaluated one after the other. The two take turns
-in one process, the first one changing from round to round. What a round costs beyond 1.00 is choosing, accepting,
-committing and the host's work.
+Rounds of a drafter, as `RoundIterator` runs them, are compared with their two halves: the draft graph alone, and the
+target's call on the same packed rows alone, evaluated one after the other. The two take turns in one process, with the
+order changing from round to round. The cost beyond 1.00 is choosing, accepting, committing and the host's work.
 
-And what a commit costs with a short and with a long context: closing the round on every layer's cache and writing the
+It also measures a commit with a short and with a long context: closing the round on every layer's cache and writing the
 accepted rows.
 """
 
@@ -14,7 +13,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,11 @@ import numpy as np
 
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Role, SamplingParams
-from rdchat.inference.benchmark.draft_verify_split import SplitRounds, write_accepted
+from rdchat.inference.decoding.accepted_path import accepted_path
+from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.decoding.reply_iterator import read_prompt
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
@@ -39,7 +41,7 @@ from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import Verifier
+from rdchat.inference.target.verifier import Verified, Verifier
 
 CONTEXT, LONG_CONTEXT = 512, 8192
 _SHAPE = DraftSettings().shape
@@ -62,6 +64,74 @@ class Timing:
     @property
     def ratio(self) -> float:
         return self.whole / (self.draft + self.verify)
+
+
+class SplitRounds:
+    """Makes the rounds of a reply again, each as a draft and a target call that are evaluated one after the other.
+
+    Args:
+        model: The target.
+        drafter: Fresh, for this prompt; a draft model's KV cache is empty.
+        prompt: Token ids.
+    """
+
+    def __init__(self, model: LoadedModel, drafter: Drafter, prompt: list[int]) -> None:
+        self._cache = KVCache(model.network)
+        self._drafter = drafter
+        logits = read_prompt(model, self._cache, prompt)
+        mx.eval(logits, model.hooks.hidden)  # what the first draft reads
+        for _ in drafter.prefill(lambda: False, Ledger()):
+            pass
+        self._verifier = Verifier(model, self._cache)
+        self._open: tuple[int, Draft, Verified] | None = None
+
+    def run(self, root: int, limit: int) -> tuple[float, float]:
+        """Open a round.
+
+        Args:
+            root: The reply's last token.
+            limit: The most tokens that may be drafted.
+
+        Returns:
+            Milliseconds of its draft, and of its target call.
+        """
+        began = time.perf_counter()
+        draft = self._drafter.propose(root, limit)
+        mx.eval(*draft.tree.arrays, draft.looked_up)
+        drafted = time.perf_counter()
+        verified = self._verifier.verify(draft.tree, draft.rows or len(draft.tree))
+        mx.eval(verified.logits, verified.hidden)
+        self._open = root, draft, verified
+        return (drafted - began) * 1e3, (time.perf_counter() - drafted) * 1e3
+
+    def follow(self, tokens: Sequence[int]) -> bool:
+        """Close the round with the tokens that it brought; False where its tree could not have brought them."""
+        assert self._open is not None
+        root, draft, verified = self._open
+        tree = draft.tree.fetch()
+        path = _path_along(tree, tokens)
+        if len(path) != len(tokens):
+            return False
+        self._verifier.commit([root, *tokens[:-1]], path)
+        write_accepted(self._cache)
+        self._drafter.observe(root, list(tokens), verified, path)
+        return True
+
+
+def write_accepted(cache: KVCache) -> None:
+    """Write the rows that were accepted late, as the next call would do."""
+    for layer in cache.layers:
+        if layer.is_trimmable():
+            layer.trim(0)
+    cache.evaluate()
+
+
+def _path_along(tree: PrefixTree, tokens: Sequence[int]) -> list[int]:
+    """Return the nodes, the root first, that hold the tokens but for the last, which is the target's own."""
+    known = min(len(tokens), int(tree.depths.max()) + 1)
+    following = np.full(int(tree.depths.max()) + 1, -1)  # by depth
+    following[:known] = tokens[:known]
+    return accepted_path(tree, following[tree.depths])[: len(tokens)]
 
 
 def next_round(events: Iterator[object]) -> list[TokenEvent]:

@@ -1,4 +1,4 @@
-"""Measures what the transcript costs the main thread while a reply streams in, and how fast long chats open.
+"""Measures the cost of the transcript to the main thread while a reply streams in, and how fast long chats open.
 
 A reply of about 2,000 tokens is fed to the real `TranscriptView`, in a real event loop, at 150 tokens a second through
 batches at 30 Hz, as the engine client delivers them. Run it with `--json` for a report that a program reads.

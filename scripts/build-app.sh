@@ -11,11 +11,29 @@ if [ "$(uname -s 2>/dev/null || true)" != Darwin ]; then
     exit 1
 fi
 
+# From 3.14 on Python in a bundle sends standard output to the system's log, and `rdchat ask` would print nothing.
+version="$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
+case "$version" in
+3.12 | 3.13) ;;
+*)
+    echo "The app needs Python 3.12 or 3.13, and .venv has $version. Install 3.13, remove .venv, and make app again." >&2
+    exit 1
+    ;;
+esac
+
 .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation \
     --editable '.[app]' </dev/null
 .venv/bin/python scripts/render_icon.py --icns build/icon/rdchat.icns
 rm -rf build/rdchat # Briefcase would ask whether to replace it
 .venv/bin/briefcase create macOS app --no-input
+# Briefcase removes compiled modules and its stub writes none: without these each start, and each child process, would
+# compile everything anew. Signing follows, so it is done here, and by content, since copying changes times.
+contents=build/rdchat/macos/app/rdchat.app/Contents
+for folder in "$contents/Resources/app" "$contents/Resources/app_packages" \
+    "$contents"/Frameworks/Python.framework/Versions/*/lib/python3.*; do
+    .venv/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash "$folder" ||
+        echo "Some modules in $folder do not compile; Python does without." >&2
+done
 .venv/bin/briefcase build macOS app --no-input
 if [ -n "${RDCHAT_SIGNING_IDENTITY:-}" ]; then
     .venv/bin/briefcase package macOS app --no-input --packaging-format dmg --identity "$RDCHAT_SIGNING_IDENTITY"

@@ -1,6 +1,6 @@
-"""Fail where a file of the repository holds a path of someone's machine or the address of a package registry.
+"""Fails if a file of the repository contains a path of somebody's machine or the address of a package registry.
 
-Looks at every file that git tracks, and at those that it would add.
+It checks all files that git tracks or would add.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""Asks the hub about the models and drafters of the list for newcomers, and writes what it says into that list.
+"""Checks the list of models and drafters for newcomers against the hub, and writes the results into that list.
 
-For each it writes whether the hub has it, its commit, licence and whether it is gated, and how much would be
-downloaded: `checked`, with today's date. Sizes of weights take the place of those that were computed. The exit status
-is 1 where something on the list is not to be had. Not yet run against huggingface.co.
+For each entry it writes whether the hub has it, its commit, licence, gating and download size, as `checked` with
+today's date. Real sizes of weights replace computed ones. The exit status is 1 if an entry is not available. Not yet
+run against huggingface.co.
 """
 
 import argparse

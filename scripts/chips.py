@@ -1,11 +1,11 @@
 """Cost curves of real machines, in plain steps, for simulations: published figures, and what was measured here.
 
-Apple's GPUs verify in a vector kernel that is nearly flat up to a limit of rows, which depends on the chip; beyond it
-they compute whole tiles of 32 rows. Plain decoding hides the host's work behind the call that is queued; a round does
-not, so each of its calls costs that beside its kernels: a lone call of one row was measured at 1.3 plain steps (rMLX,
-issue 496), and 2.1 ms beside plain steps of 7.8 ms are what building a 4-bit 4B model's graph and one wait come to on
-an M3 Max. Of larger models it is a smaller share. A recurrent draft's step is taken as 4 % of a plain step there, as on
-Apple's own benchmark, and as measured on the CPU.
+Apple's GPUs verify with a vector kernel that is nearly flat up to a number of rows, which depends on the chip; beyond
+it they compute whole tiles of 32 rows. Plain decoding hides the host's work behind the queued call; a round cannot, so
+each of its calls costs that in addition. A single call of one row was measured at 1.3 plain steps (rMLX, issue 496). On
+an M3 Max, building a 4-bit 4B model's graph and one wait take 2.1 ms beside plain steps of 7.8 ms; for larger models
+the share is smaller. A step of a recurrent draft is taken as 4 % of a plain step, as in Apple's own benchmark and as
+measured on the CPU.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
-from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS
+from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS
 
 STEP_MS = 20.0  # of a plain step: only ratios matter
 BUBBLE = 0.28  # plain steps that a GPU idles in each call that nothing is queued behind: 1.3 in all with one row
@@ -21,19 +21,12 @@ BUBBLE = 0.28  # plain steps that a GPU idles in each call that nothing is queue
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A machine, its times over that of a plain step.
+    """A machine, its times over that of a plain step."""
 
-    Attributes:
-        name: What it is called.
-        calls: What the kernels of a call of so many rows take.
-        beam_step: What a step of a recurrent draft takes.
-        bubble: What a call takes beside its kernels where none is queued behind it.
-    """
-
-    name: str
-    calls: dict[int, float]
-    beam_step: float = 0.04
-    bubble: float = 0.0
+    name: str  # what it is called
+    calls: dict[int, float]  # what the kernels of a call of so many rows take
+    beam_step: float = 0.04  # what a step of a recurrent draft takes
+    bubble: float = 0.0  # what a call takes beside its kernels where none is queued behind it
 
     def calls_of(self) -> np.ndarray:
         """Return (`MOST_ROWS` + 1,) what a round's call costs by rows."""
@@ -49,7 +42,7 @@ class Chip:
         model = CostModel()
         calls = {(rows, 128): float(cost) * STEP_MS for rows, cost in enumerate(self.calls_of()) if rows}
         model.use(Part.CALLS, {(PLAIN_STEP, 128): STEP_MS, **calls})
-        beams = {(w, n): self.beams(w, n) * STEP_MS for w in WIDTHS for n in LENGTHS}
+        beams = {(w, n): self.beams(w, n) * STEP_MS for w in (1, 2, 4, 8) for n in LENGTHS}
         model.use(Part.BEAMS, beams)
         return model
 

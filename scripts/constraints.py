@@ -1,8 +1,8 @@
-"""Pin every package that rdchat needs on the platforms it runs on, in `constraints.txt`; or check that the file holds.
+"""Pins every package that rdchat needs on its platforms in `constraints.txt`, or checks that file.
 
-`constraints.py` resolves anew and rewrites the file. `constraints.py --check` resolves with the file: every package
-must come as a wheel, be pinned to the version that is resolved, and nothing else may be pinned. No platform has to be
-at hand: uv resolves for macOS from Linux, and the other way round.
+`constraints.py` resolves all versions and rewrites the file. `constraints.py --check` resolves with the file: every
+package must come as a wheel in its pinned version, and nothing else may be pinned. uv resolves for any platform from
+any other.
 """
 
 import argparse

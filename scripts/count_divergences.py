@@ -1,4 +1,4 @@
-"""How often drafted decoding takes another token than plain decoding would, by precision.
+"""Counts how often drafted decoding chooses another token than plain decoding would, by precision.
 
     python scripts/count_divergences.py --dtypes float32 float16 --temperatures 0 0.7
 

@@ -1,9 +1,9 @@
-"""How many primitives MLX is given for a step of the beam search, for a node selection and for a choice.
+"""Counts the MLX primitives of a beam search step, of a node selection and of a choice.
 
     python scripts/count_primitives.py [--model FOLDER]
 
-MLX exports the graph that was built. On a GPU each primitive is a launch, but for those that only look at an array
-another way; a sort of more than 2,048 columns is several. The graph counted is the one that is built for a GPU.
+MLX exports the graph. On a GPU each primitive is a launch, except those that only make views; a sort of more than 2,048
+columns is several launches. The graph counted is that for a GPU.
 """
 
 import argparse
@@ -18,10 +18,10 @@ import mlx.core as mx
 from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.decoding import reductions
 from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.drafting.beam_search import best_nodes
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
-from rdchat.inference.drafting.node_selection import best_nodes
 from rdchat.inference.machine_report.measures import primitives
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.loading import load_model

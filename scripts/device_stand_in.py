@@ -1,10 +1,9 @@
-"""A stand-in for a GPU: MLX whose work is done some milliseconds after it was asked for, and a record of all of it.
+"""A stand-in for a GPU: MLX whose work takes some milliseconds, and a record of all that happens.
 
-What MLX is asked to compute is computed at once, on the CPU, and the time of that is taken out of the clock. On that
-clock each piece of queued work begins when it was queued and the work before it is done, and takes as long as a GPU is
-said to take for it; who reads a result waits until then. So host time is real (graphs are built by the real code), and
-device time is assumed. What such a clock shows is what the host does while the device has nothing to do. Host time is
-the processor's time of this thread, so that other programs do not matter.
+MLX computes at once, on the CPU, and that time is taken out of the clock. On this clock each piece of queued work
+starts when it was queued and the work before it is done, and takes the assumed time of a GPU; a read waits until then.
+So host time is real, because the real code builds the graphs, and device time is assumed. The clock shows what the host
+does while the device is idle. Host time is the processor time of this thread, so other programs do not matter.
 """
 
 import io
@@ -24,23 +23,14 @@ from rdchat.inference.drafting.beam_search import search
 
 @dataclass(frozen=True, slots=True)
 class DeviceTimes:
-    """What work takes a device, in milliseconds.
+    """What work takes a device, in milliseconds."""
 
-    Attributes:
-        call: A call of the target with one row.
-        row: Each further row of it.
-        draft_call: A call of the draft model.
-        beam_step: A step of a recurrent draft.
-        wait: From the end of the work until the host knows.
-        other: Anything else that is asked for by itself.
-    """
-
-    call: float = 10.0
-    row: float = 0.3
-    draft_call: float = 3.0
-    beam_step: float = 0.4
-    wait: float = 0.2
-    other: float = 0.05
+    call: float = 10.0  # a call of the target with one row
+    row: float = 0.3  # each further row of it
+    draft_call: float = 3.0  # a call of the draft model
+    beam_step: float = 0.4  # a step of a recurrent draft
+    wait: float = 0.2  # from the end of the work until the host knows
+    other: float = 0.05  # anything else that is asked for by itself
 
     def scaled(self, factor: float) -> "DeviceTimes":
         """Return those of a device that is so many times slower, as for a host that is."""
@@ -49,19 +39,13 @@ class DeviceTimes:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened.
+    """Something that happened."""
 
-    Attributes:
-        what: `build` of a graph, `queue` or `wait`.
-        of: `target`, `draft model`, `beams` or `other`: of a build, its graph; of a queue, all that the work holds.
-        began: Milliseconds on the clock; of a queue, when the device begins with it.
-        ended: Likewise, when it is done.
-    """
-
-    what: str
+    what: str  # `build` of a graph, `queue` or `wait`
+    # `target`, `draft model`, `beams` or `other`: of a build, its graph; of a queue, all that the work holds.
     of: tuple[str, ...]
-    began: float
-    ended: float
+    began: float  # milliseconds on the clock; of a queue, when the device begins with it
+    ended: float  # likewise, when it is done
 
 
 @dataclass(slots=True)

@@ -1,10 +1,10 @@
-"""What the host does while a GPU has nothing to do: waits a target call, and the device's idle time, by mode.
+"""Measures waits per target call and the device's idle time, by mode.
 
     python scripts/device_timeline.py [--model FOLDER] [--tokens 48] [--temperature 0] [--scale 4]
 
-Replies of the real code on a stand-in for a GPU (`device_stand_in.py`): host time is real, device time is assumed. The
-costs of the automatic mode are measured on the stand-in before, into a folder that is thrown away. A model drafts for
-itself where a draft model is wanted and none is named.
+The real code makes replies on a stand-in for a GPU (`device_stand_in.py`): host time is real, device time is assumed.
+The costs for the automatic mode are measured on the stand-in first, into a temporary folder. If a draft model is needed
+and none is named, the model drafts for itself.
 """
 
 import argparse

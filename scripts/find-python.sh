@@ -22,7 +22,7 @@ fi
 macos="$(sw_vers -productVersion 2>/dev/null || true)"
 IFS=. read -r major minor _ <<<"$macos.0.0"
 if [ -n "$macos" ] && [ "$((major * 100 + minor))" -lt 1404 ]; then
-    echo "rdchat's window needs macOS 14.4 or later, as Qt does; this Mac has $macos. Update macOS first." >&2
+    echo "rdchat's window needs macOS 14.4 or later; this Mac has $macos. Update macOS first." >&2
     exit 1
 fi
 

@@ -1,4 +1,4 @@
-"""Write what the references of block drafters give on tiny random weights, for `tests/inference/golden`.
+"""Writes what the references of block drafters compute with tiny random weights, for `tests/inference/golden`.
 
 Runs the references' own code on a CPU, in an environment with torch, transformers 5.10.2 (which DeepSpec asks for) and
 safetensors that is not the project's. They are fetched by whoever runs this:
@@ -9,9 +9,9 @@ safetensors that is not the project's. They are fetched by whoever runs this:
     python scripts/golden_block.py --dflash dflash --deepspec DeepSpec --speculators speculators/src \\
         --out tests/inference/golden
 
-Each file holds a checkpoint as it would be published (tensors under `weights.`, the configuration in the metadata), the
-target's hidden states and tables, and for two blocks, the second behind more text, the logits of a whole block along
-the tokens that the reference drafts greedily.
+Each file has a checkpoint as it would be published (tensors under `weights.`, the configuration in the metadata), the
+target's hidden states and tables, and for two blocks, the second after more text, the logits of a whole block along the
+tokens that the reference drafts greedily.
 """
 
 import argparse

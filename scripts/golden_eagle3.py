@@ -1,4 +1,4 @@
-"""Write the golden files of EAGLE-3: what the reference implementations compute with small random weights.
+"""Writes the golden files of EAGLE-3: what the reference implementations compute with small random weights.
 
     PYTHONPATH=CLONE_OF_EAGLE:CLONE_OF_DEEPSPEC python scripts/golden_eagle3.py OUT
 

@@ -1,9 +1,9 @@
-"""Prompts that are made to be hard and easy to draft for: random strings to go on with, long texts to copy.
+"""Makes prompts that are hard or easy to draft for: random strings to continue, and long texts to copy.
 
     python scripts/hard_and_easy_prompts.py QUESTIONS > PROMPTS
 
-QUESTIONS are Spec-Bench's, whose articles are the texts. PROMPTS is for `rdchat bench --prompts`: eight of each kind in
-turns, the kind as their group.
+QUESTIONS are Spec-Bench's; their articles are the texts. PROMPTS is for `rdchat bench --prompts`: eight of each kind,
+in turns, with the kind as their group.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Render the application's icon from its SVG.
+"""Renders the application's icon from its SVG.
 
 `python scripts/render_icon.py FOLDER [SIZE ...]` writes PNG files, `python scripts/render_icon.py --icns FILE` the icon
 set of a Mac's app.

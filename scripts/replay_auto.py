@@ -1,11 +1,11 @@
-"""The automatic mode on recorded replies, in simulated time, on the cost curves of machines that are not here.
+"""Replays recorded replies with the automatic mode, in simulated time, on cost curves of other machines.
 
     python scripts/replay_auto.py PROMPTS --records FOLDER [--out FIGURES.json] [--against FIGURES.json]
 
-Each prompt is answered once, plainly, at temperatures 0 and 0.9, and all that drafters offer at each token is kept (see
-`replay_records.py`). What any setting would have offered, and what of it the target would have accepted, is then known
-without the model. So the mode decodes the same replies again in seconds: without noise, on any cost curve of
-`scripts/chips.py`, in each of `SCENARIOS`. Figures are speeds over plain decoding, as geometric means by group.
+Each prompt is answered once, plainly, at temperatures 0 and 0.9, and all that drafters offer at each token is stored
+(see `replay_records.py`). So it is known without the model what any setting would offer, and what the target would
+accept of it. The mode decodes the same replies in seconds: without noise, on any cost curve of `scripts/chips.py`, in
+each of `SCENARIOS`. Figures are speeds over plain decoding, as geometric means by group.
 """
 
 import argparse
@@ -28,17 +28,16 @@ from replay_records import MOST_DRAFTED, Record, Recorder
 
 from rdchat.inference.api.prompt_files import first_of_each_group, read_prompts
 from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Mode, Role, SamplingParams
-from rdchat.inference.auto.acceptance import Acceptance, AcceptanceEstimates
-from rdchat.inference.auto.acceptance_file import read_acceptance
-from rdchat.inference.auto.auto_drafter import AutoDrafter
-from rdchat.inference.auto.control_loop import Done, decode
+from rdchat.inference.auto.acceptance import AcceptanceEstimates
+from rdchat.inference.auto.auto_iterator import AutoDrafter
+from rdchat.inference.auto.controller import CallResult, decode
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
-from rdchat.inference.auto.plan import MOST_ROWS
+from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.beam_search import HostPool, NodePool
+from rdchat.inference.drafting.beam_search import NodePool
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.draft_model import DraftModel
@@ -59,27 +58,15 @@ DRAFT_STEP, DRAFT_16 = 0.2, 0.35  # plain steps that a draft model's call of 1 r
 
 @dataclass(frozen=True)
 class Scenario:
-    """What the machine has, and what is known of it.
+    """What the machine has, and what is known of it."""
 
-    Attributes:
-        head: Whether there is a drafter head.
-        pair: Whether there is a draft model.
-        temperature: Of the replies.
-        waits: Whether the device idles while the host waits for it in a round.
-        depth: Tokens in the cache before the prompt.
-        known: Whether the head brings its acceptance.
-        measured: Whether costs were measured before.
-        dearer: What rounds really cost over what was measured.
-    """
-
-    head: bool = True
-    pair: bool = False
-    temperature: float = 0.0
-    waits: bool = False
-    depth: int = 0
-    known: bool = True
-    measured: bool = True
-    dearer: float = 1.0
+    head: bool = True  # whether there is a drafter head
+    pair: bool = False  # whether there is a draft model
+    temperature: float = 0.0  # of the replies
+    waits: bool = False  # whether the device idles while the host waits for it in a round
+    depth: int = 0  # tokens in the cache before the prompt
+    measured: bool = True  # whether costs were measured before
+    dearer: float = 1.0  # what rounds really cost over what was measured
 
 
 SCENARIOS = {
@@ -87,7 +74,6 @@ SCENARIOS = {
     "head, T 0.9": Scenario(temperature=0.9),
     "head, waits": Scenario(waits=True),
     "head, T 0.9, waits, deep": Scenario(temperature=0.9, waits=True, depth=DEEP),
-    "head, unknown": Scenario(known=False),
     "head, costs not measured": Scenario(measured=False),
     "head, rounds dearer": Scenario(dearer=1.3),
     "draft model": Scenario(head=False, pair=True),
@@ -123,6 +109,7 @@ class RecordedHead(HeadDrafter):
     """The head of a recorded reply, whose drafts are looked up instead of searched."""
 
     began_ahead = False
+    most_drafted = MOST_DRAFTED  # read by `AutoDrafter`
 
     def __init__(self, record: Record) -> None:  # no network: nothing of the parent's is set up
         self._record, self._at = record, 0
@@ -130,7 +117,7 @@ class RecordedHead(HeadDrafter):
         self.searched: BeamShape | None = None  # in this round
         self.begun: BeamShape | None = None  # ahead, in the round before
 
-    def search(self, root: int, shape: BeamShape) -> HostPool:  # type: ignore[override]
+    def search(self, root: int, shape: BeamShape) -> NodePool:
         self.searched = shape
         self.began_ahead = self.begun == shape
         return self._record.pools[shape.width][self._at].cut(shape.length - 1)
@@ -156,14 +143,14 @@ class RecordedDraftModel(Drafter):
     Attributes:
         steps: Calls that it made for the last draft; 0 where it made none.
         fed: Rows that the first of these calls had.
-        late: Tokens before the root that its cache lacks.
+        unread: Tokens before the root that its cache lacks.
     """
 
     name = "speculative"
 
     def __init__(self, record: Record) -> None:
         self._record, self._at = record, 0  # place of the root in the reply
-        self.late, self.steps, self.fed = 1, 0, 0
+        self.unread, self.steps, self.fed = 1, 0, 0
         self._shape = DraftShape(1)
 
     def take_shape(self, shape: DraftShape) -> None:
@@ -171,8 +158,8 @@ class RecordedDraftModel(Drafter):
 
     def propose(self, root: int, limit: int) -> Draft:
         record, at = self._record, self._at
-        self.steps, self.fed = max(min(self._shape.draft_tokens, limit, record.last - at), 1), 1 + self.late
-        self.late = 0
+        self.steps, self.fed = max(min(self._shape.draft_tokens, limit, record.last - at), 1), 1 + self.unread
+        self.unread = 0
         ranked = [record.candidates[at + 1 + step][: self._shape.candidates(step)] for step in range(self.steps)]
         tokens = [root, *(tokens[0] for tokens in ranked), *(token for tokens in ranked for token in tokens[1:])]
         parents = [*range(-1, self.steps), *(step for step, tokens in enumerate(ranked) for _ in tokens[1:])]
@@ -181,9 +168,9 @@ class RecordedDraftModel(Drafter):
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         self._at += len(tokens)
         if self.steps:
-            self.late = int(self.steps in path)  # the last token of the chain was never fed
+            self.unread = int(self.steps in path)  # the last token of the chain was never fed
         else:
-            self.late += len(tokens)
+            self.unread += len(tokens)
         self.steps = 0
 
 
@@ -196,15 +183,14 @@ class World:
         scenario: What there is.
     """
 
-    trees = padding = drafts_ahead = True
-    most_drafted = MOST_DRAFTED
+    trees = padding = True
 
-    def __init__(self, costs: CostModel, known: Acceptance | None, scenario: Scenario) -> None:
+    def __init__(self, costs: CostModel, scenario: Scenario) -> None:
         self.costs, self.planner = costs, Planner(costs)
         head = cast(HeadModel, self) if scenario.head else None
-        pair = cast(DraftModel, SimpleNamespace(shapes=self._shapes, drafter=self._pair)) if scenario.pair else None
+        pair = cast(DraftModel, SimpleNamespace(drafter=self._pair)) if scenario.pair else None
         self.available = AvailableDrafters(head, None, pair)
-        self._estimates = AcceptanceEstimates(known)
+        self._estimates = AcceptanceEstimates()
         self.record: Record
         self.head: RecordedHead | None = None
         self.pair: RecordedDraftModel | None = None
@@ -220,12 +206,9 @@ class World:
         self.pair = RecordedDraftModel(self.record)
         return self.pair
 
-    def _shapes(self, steps: int, sizes: Sequence[int] = (4, 8, 16)) -> list[DraftShape]:
-        return [DraftShape.of_size(steps, size) for size in (0, *(size for size in sizes if size > steps + 1))]
-
 
 class Replay:
-    """The automatic mode's `Work` on a recorded reply, in the time that a machine would take.
+    """The automatic mode's `CallMaker` on a recorded reply, in the time that a machine would take.
 
     Args:
         record: The reply.
@@ -255,7 +238,7 @@ class Replay:
     def stage(self, name: str) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def round(self) -> Done[None]:
+    def round(self) -> CallResult[None]:
         world, record, at = self._world, self._record, self._at
         limit = record.last - at - 1
         begun = world.head.begun if world.head else None
@@ -273,7 +256,7 @@ class Replay:
             self.auto.draft_ahead(cast(Any, None), NOTHING)
         self.auto.observe(record.reply[at], tokens, NOTHING, path)
         self._at, self.ms = at + len(tokens), self.ms + ms
-        return Done((), tokens, ms, usual=self.auto.usual)
+        return CallResult((), tokens, ms, usual=self.auto.usual)
 
     def _draft_ms(self, mode: Mode) -> float:
         """Return what the round's draft takes: what was measured holds waits that a round does not have."""
@@ -283,18 +266,21 @@ class Replay:
         if mode is Mode.DRAFTER:
             assert head
             assert head.searched
-            return max(self._costs.beam_ms(head.searched) - before_call * (1 + head.began_ahead), -before_call)
+            return max(self._beam_ms(head.searched) - before_call * (1 + head.began_ahead), -before_call)
         if mode is Mode.SPECULATIVE:
             assert pair
             return self._costs.draft_model_ms(pair.steps, pair.fed - 1) - between_steps * (pair.steps - 1)
         return 0.0
 
+    def _beam_ms(self, shape: BeamShape) -> float:
+        return float(self._costs.beams_ms(shape.width)[np.searchsorted(LENGTHS, shape.length)])
+
     def _in_vain(self, begun: BeamShape | None) -> float:
         """Return what a draft took that was begun ahead and is of no use."""
         used = self._world.head and self._world.head.searched
-        return self._costs.beam_ms(begun) if begun and not used else 0.0
+        return self._beam_ms(begun) if begun and not used else 0.0
 
-    def step(self, queue: bool) -> Done[None]:
+    def step(self, queue: bool) -> CallResult[None]:
         ms, head = 0.0, self._world.head
         if self._at >= 0:
             costs, depth = self._costs, self._prompt + self._at
@@ -305,7 +291,7 @@ class Replay:
             ms += self._in_vain(head.begun)
             head.begun = None
         self._at, self._queued, self.ms = self._at + 1, queue, self.ms + ms
-        return Done((), [self._record.reply[self._at]], ms, queue)
+        return CallResult((), [self._record.reply[self._at]], ms, queue)
 
 
 def accepted(tree: PackedTree, text: list[int]) -> list[int]:
@@ -336,13 +322,11 @@ def plain_ms(record: Record, costs: CostModel, depth: int) -> float:
     return sum(costs.plain_ms(depth + len(record.prompt) + at) for at in range(record.last))
 
 
-def speeds(
-    records: dict[str, list[Record]], chip: Chip, known: Acceptance | None, scenario: Scenario
-) -> dict[str, list[float]]:
+def speeds(records: dict[str, list[Record]], chip: Chip, scenario: Scenario) -> dict[str, list[float]]:
     """Return by group the speed of each reply over plain decoding; what one reply teaches serves the next."""
     costs = costs_of(chip)
     believed = costs_of(chip) if scenario.measured else CostModel()
-    world = World(believed, known if scenario.known else None, scenario)
+    world = World(believed, scenario)
     found = dict[str, list[float]]()
     for turn in range(max(map(len, records.values()))):
         for group, of_group in records.items():
@@ -407,13 +391,13 @@ def main() -> None:
             request = GenerationRequest((message,), SamplingParams(temperature, max_tokens=args.tokens))
             if (kept := recorder.record(request)) is not None:
                 records.setdefault(temperature, {}).setdefault(prompt.group, []).append(kept)
-    known, figures = read_acceptance(folder), dict[str, dict[str, float]]()
+    figures = dict[str, dict[str, float]]()
     for name in args.scenarios:
         scenario = SCENARIOS[name]
         groups = records[scenario.temperature]
         print(f"\n| {name} | all | {' | '.join(groups)} |\n{'|---' * (2 + len(groups))}|")
         for chip in (chip for chip in CHIPS if chip.name in args.machines):
-            found = speeds(groups, chip, known, scenario)
+            found = speeds(groups, chip, scenario)
             figures[f"{name}: {chip.name}"] = {group: mean(of_group) for group, of_group in found.items()}
             print(row(chip.name, found), flush=True)
     if args.out:

@@ -1,30 +1,37 @@
-"""Records replies with all that could have been drafted in them, for `replay_auto.py`.
+"""Records replies with everything that could have been drafted in them, for `replay_auto.py`.
 
 The target answers plainly. At each token the drafter head searches a draft of every width, and a stand-in for a draft
-model, the target with its weights rounded to 5 bits, ranks its candidates in a single pass over the finished reply.
-That pass tells what the draft model drafts behind accepted tokens; behind a refused one nothing counts.
+model (the target with its weights rounded to 5 bits) ranks its candidates in one pass over the finished reply. That
+pass shows what the draft model drafts after accepted tokens; after a rejected one nothing counts.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, override
 
 import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten, tree_unflatten
 
 from rdchat.files.atomic_file import atomic_file
-from rdchat.inference.api.requests import GenerationRequest
-from rdchat.inference.auto.calibration import record_drafts
-from rdchat.inference.auto.plan import LONGEST, WIDTHS
-from rdchat.inference.drafting.beam_search import HostPool, NodePool
-from rdchat.inference.drafting.candidates import CandidateRanker
-from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import BeamShape, GenerationRequest
+from rdchat.inference.auto.plan import LONGEST
+from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.beam_search import NodePool
+from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
+from rdchat.inference.drafting.scoring import CandidateRanker
 from rdchat.inference.models.fingerprint import target_hash
+from rdchat.inference.target.fetch import fetch
+from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.verifier import Verified
 
+WIDTHS = (1, 2, 4, 8)  # beams of the recorded drafts
 MOST_DRAFTED = LONGEST - 1  # tokens below a root, by the recorded head
 BITS, GROUP_SIZE = 5, 64  # of the stand-in's weights
 CANDIDATES = 17  # of the stand-in, at each token
@@ -33,23 +40,39 @@ COLUMNS = ("tokens", "parents", "scores")
 
 @dataclass(frozen=True)
 class Record:
-    """A plain reply and what drafters offer at each of its tokens.
+    """A plain reply and what drafters offer at each of its tokens."""
 
-    Attributes:
-        prompt: Token ids.
-        reply: Token ids.
-        pools: By width, the head's draft below each token of the reply but the last.
-        candidates: (reply, `CANDIDATES`) the draft model's candidates for each token of the reply, best first.
-    """
-
-    prompt: list[int]
-    reply: list[int]
-    pools: dict[int, list[HostPool]]
+    prompt: list[int]  # token ids
+    reply: list[int]  # token ids
+    pools: dict[int, list[NodePool]]  # by width, the head's draft below each token of the reply but the last
+    # (reply, `CANDIDATES`) the draft model's candidates for each token of the reply, best first.
     candidates: Sequence[list[int]]
 
     @property
     def last(self) -> int:
         return len(self.reply) - 1
+
+
+class DraftRecorder(Drafter):
+    """Offers nothing, so that decoding is plain, and keeps the longest drafts below the reply's tokens, on the host."""
+
+    name = "recorder"
+
+    def __init__(self, drafter: HeadDrafter) -> None:
+        self._drafter = drafter
+        self.pools: dict[int, list[NodePool]] = {width: [] for width in WIDTHS}
+
+    @override
+    def propose(self, root: int, limit: int) -> Draft:
+        for width, pools in self.pools.items():
+            pool = self._drafter.search(root, BeamShape(width, LONGEST))
+            tokens, parents, scores = cast(Any, fetch(pool.tokens, pool.parents, pool.scores))
+            pools.append(replace(pool, tokens=tokens, parents=parents, scores=scores.astype(np.float64)))
+        return Draft(PackedTree.chain(mx.array([root])))
+
+    @override
+    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
+        self._drafter.observe(root, tokens, verified, path)
 
 
 class Recorder:
@@ -76,7 +99,12 @@ class Recorder:
         return _read(file)
 
     def _write(self, request: GenerationRequest, file: Path) -> None:
-        prompt, reply, pools = record_drafts(self._model, self._head, request, WIDTHS)
+        prompt = self._model.encode_chat(request.messages, continue_last=False)
+        job = ReplyJob.fresh(self._model, prompt, request)
+        recorder = DraftRecorder(self._head.drafter(prompt, request, job.ledger))
+        *_, end = RoundIterator(job, recorder)
+        assert isinstance(end, ReplyEnd)
+        reply, pools = list(end.token_ids), recorder.pools
         candidates = self._rank(request, prompt, reply)
         columns: dict[str, Any] = {"prompt": prompt, "reply": reply, "candidates": candidates}
         for width, of_width in pools.items():
@@ -110,7 +138,7 @@ def _read(file: Path) -> Record | None:
         pools = {
             width: [
                 NodePool(tokens.astype(np.int64), parents.astype(np.int64), scores, MOST_DRAFTED, width)
-                for tokens, parents, scores in zip(*(data[f"{name} {width}"] for name in COLUMNS), strict=True)
+                for tokens, parents, scores in cast(Any, zip(*(data[f"{n} {width}"] for n in COLUMNS), strict=True))
             ]
             for width in WIDTHS
         }

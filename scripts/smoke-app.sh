@@ -9,8 +9,9 @@ fail() {
     [ ! -f "${log:-}" ] || tail -n 50 "$log" >&2
     exit 1
 }
+trap 'fail "Line $LINENO failed: $BASH_COMMAND"' ERR
 
-place="$(mktemp -d)"
+place="$(cd "$(mktemp -d)" && pwd -P)" # /var is /private/var to the running app, which `pgrep` looks for
 case "$1" in
 *.dmg)
     hdiutil attach -quiet -nobrowse -readonly -mountpoint "$place/image" "$1"

@@ -1,7 +1,7 @@
-"""Run README's `make run` until its window is drawn, end it with SIGTERM, and fail where either goes wrong.
+"""Runs README's `make run` until its window is drawn, ends it with SIGTERM, and fails if either goes wrong.
 
-On Linux it runs on a virtual screen (`xvfb-run -a make run`) and the screen is looked at; on a Mac, where that takes a
-permission, the app's log is, which says when macOS has the window drawn. Not tried on a Mac. The chats go into a
+On Linux it runs on a virtual screen (`xvfb-run -a make run`), which is then inspected. On a Mac, where that needs a
+permission, it reads the app's log, which says when the window was drawn. Not tried on a Mac. The chats go into a
 temporary folder.
 """
 

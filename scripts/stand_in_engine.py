@@ -1,4 +1,4 @@
-"""An engine without a model, for benchmarks of what is around it: it writes whatever reply it is given."""
+"""An engine without a model, for benchmarks: it writes any reply that it is given."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +36,8 @@ class StandInEngine:
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         return DraftOptions(Path(), tuple(ModeOption(mode, True) for mode in Mode))
+
+    def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None: ...
 
     def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         return sum(len(message.content) // 4 for message in messages)

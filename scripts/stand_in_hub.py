@@ -1,4 +1,4 @@
-"""A hub on this machine for benchmarks: it finds as many models as it is told to, each with a card.
+"""A local hub for benchmarks: it finds as many models as requested, each with a card.
 
 It prints its address, and serves until its standard input ends.
 """

@@ -1,4 +1,4 @@
-"""A double-clickable app's program, as far as Linux can have one: it runs the entry point whatever its arguments."""
+"""Stands in for a double-clickable app's program on Linux: it runs the entry point whatever its arguments are."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Clocks that a test moves."""
+"""Clocks that tests set."""
 
 
 class ManualClock:

@@ -1,4 +1,4 @@
-"""What every test shares: folders of its own, and the real default model where a test asks for it."""
+"""Fixtures for all tests: separate folders, and the real default model."""
 
 import gc
 import os
@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QFile
+from PySide6.QtGui import QCursor, QGuiApplication
 
 from rdchat import host, machine, paths
 from rdchat.files.privacy import private_folder
-from rdchat.services.app.garbage_collector import collect_if_due
+from rdchat.services.app.event_loop import collect_if_due
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 # where MLX keeps what it compiles for the CPU, from run to run; else each test's own cache folder would have it anew
@@ -142,6 +143,13 @@ def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let costs be measured whatever else this machine does, and on battery."""
     monkeypatch.setattr(machine, "others_seconds", lambda: 0.0)
     monkeypatch.setattr(machine, "on_battery", lambda: False)
+
+
+@pytest.fixture(autouse=True)
+def pointer_out_of_the_way() -> None:
+    """Take the pointer from where another test left it: a window that opens under it shows what it shows on hover."""
+    if isinstance(QGuiApplication.instance(), QGuiApplication):
+        QCursor.setPos(QGuiApplication.primaryScreen().geometry().bottomRight())
 
 
 @pytest.fixture(scope="session")

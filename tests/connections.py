@@ -1,4 +1,4 @@
-"""Connections that a test wants none of: each one is refused and noted."""
+"""Refuses and records every connection."""
 
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""Children that answer garbage, in the place of the real ones."""
+"""Child processes that answer garbage."""
 
 import sys
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Parameters of tests that run with every combination of several values: some of them each time, the rest as slow."""
+"""Parameter grids: some combinations run each time, the rest are marked slow."""
 
 from collections.abc import Iterable, Sequence
 from itertools import product

@@ -1,4 +1,4 @@
-"""Links in a text: clicked, and what would be opened in the browser, the mail program or a file manager collected."""
+"""Clicks links in a text, and collects what would be opened."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What the sidebar lists, as plain conversations."""
+"""The chats that the sidebar lists."""
 
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow

@@ -1,4 +1,4 @@
-"""Other processes, for tests of what two programs do to one file."""
+"""Other processes, for tests in which two programs use one file."""
 
 import os
 import signal

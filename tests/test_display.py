@@ -1,4 +1,4 @@
-"""Looking for a display before Qt does, which ends the process where there is none."""
+"""Looking for a display before Qt does, which would end the process without one."""
 
 import os
 import shutil
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.display import has_display
+from rdchat.host import has_display
 
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="a Mac always has one")
-NOWHERE = ":77"
+NOWHERE = ":59077"
 
 
 @contextmanager
@@ -85,12 +85,6 @@ def test_a_wayland_compositor(compositor: str, tmp_path: Path) -> None:
     assert has_display({"WAYLAND_DISPLAY": str(tmp_path / compositor)})
     assert has_display(environment | {"QT_QPA_PLATFORM": "wayland", "DISPLAY": NOWHERE})
     assert not has_display(environment | {"QT_QPA_PLATFORM": "xcb", "DISPLAY": NOWHERE})
-
-
-def test_a_server_that_takes_the_connection_and_says_nothing() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        number = silent.getsockname()[1] - 6000
-        assert not has_display({"DISPLAY": f"127.0.0.1:{number}"}, timeout_s=0.2)
 
 
 def test_offscreen_needs_none() -> None:

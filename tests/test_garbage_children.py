@@ -1,4 +1,4 @@
-"""What a child process says may be garbage: the parent has one plain error, and neither hangs nor grows."""
+"""Child processes that answer garbage: the parent gives one plain error, and neither hangs nor grows."""
 
 import os
 import queue
@@ -19,7 +19,7 @@ from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.tokens import Tokens
 from rdchat.inference.api.training import TrainingOrder
-from rdchat.inference.library.facts_child import facts_reader
+from rdchat.inference.library.folder_facts import facts_reader
 from rdchat.inference.prompts import tokenizer_process
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.services.models.training import training_control
@@ -56,7 +56,7 @@ def formula_is_not_drawn(_tmp_path: Path) -> None:
 
 def folder_has_a_problem(tmp_path: Path) -> None:
     with facts_reader(Limits(seconds=3.0)) as read:
-        assert "could not be looked at" in read(tmp_path).problem
+        assert "could not be read" in read(tmp_path).problem
 
 
 def tokenizer_is_refused(tmp_path: Path) -> None:
@@ -111,9 +111,9 @@ def test_a_process_for_chats_that_tells_garbage_is_ended(monkeypatch: pytest.Mon
     for kind in (*KINDS, "a length of 2**32"):
         put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")))
         process, path = TransferProcess(), Path("x")
-        with at_most(60), pytest.raises(StorageError, match="The process that did this ended unexpectedly"):
+        with at_most(60), pytest.raises(StorageError, match="The task ended unexpectedly"):
             process.run("back_up", BackupFacts(), print, database=path, settings=path, path=path).result()
-        assert process.pid is None
+        assert process.child.pid is None
 
 
 @pytest.mark.parametrize(("number", "words"), [(signal.SIGKILL, "was killed"), (signal.SIGSTOP, "was stopped")])

@@ -1,4 +1,4 @@
-"""What macOS is asked for must never cost a reply, and one that is too old for Qt is told."""
+"""Calls to macOS never cost a reply, and a macOS that is too old is reported."""
 
 import ctypes
 import logging

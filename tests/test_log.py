@@ -1,4 +1,4 @@
-"""The log on disks that do not take it: nothing is ever printed instead."""
+"""The log on a full or read-only disk: nothing is ever printed instead."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What else the machine does: psutil's words, whatever a system leaves out of them."""
+"""The load of the machine: psutil's values, whatever a system leaves out."""
 
 from types import SimpleNamespace
 

@@ -1,1 +1,1 @@
-"""Conversations, settings and their storage. Pure Python: no Qt, no MLX."""
+"""Chats, settings and their storage. Pure Python: no Qt, no MLX."""

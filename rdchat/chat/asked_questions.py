@@ -7,11 +7,11 @@ from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.schema import schema_version
 from rdchat.errors import StorageError
 
-_HAS_UNLISTED, _HAS_DELETED = 5, 8  # versions of the schema
+_HAS_UNLISTED, _HAS_DELETED = 5, 8  # schema versions that added these columns
 _QUESTIONS = """
     SELECT m.text FROM messages m JOIN conversations c ON c.id = m.conversation_id
     WHERE m.role = 'user' AND m.parent_id IS NULL AND c.deleted_at IS NULL{listed} ORDER BY m.id
-"""  # only the first of a chat: later questions need what came before them
+"""  # only the first question of a chat: later ones depend on what came before
 
 
 def asked_questions(path: Path) -> list[str]:

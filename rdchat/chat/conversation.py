@@ -1,6 +1,6 @@
-"""Conversations, their messages, and folders: the data of chats."""
+"""The data of chats: conversations, their messages, and folders."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from rdchat.chat.attachments.attached_file import AttachedFile
@@ -22,83 +22,53 @@ class MessageStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A row of the sidebar.
+    """A chat, as a row of the sidebar."""
 
-    Attributes:
-        id: Primary key.
-        title: Shown in the sidebar; made from the first message until the person renames it.
-        created_at, updated_at: Seconds since the epoch; None where what is stored is no date.
-        system_prompt: None takes the one of the preferences; an empty string is none at all.
-        sampling: None takes the one of the preferences.
-        thinking_choice: Whether or how much the model is to think, where it has a switch; None leaves it to the model.
-        folder_id: The folder it is in; None outside of any.
-        pinned_at: When it was pinned; None where it is not.
-        archived: Whether it is out of the list, in the archive.
-        deleted_at: When it went into the bin; None elsewhere.
-    """
-
-    id: int
-    title: str
+    id: int  # primary key
+    title: str  # made from the first message until the person renames it
+    # `created_at`, `updated_at`: Seconds since the epoch; None if the stored value is not a date.
     created_at: float | None
     updated_at: float | None
-    system_prompt: str | None = None
-    sampling: SamplingParams | None = None
-    folder_id: int | None = None
-    pinned_at: float | None = None
-    archived: bool = False
-    deleted_at: float | None = None
+    system_prompt: str | None = None  # None for that of the preferences; an empty string for none
+    sampling: SamplingParams | None = None  # None for that of the preferences
+    folder_id: int | None = None  # None outside of folders
+    pinned_at: float | None = None  # None if it is not pinned
+    archived: bool = False  # whether it is in the archive instead of the list
+    deleted_at: float | None = None  # when it was moved to the bin; None elsewhere
+    # Whether or how much the model thinks, if it has a switch; None leaves it to the model.
     thinking_choice: ThinkingChoice | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder of conversations.
+    """A folder of chats."""
 
-    Attributes:
-        id: Primary key.
-        name: Shown in the sidebar.
-        parent_id: The folder it is in; None at the top. A folder in a folder holds no others.
-        expanded: Whether what it holds is shown.
-        deleted_at: When it went into the bin; None elsewhere.
-    """
-
-    id: int
-    name: str
+    id: int  # primary key
+    name: str  # shown in the sidebar
+    # The folder around it; None at the top. A folder in a folder cannot contain another one.
     parent_id: int | None = None
-    expanded: bool = True
-    deleted_at: float | None = None
+    expanded: bool = True  # whether its content is shown
+    deleted_at: float | None = None  # when it was moved to the bin; None elsewhere
 
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """How a reply was drafted.
+    """How a reply was drafted."""
 
-    Attributes:
-        mode: The drafting mode that ran.
-        reason: A sentence that says why it is not the one asked for; empty where it is.
-        drafter: Path or name of what drafted; empty where nothing did.
-        kind: Of the head that drafted, or in mode `auto` was there to draft; None without.
-        last_part: Whether the reply was continued: this, and the statistics beside it, are of its last part alone.
-    """
-
-    mode: Mode = Mode.OFF
-    reason: str = ""
-    drafter: str = ""
+    mode: Mode = Mode.OFF  # the drafting mode that ran
+    reason: str = ""  # a sentence that says why the mode is not the one asked for; else empty
+    drafter: str = ""  # path or name of the drafter; empty without one
+    # Whether the reply was continued. Then this, and the statistics, describe its last part only.
     last_part: bool = False
-    kind: HeadKind | None = None
+    kind: HeadKind | None = None  # of the head that drafted, or could draft in mode `auto`; None without one
 
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """A reply's thoughts, beside their text.
+    """Facts about a reply's thoughts."""
 
-    Attributes:
-        begun: The chat template began a thought, so the reply begins inside one.
-        ms: How long the model thought; 0 where that was not measured.
-    """
-
-    begun: bool = False
-    ms: float = 0.0
+    begun: bool = False  # whether the chat template began a thought, so that the reply begins inside one
+    ms: float = 0.0  # how long the model thought; 0 where it was not measured
 
 
 NO_THINKING = Thinking()
@@ -106,38 +76,27 @@ NO_THINKING = Thinking()
 
 @dataclass(frozen=True, slots=True)
 class ContextCut:
-    """The model is not told a message and those before it. The last cut of a path counts.
+    """Hides a message and those before it from the model. The last cut of a path counts."""
 
-    Attributes:
-        summary: What it is told in their place; empty for nothing.
-        model: Wrote the summary.
-    """
-
-    summary: str = ""
-    model: str = ""
+    summary: str = ""  # what the model gets instead; empty for nothing
+    model: str = ""  # the model that wrote the summary
 
 
 @dataclass(frozen=True, slots=True)
 class MadeWith:
-    """The options of a reply, beside its model and its seed.
+    """The options of a reply besides its model and seed."""
 
-    Attributes:
-        sampling: How its tokens were chosen; None where that was not kept.
-        system_prompt: Of a reply that was asked for with one of its own; None for the chat's.
-        once: Whether this reply alone was to be made like that.
-    """
-
-    sampling: SamplingParams | None = None
-    system_prompt: str | None = None
-    once: bool = False
+    sampling: SamplingParams | None = None  # how its tokens were chosen; None where unknown
+    system_prompt: str | None = None  # the reply's own system prompt; None for that of the chat
+    once: bool = False  # whether the options were for this reply only
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message, as it is stored, shown, exported and imported.
 
-    Each field but `files`, `sibling` and `siblings` is a column of the database, and is read and written by its type
-    (`storage.rows`): another field needs a migration beside its line here.
+    Each field except `files`, `sibling` and `siblings` is a column of the database, read and written according to its
+    type (`storage.rows`): a new field needs one line here and a migration.
     """
 
     id: int
@@ -146,29 +105,34 @@ class Message:
     role: Role  # `user` or `assistant`
     text: str  # Markdown as written
     status: MessageStatus = MessageStatus.COMPLETE
-    created_at: float | None = None  # seconds since the epoch; None where what is stored is no date
-    model: str | None = None  # name of the model that wrote it; None for a person's
-    seed: int | None = None  # the reply seed (`rdchat.inference.api.requests.reply_seed`); None for a person's
-    finish_reason: FinishReason | None = None  # None while it is written, for a person's, and after a crash
-    error: str = ""  # why a reply failed, in words for the person
-    statistics: Statistics | None = None  # the reply's counters, without its ledger where that was not kept
-    drafting: Drafting | None = None  # None where it was not kept
+    created_at: float | None = None  # seconds since the epoch; None if the stored value is not a date
+    model: str | None = None  # name of the model that wrote it; None for the person's messages
+    # The reply seed (`rdchat.inference.api.requests.reply_seed`); None for the person's messages.
+    seed: int | None = None
+    finish_reason: FinishReason | None = None  # None while it is written, for the person's messages, and after a crash
+    error: str = ""  # why a reply failed, for the person
+    statistics: Statistics | None = None  # the reply's counters, without the ledger in older chats
+    drafting: Drafting | None = None  # None where unknown
     control_offsets: tuple[int, ...] = ()  # where in `text` the model wrote control tokens
     thinking: Thinking = NO_THINKING
-    context_cut: ContextCut | None = None  # leaves this message and those before it out of what the model is told
-    edited: bool = False  # the text is the person's version of a reply; a model may have continued it since
-    made_with: MadeWith | None = None  # None for a person's, and where it was not kept
+    context_cut: ContextCut | None = None  # hides this message and those before it from the model
+    edited: bool = False  # whether the text is the person's version of a reply; a model may have continued it since
+    made_with: MadeWith | None = None  # None for the person's messages, and where unknown
     activated: int = field(default=0, compare=False)  # the shown path ends with the highest one of the chat
     files: tuple[AttachedFile, ...] = ()  # without their texts
-    sibling: int = 0  # place among the alternatives with the same parent and role, from 0 in order of creation
-    siblings: int = 1  # number of those alternatives, itself included
+    sibling: int = 0  # index among the alternatives with the same parent and role, in order of creation
+    siblings: int = 1  # number of those alternatives, including itself
 
     @property
     def parts(self) -> Thoughts:
-        """The text in what was thought and what is said; a thought that the model ended with is what it says."""
+        """The text split into thought and answer; a thought with which the model ended counts as the answer."""
         final = self.status is not MessageStatus.STREAMING
         ended = final and (self.edited or self.finish_reason in {FinishReason.EOS, FinishReason.STOP_STRING})
         return split_thoughts(self.text, final, begun=self.thinking.begun, ended=ended)
+
+    def beside(self, other: "Message") -> "Message":
+        """Return this message with another state's index among the alternatives."""
+        return replace(self, sibling=other.sibling, siblings=other.siblings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,40 @@
-"""Rows of the sidebar: pinned conversations, folders, then all other conversations by date."""
+"""The sidebar's list of chats: pinned ones, folders, then all others by date.
+
+Each part of the list is counted in an index and read a page at a time.
+"""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from itertools import accumulate, chain
-from typing import overload
 
 from rdchat.chat.conversation import Conversation, Folder
-from rdchat.chat.storage.chat_spans import ChatSpan, ChatSpans
+from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.rows import END_OF_DATES, conversations
 
 PINNED, FOLDERS = "Pinned", "Folders"
-_PAGE = 64  # conversations that are read at once: more than a view of them
-_MOST_PAGES = 64  # that are kept
+_PAGE = 64  # chats read at once: more than fit the view
+_MOST_PAGES = 64  # pages kept in memory
+
+# these match the conditions of the indexes in `schema`
+_HERE = "deleted_at IS NULL AND unlisted = 0"
+_LISTED = f"{_HERE} AND archived_at IS NULL AND pinned_at IS NULL"
+_PINNED = f"{_HERE} AND archived_at IS NULL AND pinned_at IS NOT NULL"
+_ARCHIVED = f"{_HERE} AND archived_at IS NOT NULL"
+_DELETED = "deleted_at IS NOT NULL AND unlisted = 0"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSpan:
+    """Consecutive chats in the list."""
+
+    where: str  # their SQL condition
+    parameters: tuple[object, ...]  # parameters of `where`
+    count: int
+    key: str = "updated_at"  # the column by which they are sorted, then by id
+    ascending: bool = False
+    depth: int = 0  # number of folders around them
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +46,7 @@ class SectionRow:
 
 @dataclass(frozen=True, slots=True)
 class FolderRow:
-    """A folder, at depth 0 or in another one; `chats` is how many it holds, those of folders in it included."""
+    """A folder, at depth 0 or in another one; `chats` counts its chats, with those of inner folders."""
 
     folder: Folder
     depth: int
@@ -32,29 +55,13 @@ class FolderRow:
 
 @dataclass(frozen=True, slots=True)
 class ChatRow:
-    """A conversation.
-
-    Attributes:
-        conversation: It.
-        depth: In how many folders it is shown.
-        snippet: Of a search: some of a message that was found.
-        messages: Of a search: how many messages were.
-        place: Of a search: where it is, if not simply in the list.
-    """
+    """A chat; the last three fields are for search results."""
 
     conversation: Conversation
-    depth: int = 0
-    snippet: str = ""
-    messages: int = 0
-    place: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ChatRows:
-    """Conversations that are listed one below the other, `depth` folders deep."""
-
-    span: ChatSpan
-    depth: int = 0
+    depth: int = 0  # number of folders around it
+    snippet: str = ""  # text of a matching message
+    messages: int = 0  # number of matching messages
+    place: str = ""  # `Archive` or its folder
 
 
 type Row = SectionRow | FolderRow | ChatRow
@@ -62,47 +69,139 @@ type Key = tuple[str, object]
 
 
 def key_of(row: Row) -> Key:
-    """Return what a row is known by."""
+    """Return the identity of a row."""
     if isinstance(row, ChatRow):
         return "chat", row.conversation.id
     return ("folder", row.folder.id) if isinstance(row, FolderRow) else ("section", row.words)
 
 
 _GONE = Conversation(id=0, title="", created_at=None, updated_at=None)
-"""Stands for a conversation that was removed after the rows were counted, until they are counted again."""
+"""Stands for a chat that was removed after the rows were counted, until they are counted again."""
+
+
+class ChatSpans:
+    """Counts and reads parts of the list; raises StorageError as `ConversationStore` does."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def read(self, span: ChatSpan, start: int, count: int) -> list[Conversation]:
+        """Return some chats of a span."""
+        order = "" if span.ascending else " DESC"
+        where = f"{span.where} ORDER BY {span.key}{order}, id{order} LIMIT ? OFFSET ?"
+        return conversations(self._database.rows, where, *span.parameters, count, start)
+
+    def place_in(self, span: ChatSpan, conversation_id: int) -> int | None:
+        """Return the index of a chat in a span; None if it is not in it."""
+        of = f"SELECT count(*) FROM conversations WHERE {span.where}"
+        if not self._database.rows(f"{of} AND id = ?", *span.parameters, conversation_id)[0][0]:
+            return None
+        its_key = f"(SELECT {span.key}, id FROM conversations WHERE id = ?)"
+        before = f"({span.key}, id) {'<' if span.ascending else '>'} {its_key}"
+        return int(self._database.rows(f"{of} AND {before}", *span.parameters, conversation_id)[0][0])
+
+    def pinned(self) -> ChatSpan:
+        """Return the pinned chats, the one pinned first at the top."""
+        return self._span(_PINNED, "conversations_pinned", "pinned_at", ascending=True)
+
+    def deleted(self) -> ChatSpan:
+        """Return the chats in the bin, the last deleted first."""
+        return self._span(_DELETED, "conversations_deleted", "deleted_at")
+
+    def archived(self) -> ChatSpan:
+        """Return the chats in the archive, the newest first."""
+        return self._span(_ARCHIVED, "conversations_archived")
+
+    def by_folder(self) -> dict[int | None, ChatSpan]:
+        """Return the chats by folder, without pinned ones; None is outside of folders, and deleted folders count."""
+        rows = self._database.rows(f"SELECT folder_id, count(*) FROM conversations WHERE {_LISTED} GROUP BY folder_id")
+        return {folder: ChatSpan(f"{_LISTED} AND folder_id IS ?", (folder,), count) for folder, count in rows}
+
+    def dated(self, folders: Sequence[int | None], now: float) -> list[tuple[str, ChatSpan]]:
+        """Return the chats of some folders as sections, each with its heading.
+
+        Args:
+            folders: Their ids; None is outside of folders.
+            now: Seconds since the epoch.
+        """
+        sections: list[tuple[str, ChatSpan]] = []
+        where, today = _in_folders(folders), datetime.fromtimestamp(now)
+        before: float = END_OF_DATES
+        while (when := self._newest(folders, before)) is not None:
+            words, since = _section(when, today)
+            limits = "updated_at >= ? AND updated_at < ?"
+            count = self._count_in(folders, limits, since, before)
+            sections.append((words, ChatSpan(f"{where} AND {limits}", (since, before), count)))
+            before = since
+        if count := self._count_in(folders, "updated_at < 0"):
+            sections.append(("Unknown date", ChatSpan(f"{where} AND updated_at < 0", (), count)))
+        return sections
+
+    # one folder after the other: for several at once, SQLite would read the whole index
+
+    def _newest(self, folders: Sequence[int | None], before: float) -> float | None:
+        limits = "updated_at >= 0 AND updated_at < ?"
+        sql = f"SELECT max(updated_at) FROM conversations WHERE {_LISTED} AND folder_id IS ? AND {limits}"
+        times = (self._database.rows(sql, each, before)[0][0] for each in folders)
+        return max((each for each in times if each is not None), default=None)
+
+    def _count_in(self, folders: Sequence[int | None], condition: str, *parameters: object) -> int:
+        sql = f"SELECT count(*) FROM conversations WHERE {_LISTED} AND folder_id IS ? AND {condition}"
+        return sum(self._database.rows(sql, each, *parameters)[0][0] for each in folders)
+
+    def _span(self, where: str, index: str, key: str = "updated_at", *, ascending: bool = False) -> ChatSpan:
+        ((count,),) = self._database.rows(f"SELECT count(*) FROM conversations INDEXED BY {index} WHERE {where}")
+        return ChatSpan(where, (), count, key, ascending)
+
+
+def _in_folders(folders: Sequence[int | None]) -> str:
+    ids = [str(each) for each in folders if each is not None]
+    if not ids:
+        return f"{_LISTED} AND folder_id IS NULL"
+    return f"{_LISTED} AND (folder_id IS NULL OR folder_id IN ({', '.join(ids)}))"
+
+
+def _section(when: float, today: datetime) -> tuple[str, float]:
+    """Return the heading for a time, and since when that heading applies."""
+    date = datetime.fromtimestamp(when)
+    days = (today.date() - date.date()).days
+    for limit, words in ((0, "Today"), (1, "Yesterday"), (7, "Previous 7 days"), (30, "Previous 30 days")):
+        if days <= limit:  # if a clock was set back, it counts as today
+            return words, min(when, _midnight(today - timedelta(days=limit)))
+    if date.year == today.year:
+        return f"{date:%B}", min(when, _midnight(date.replace(day=1)))
+    return str(date.year), min(when, _midnight(date.replace(month=1, day=1)))
+
+
+def _midnight(date: datetime) -> float:
+    return max(0.0, date.replace(hour=0, minute=0, second=0, microsecond=0).timestamp())
 
 
 class Listing(Sequence[Row]):
-    """A sequence of rows that are read when they are needed, a page at a time; reading raises StorageError.
+    """A sequence of rows that are read when needed, a page at a time; reading raises StorageError.
 
     Args:
-        parts: From the top: rows, and conversations that are read when they are asked for.
-        spans: Reads them; None where there are none such.
+        parts: From the top: rows, and spans of chats that are read when needed.
+        spans: Reads the spans; None if there are none.
     """
 
-    def __init__(self, parts: Iterable[Row | ChatRows] = (), spans: ChatSpans | None = None) -> None:
+    def __init__(self, parts: Iterable[Row | ChatSpan] = (), spans: ChatSpans | None = None) -> None:
         self._parts, self._spans = tuple(parts), spans
-        counts = (part.span.count if isinstance(part, ChatRows) else 1 for part in self._parts)
+        counts = (part.count if isinstance(part, ChatSpan) else 1 for part in self._parts)
         *self._begins, self._count = accumulate(counts, initial=0)
         self._pages: dict[tuple[int, int], list[Conversation]] = {}
 
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, place: int) -> Row: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Row]: ...
-    def __getitem__(self, place: int | slice) -> Row | list[Row]:
-        if isinstance(place, slice):
-            return [self[each] for each in range(*place.indices(len(self)))]
+    def __getitem__(self, place: int) -> Row:  # type: ignore[override]  # no slices
         if place < 0:
             place += len(self)
         if not 0 <= place < len(self):
             raise IndexError(place)
         number = bisect_right(self._begins, place) - 1
         part = self._parts[number]
-        if not isinstance(part, ChatRows):
+        if not isinstance(part, ChatSpan):
             return part
         page, inside = divmod(place - self._begins[number], _PAGE)
         return ChatRow(self._page(number, page)[inside], part.depth)
@@ -110,29 +209,22 @@ class Listing(Sequence[Row]):
     def _page(self, number: int, page: int) -> list[Conversation]:
         if (number, page) not in self._pages:
             part = self._parts[number]
-            assert isinstance(part, ChatRows)
+            assert isinstance(part, ChatSpan)
             assert self._spans is not None
             if len(self._pages) >= _MOST_PAGES:
                 self._pages.clear()
-            read = self._spans.read(part.span, page * _PAGE, _PAGE)
-            expected = min(_PAGE, part.span.count - page * _PAGE)
+            read = self._spans.read(part, page * _PAGE, _PAGE)
+            expected = min(_PAGE, part.count - page * _PAGE)
             self._pages[number, page] = read + [_GONE] * (expected - len(read))
         return self._pages[number, page]
 
     @property
     def shape(self) -> Sequence[object]:
-        """What decides where rows stand, but for the order of conversations within a part."""
+        """All that decides the place of rows, except the order of chats within a part."""
         return [
-            (part.span.where, part.span.parameters, part.span.count, part.depth)
-            if isinstance(part, ChatRows)
-            else (key_of(part), 0 if isinstance(part, SectionRow) else part.depth)
+            part if isinstance(part, ChatSpan) else (key_of(part), 0 if isinstance(part, SectionRow) else part.depth)
             for part in self._parts
         ]
-
-    @property
-    def folders(self) -> Iterator[Folder]:
-        """The folders that are listed."""
-        return (part.folder for part in self._parts if isinstance(part, FolderRow))
 
     def section_of(self, place: int) -> SectionRow | None:
         """Return the heading above a row, or the row itself; None where there is none."""
@@ -140,20 +232,20 @@ class Listing(Sequence[Row]):
         return next((part for part in reversed(above) if isinstance(part, SectionRow)), None)
 
     def place_of(self, key: Key) -> int | None:
-        """Return where a row stands; a conversation or folder that is not listed stands nowhere."""
+        """Return the index of a row; None for a chat or folder that is not listed."""
         kind, number = key
         for begin, part in zip(self._begins, self._parts, strict=True):
-            if not isinstance(part, ChatRows):
+            if not isinstance(part, ChatSpan):
                 if key_of(part) == key:
                     return begin
             elif kind == "chat" and isinstance(number, int) and self._spans is not None:
-                inside = self._spans.place_in(part.span, number)
+                inside = self._spans.place_in(part, number)
                 if inside is not None:
                     return begin + inside
         return None
 
     def chat_near(self, conversation_id: int) -> Conversation | None:
-        """Return the conversation below, or else above, the given one; the first one where that is not listed."""
+        """Return the chat below the given one, or else above it; the first one if that is not listed."""
         place = self.place_of(("chat", conversation_id))
         if place is None:
             places = chain(range(len(self)))
@@ -164,38 +256,36 @@ class Listing(Sequence[Row]):
 
 
 def chats_listing(spans: ChatSpans, folders: Sequence[Folder], now: float) -> Listing:
-    """List the conversations that are not put away.
+    """Return the listing of all chats except those in the archive or the bin.
 
     Args:
-        spans: Reads them.
-        folders: By name.
+        spans: Reads the chats.
+        folders: Folders by name.
         now: Seconds since the epoch.
     """
     pinned, inside = spans.pinned(), spans.by_folder()
-    parts: list[Row | ChatRows] = [SectionRow(PINNED), ChatRows(pinned)] if pinned.count else []
+    parts: list[Row | ChatSpan] = [SectionRow(PINNED), pinned] if pinned.count else []
     if folders:
         parts.append(SectionRow(FOLDERS))
         for folder in folders:
             if folder.parent_id is None:
                 parts += _folder_parts(folder, [each for each in folders if each.parent_id == folder.id], inside)
     known = {folder.id for folder in folders}
-    outside = spans.dated([each for each in inside if each not in known], now)
-    before = ""
-    for words, span in outside:
-        parts += [ChatRows(span)] if words == before else [SectionRow(words), ChatRows(span)]
-        before = words
+    for words, span in spans.dated([each for each in inside if each not in known], now):
+        parts += [SectionRow(words), span]
     return Listing(parts, spans)
 
 
 def _folder_parts(
-    folder: Folder, nested: Sequence[Folder], inside: dict[int | None, list[ChatSpan]]
-) -> Iterator[Row | ChatRows]:
-    counts = {each.id: sum(span.count for span in inside.get(each.id, ())) for each in (folder, *nested)}
+    folder: Folder, nested: Sequence[Folder], inside: dict[int | None, ChatSpan]
+) -> Iterator[Row | ChatSpan]:
+    counts = {each.id: inside[each.id].count if each.id in inside else 0 for each in (folder, *nested)}
     yield FolderRow(folder, 0, sum(counts.values()))
     if not folder.expanded:
         return
     for each in nested:
         yield FolderRow(each, 1, counts[each.id])
-        if each.expanded:
-            yield from (ChatRows(span, 2) for span in inside.get(each.id, ()))
-    yield from (ChatRows(span, 1) for span in inside.get(folder.id, ()))
+        if each.expanded and each.id in inside:
+            yield replace(inside[each.id], depth=2)
+    if folder.id in inside:
+        yield replace(inside[folder.id], depth=1)

@@ -1,4 +1,4 @@
-"""Changes of the order of conversations: pins, folders, the archive, the bin and copies."""
+"""Organises the list of chats: pins, folders, the archive, the bin and copies."""
 
 import sqlite3
 from collections.abc import Callable, Generator, Sequence
@@ -7,11 +7,10 @@ from typing import Any
 
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.message_bin import erase_message, expiry_limit
+from rdchat.chat.storage.message_bin import erase_message, erasing_messages, expiry_limit
 from rdchat.chat.storage.rows import (
-    CONVERSATION_COLUMNS,
     FOLDER_COLUMNS,
-    conversation_from,
+    conversations,
     folder_from,
     text_column,
 )
@@ -28,17 +27,17 @@ class ChatOrganiser:
     """Each change is one transaction. Methods raise StorageError as `ConversationStore` does.
 
     Args:
-        database: The store's.
-        clock: Seconds since the epoch.
+        database: The store's database.
+        clock: Returns seconds since the epoch.
     """
 
     def __init__(self, database: Database, clock: Callable[[], float]) -> None:
         self._database, self._clock = database, clock
 
-    # Conversations
+    # Chats
 
     def set_pinned(self, conversation_id: int, pinned: bool) -> None:
-        """Pin or unpin a conversation; a pin takes it out of the archive."""
+        """Pin or unpin a chat; a pin takes it out of the archive."""
         if pinned:
             self._set("pinned_at = coalesce(pinned_at, ?), archived_at = NULL", self._clock(), conversation_id)
         else:
@@ -50,13 +49,13 @@ class ChatOrganiser:
     def move(
         self, conversation_id: int, folder_id: int | None, pinned_at: float | None = None, *, archived: bool = False
     ) -> None:
-        """Put a conversation into a folder, or out of any; by default out of the pinned ones and the archive, too.
+        """Put a chat into a folder, or outside; by default it is unpinned and leaves the archive.
 
         Args:
-            conversation_id: The conversation.
-            folder_id: The folder; None for outside of any.
-            pinned_at: When it was pinned, by which pinned ones are sorted; None for not at all.
-            archived: Whether it is in the archive from now on.
+            conversation_id: The chat.
+            folder_id: The folder; None for outside.
+            pinned_at: When it was pinned, by which pinned chats are sorted; None for not pinned.
+            archived: Whether it is in the archive afterwards.
         """
         if folder_id is not None:
             self.folder(folder_id)
@@ -64,9 +63,9 @@ class ChatOrganiser:
         self._set("folder_id = ?, pinned_at = ?, archived_at = ?", folder_id, pinned_at, archived_at, conversation_id)
 
     def set_title_by_model(self, conversation_id: int, title: str) -> bool:
-        """Take a model's title, or none where it is empty; return whether there is a new title.
+        """Set a title made by the model, unless it is empty; return whether the title changed.
 
-        The person's own title stays. The model is not asked again.
+        A title given by the person stays. The model is not asked again.
         """
         tidy = text_column(tidy_title(title))
         changed = self._database.execute(
@@ -78,7 +77,7 @@ class ChatOrganiser:
         return changed > 0 and bool(tidy)
 
     def without_title(self, most: int = 20) -> list[int]:
-        """Return the conversations whose title the model may still make, newest first."""
+        """Return the chats whose title the model may still make, newest first."""
         sql = (
             "SELECT id FROM conversations WHERE title_by = 'prompt' AND deleted_at IS NULL AND unlisted = 0"
             " ORDER BY updated_at DESC LIMIT ?"
@@ -92,15 +91,15 @@ class ChatOrganiser:
         last_id: int | None = None,
         on_end: Callable[[Any], object] | None = None,
     ) -> Job[int]:
-        """Copy a conversation with everything in it, as bulk work; the copy, whose id is the result, is listed then.
+        """Copy a chat with everything in it, as bulk work; the job's result is the copy's id, which is then listed.
 
         Args:
-            conversation_id: The conversation.
-            title: Of the copy.
-            last_id: Only the path to this message is copied; None copies all.
+            conversation_id: The chat.
+            title: Title of the copy.
+            last_id: Copy only the path to this message; None copies all.
             on_end: Called on the writer's thread with the id or the error.
         """
-        return self._database.work_off(self._copying(conversation_id, title, last_id), on_end)
+        return self._database.run_bulk(self._copying(conversation_id, title, last_id), on_end)
 
     def _copying(self, conversation_id: int, title: str, last_id: int | None) -> Generator[object, None, int]:
         connection, now = self._database.connection, self._clock()
@@ -110,7 +109,7 @@ class ChatOrganiser:
             raise StorageError("This chat no longer exists.", "Choose another one.") from error
         about = replace(chat.about, title=tidy_title(title), created_at=now, updated_at=now)
         about = replace(about, pinned_at=None, archived=False)
-        if last_id is not None:  # the model would be told nothing of a branch that ends with a cut
+        if last_id is not None:  # the model would get nothing of a branch that ends with a cut
             end = replace(chat.messages[-1], context_cut=None, activated=1 << 62)
             chat = replace(chat, messages=(*chat.messages[:-1], end))
         copy_id = yield from inserting(connection, replace(chat, about=about))
@@ -120,15 +119,12 @@ class ChatOrganiser:
     # The bin
 
     def bin(self) -> list[Conversation]:
-        """Return the deleted conversations, the last one deleted first."""
-        sql = (
-            f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE deleted_at IS NOT NULL AND unlisted = 0"
-            " ORDER BY deleted_at DESC, id DESC"
-        )
-        return [conversation_from(row) for row in self._database.rows(sql)]
+        """Return the chats in the bin, the last deleted first."""
+        where = "deleted_at IS NOT NULL AND unlisted = 0 ORDER BY deleted_at DESC, id DESC"
+        return conversations(self._database.rows, where)
 
-    def erase_later(self, conversation_ids: Sequence[int]) -> None:
-        """Delete conversations for good: they are gone from now on, and `erase` makes room."""
+    def schedule_erase(self, conversation_ids: Sequence[int]) -> None:
+        """Delete chats for good: they disappear now, and `erase` frees their space."""
         sql = "UPDATE conversations SET unlisted = 1 WHERE id = ? AND deleted_at IS NOT NULL"
         self._database.write(lambda connection: connection.executemany(sql, [(each,) for each in conversation_ids]))
 
@@ -145,21 +141,22 @@ class ChatOrganiser:
         self._database.write(expire)
 
     def erase(self, on_end: Callable[[Any], object] | None = None) -> Job[None]:
-        """Erase what was deleted for good and what a crash left of copies and imports, as bulk work."""
-        return self._database.work_off(self._erasing(), on_end)
+        """Erase chats and messages that were deleted for good, and remains of a crash, as bulk work."""
+        return self._database.run_bulk(self._erasing(), on_end)
 
     def _erasing(self) -> Generator[None]:
         database = self._database
         gone = database.connection.execute("SELECT id FROM conversations WHERE unlisted = 1 AND unlisted <> 0")
         for chat in gone.fetchall():
-            yield from erasing_messages(database, chat[0])
+            yield from erasing_chat(database, chat[0])
             database.connection.execute("DELETE FROM conversations WHERE id = ? AND unlisted = 1", chat)
             yield
+        yield from erasing_messages(database, self._clock())
 
     # Folders
 
     def folders(self) -> list[Folder]:
-        """Return the folders by name; one whose parent is gone, or is in a folder itself, is at the top."""
+        """Return the folders by name; one whose parent is gone or nested itself is shown at the top."""
         rows = self._database.rows(f"SELECT {FOLDER_COLUMNS} FROM folders WHERE deleted_at IS NULL")
         found = [folder_from(row) for row in rows]
         top = {folder.id for folder in found if folder.parent_id is None}
@@ -184,7 +181,7 @@ class ChatOrganiser:
         return found
 
     def create_folder(self, name: str = NEW_FOLDER, parent_id: int | None = None) -> Folder:
-        """Make a folder, at the top or in one that is there; StorageError where it would be nested twice."""
+        """Make a folder, at the top or in another one; StorageError if it would be nested twice."""
         if parent_id is not None and self.folder(parent_id).parent_id is not None:
             raise StorageError(*_NESTED)
         values = (parent_id, text_column(tidy_title(name)) or NEW_FOLDER, self._clock())
@@ -192,30 +189,30 @@ class ChatOrganiser:
         return self.folder(self._database.write(lambda connection: connection.execute(sql, values).fetchone()[0]))
 
     def rename_folder(self, folder_id: int, name: str) -> None:
-        """Give a folder another name; an empty one leaves it as it is."""
+        """Rename a folder; an empty name changes nothing."""
         if tidy := text_column(tidy_title(name)):
             self._set_folder("name = ?", tidy, folder_id)
 
     def move_folder(self, folder_id: int, parent_id: int | None) -> None:
-        """Put a folder into another one, or to the top; StorageError where it would be nested twice."""
+        """Move a folder into another one, or to the top; StorageError if it would be nested twice."""
         if parent_id is not None:
             holds = any(folder.parent_id == folder_id for folder in self.folders())
             if holds or parent_id == folder_id or self.folder(parent_id).parent_id is not None:
-                raise StorageError("Folders can be nested once only.", "Choose a folder that is in no other.")
+                raise StorageError("Folders can be nested only once.", "Choose a folder that is not in another one.")
         self._set_folder("parent_id = ?", parent_id, folder_id)
 
     def set_expanded(self, folder_id: int, expanded: bool) -> None:
         self._set_folder("expanded = ?", int(expanded), folder_id)
 
     def delete_folder(self, folder_id: int) -> None:
-        """Put a folder into the bin; its conversations stay in the list, and come back into it with it."""
+        """Move a folder to the bin; its chats stay in the list, and return to it when it is restored."""
         self._set_folder("deleted_at = ?", self._clock(), folder_id)
 
     def restore_folder(self, folder_id: int) -> None:
         self._set_folder("deleted_at = NULL", folder_id)
 
     def erase_folder(self, folder_id: int) -> None:
-        """Delete a folder in the bin for good; what was in it stays outside."""
+        """Delete a folder in the bin for good; its former chats stay outside of folders."""
         self._database.execute("DELETE FROM folders WHERE id = ? AND deleted_at IS NOT NULL", folder_id)
 
     def _set(self, assignment: str, *parameters: object) -> None:
@@ -225,9 +222,9 @@ class ChatOrganiser:
         self._database.execute(f"UPDATE folders SET {assignment} WHERE id = ?", *parameters)
 
 
-def erasing_messages(database: Database, conversation_id: int) -> Generator[None]:
-    """Erase the messages of a chat one by one, as bulk work."""
-    # the youngest first: a message's parent is older, but in trees that were made by hand
+def erasing_chat(database: Database, conversation_id: int) -> Generator[None]:
+    """Erase a chat's messages one by one, as bulk work."""
+    # the youngest first, since a message is younger than its parent, except in trees made by hand
     sql = "SELECT id FROM messages WHERE conversation_id = ? ORDER BY id DESC"
     for (message_id,) in database.connection.execute(sql, (conversation_id,)).fetchall():
         erase_message(database.connection, message_id)

@@ -1,4 +1,4 @@
-"""Reads dataclasses from JSON of any version, also damaged: a field that cannot be read keeps its default."""
+"""Reads dataclasses from JSON of any version, even damaged: a field that cannot be read keeps its default."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hint
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_RANGE = 2**64  # seeds are below
+_RANGE = 2**64  # seeds are smaller
 
 type Reader = Callable[[Any], Any]
 
 
 def from_plain[T: "DataclassInstance"](default: T, data: Mapping[str, Any]) -> tuple[T, list[str]]:
-    """Lay `data` over `default`.
+    """Return `default` with the values in `data`.
 
     Args:
-        default: Gives the value of every field that `data` lacks or has wrong.
-        data: Parsed JSON. Names that are no field are passed over.
+        default: Has the value of every field that is missing or wrong in `data`.
+        data: Parsed JSON. Unknown names are ignored.
 
     Returns:
-        The dataclass, and the names of the fields that were wrong, such as `sampling.top_p`.
+        The dataclass, and the names of wrong fields, such as `sampling.top_p`.
     """
     values: dict[str, Any] = {}
     wrong: list[str] = []
@@ -42,7 +42,7 @@ def from_plain[T: "DataclassInstance"](default: T, data: Mapping[str, Any]) -> t
             wrong.append(name)
     try:
         return replace(default, **values), wrong
-    except ValueError:  # a value is out of its range: find which
+    except ValueError:  # a value is out of range: find which
         for name, value in values.items():
             try:
                 default = replace(default, **{name: value})
@@ -58,14 +58,14 @@ def _readers(kind: type["DataclassInstance"]) -> dict[str, Reader]:
 
 
 def _reader(hint: Any) -> Reader:
-    """Return what turns parsed JSON into a value of type `hint`, or raises TypeError or ValueError."""
+    """Return the function that converts parsed JSON to type `hint`; it raises TypeError or ValueError."""
     if get_origin(hint) is UnionType:
         (inner,) = (_reader(option) for option in get_args(hint) if option is not NoneType)
         return lambda value: None if value is None else inner(value)
-    if get_origin(hint) is tuple:
+    if (kind := get_origin(hint)) in {tuple, list}:
         inner = _reader(get_args(hint)[0])
         items = _exactly(list)
-        return lambda value: tuple([inner(item) for item in items(value)])
+        return lambda value: kind([inner(item) for item in items(value)])
     if is_dataclass(hint):
         return _builder(hint)
     if issubclass(hint, Enum):
@@ -76,7 +76,7 @@ def _reader(hint: Any) -> Reader:
 
 
 def _builder(kind: Any) -> Reader:
-    """Return what makes a dataclass from scratch: what is there must be right, what has no default must be there."""
+    """Return the function that makes a dataclass from JSON, which must have right values and no missing fields."""
     readers = _readers(kind)
     needed = {field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING}
     mapping = _exactly(dict)
@@ -84,7 +84,7 @@ def _builder(kind: Any) -> Reader:
     def build(value: Any) -> Any:
         data = mapping(value)
         if not needed <= data.keys():
-            raise TypeError(f"{value!r} is no {kind}")
+            raise TypeError(f"{value!r} is not a {kind}")
         return kind(**{name: read(data[name]) for name, read in readers.items() if name in data})
 
     return build
@@ -92,22 +92,22 @@ def _builder(kind: Any) -> Reader:
 
 def _finite(value: Any) -> float:
     number = value if type(value) is float else float(_whole(value))
-    if not math.isfinite(number):  # Python's JSON has them, and no figure can be made of them
-        raise ValueError(f"{value!r} is no number to count with")
+    if not math.isfinite(number):  # Python's JSON allows infinity and NaN, with which no figure can be computed
+        raise ValueError(f"{value!r} is not a finite number")
     return number
 
 
 def _whole(value: Any) -> int:
     number: int = _exactly(int)(value)
-    if abs(number) >= _RANGE:  # divided by one another, larger ones overflow
+    if abs(number) >= _RANGE:  # larger ones may overflow in a division
         raise ValueError("a number is too large")
     return number
 
 
 def _exactly(kind: Any) -> Reader:
     def read(value: Any) -> Any:
-        if type(value) is not kind:  # isinstance would take True for 1
-            raise TypeError(f"{value!r} is no {kind}")
+        if type(value) is not kind:  # isinstance would accept True for 1
+            raise TypeError(f"{value!r} is not a {kind}")
         return value
 
     return read

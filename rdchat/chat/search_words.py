@@ -6,24 +6,24 @@ from functools import cache
 from itertools import product
 
 _MOST_CHARACTERS, _MOST_WORDS = 500, 16
-_SHARP_S, _MOST_SHARP_S = re.compile("ss|[ßẞ]", re.IGNORECASE), 4  # of a word: each doubles its spellings
+_SHARP_S, _MOST_SHARP_S = re.compile("ss|[ßẞ]", re.IGNORECASE), 4  # of a word: each doubles the number of spellings
 _LETTER = r"[^\W_]"
-_DECOMPOSED_BELOW = "\u2000"  # beyond are scripts whose letters would fall apart, such as Hangul
+_DECOMPOSED_BELOW = "\u2000"  # scripts beyond this, such as Hangul, would be split into parts of letters
 
 
 def split_words(search: str) -> list[str]:
-    """Return the words of what a person typed, as far as a search looks at it."""
+    """Return the words of a person's search, up to the limit."""
     return search[:_MOST_CHARACTERS].replace("\0", " ").encode("utf-8", "replace").decode().split()[:_MOST_WORDS]
 
 
 def is_indexed(word: str) -> bool:
-    """Tell whether the index's tokens are what a person takes for words: letters of a script with spaces."""
+    """Return whether a word is one token of the index: letters of a script with spaces."""
     letters = [character for character in word if unicodedata.category(character)[0] in "LN"]
     return bool(letters) and all(character < "\u0e00" or "\u1e00" <= character < "\u2000" for character in letters)
 
 
 def spellings(word: str) -> list[str]:
-    """Return a word with each ss and each ß as either: Straße in capitals is STRASSE, which the index knows apart."""
+    """Return a word with each ss and ß in both spellings: the index keeps Straße and STRASSE apart."""
     parts = _SHARP_S.split(word)
     if not 1 < len(parts) <= _MOST_SHARP_S + 1:
         return [word]
@@ -41,7 +41,7 @@ class WordMatcher:
     def __init__(self, search: str) -> None:
         words = split_words(search)
         made = (_pattern(word, unfinished=place == len(words)) for place, word in enumerate(words, start=1))
-        patterns = [pattern for pattern in made if pattern]  # an accent alone is nothing to look for
+        patterns = [pattern for pattern in made if pattern]  # an accent alone cannot be searched
         self._each = [re.compile(pattern) for pattern in dict.fromkeys(patterns)]
         self._any = re.compile("|".join(patterns)) if patterns else None
         self.search = " ".join(words)
@@ -50,14 +50,14 @@ class WordMatcher:
         return self._any is not None
 
     def is_in(self, text: str) -> bool:
-        """Tell whether the text has every word."""
+        """Return whether the text has every word."""
         if self._any is None:
             return False
         folded, _ = _folded(text)
         return all(pattern.search(folded) for pattern in self._each)
 
     def spans(self, text: str, most: int = 1000) -> list[tuple[int, int]]:
-        """Return begin and end of the words in the text, at most so many of them."""
+        """Return start and end of the words in the text, at most `most`."""
         if self._any is None:
             return []
         folded, places = _folded(text)
@@ -79,7 +79,7 @@ def _pattern(word: str, *, unfinished: bool) -> str:
 
 
 def _folded(text: str) -> tuple[str, list[int] | None]:
-    """Return a text in small letters without accents, and where its characters stood; None where they stand still."""
+    """Return a text in lower case without accents, and the original index of each character; None if all agree."""
     if text.isascii():
         return text.lower(), None
     folded = [_fold(character) for character in text]
@@ -90,7 +90,7 @@ def _folded(text: str) -> tuple[str, list[int] | None]:
 
 @cache
 def _fold(character: str) -> str:
-    """Return a letter's base in small; nothing for an accent that stands by itself behind its letter."""
+    """Return a letter's base in lower case; empty for a combining accent."""
     if unicodedata.category(character) == "Mn":
         return "" if character < _DECOMPOSED_BELOW else character
     base = unicodedata.normalize("NFD", character)[0] if character < _DECOMPOSED_BELOW else character

@@ -1,9 +1,19 @@
-"""The person's settings."""
+"""The person's settings, stored in a JSON file that a person can read and edit."""
 
-from dataclasses import dataclass, field
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
+from typing import Any
 
-from rdchat.inference.api.requests import DraftSettings, Dtype, SamplingParams, check_seed, require
+from rdchat import paths
+from rdchat.chat.conversation import Notice
+from rdchat.chat.plain_data import from_plain
+from rdchat.chat.storage.set_aside import set_aside
+from rdchat.errors import file_error
+from rdchat.files.atomic_file import atomic_file
+from rdchat.inference.api.requests import DraftSettings, Dtype, SamplingDefaults, SamplingParams, check_seed, require
 
 MIN_TEXT_SIZE, MAX_TEXT_SIZE = 9, 32  # points
 MOST_DOWNLOADS = 8  # at once
@@ -24,51 +34,43 @@ class ModelDraft:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """The app's settings; the command line reads none of them.
+class WindowPlace:
+    """Where a side window stood when rdchat last quit."""
 
-    Attributes:
-        appearance: Light, dark, or as the system is.
-        text_size: Transcript text, in points.
-        sampling: Default sampling of new and unchanged chats.
-        system_prompt: Default system prompt; empty leaves it to the model's chat template.
-        seed: The person's fixed seed; None draws fresh entropy for each reply.
-        model: The model folder or hub id to load at start; None is the default model.
-        dtype: Precision to load it in.
-        recent_models: Model folders and hub ids that were loaded before, latest first.
-        drafts: How replies are drafted, per model; the one changed last comes first.
-        downloads_at_once: How many models are downloaded at the same time.
-        models_folder: Folder that 'Open folder...' starts in; empty for the home folder.
-        larger_model_declined: Whether the person put the offer of a larger model away.
-        panel_visible: Whether the speed panel is shown.
-        panel_collapsed: Names of its sections that are folded up; at first those that say more than how fast it is.
-        sidebar_visible: Whether the list of conversations is shown.
-        titles_by_model: Whether the model writes titles of new chats while nothing else is to be done.
-        window_geometry: Qt's own blob, base64.
-        window_state: Splitter sizes, base64.
+    window: str
+    geometry: str  # Qt's own blob, base64
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The app's settings; the command line does not use them.
 
     Raises:
         InvalidSettingError: If the text size, the downloads or the seed are out of range.
     """
 
-    appearance: Appearance = Appearance.SYSTEM
-    text_size: int = 13
-    sampling: SamplingParams = field(default_factory=SamplingParams)
-    system_prompt: str = ""
-    seed: int | None = None
-    model: str | None = None
-    dtype: Dtype = Dtype.AUTO
-    recent_models: tuple[str, ...] = ()
-    drafts: tuple[ModelDraft, ...] = ()
-    downloads_at_once: int = 2
-    models_folder: str = ""
-    larger_model_declined: bool = False
-    panel_visible: bool = True
-    panel_collapsed: tuple[str, ...] = ("Drafts", "Reply", "Memory", "Model")
-    sidebar_visible: bool = True
-    titles_by_model: bool = True
-    window_geometry: str = ""
-    window_state: str = ""
+    appearance: Appearance = Appearance.SYSTEM  # light, dark, or as the system
+    text_size: int = 13  # transcript text, in points
+    sampling: SamplingParams = field(default_factory=SamplingParams)  # of unchanged chats, as far as chosen
+    sampling_chosen: tuple[str, ...] = ()  # values in `sampling` that the person chose though they are the usual ones
+    system_prompt: str = ""  # empty leaves it to the model's chat template
+    seed: int | None = None  # None draws a fresh seed for each reply
+    model: str | None = None  # None for the default model
+    dtype: Dtype = Dtype.AUTO  # precision of the model
+    recent_models: tuple[str, ...] = ()  # models loaded before, latest first
+    drafts: tuple[ModelDraft, ...] = ()  # draft settings per model, the last changed first
+    downloads_at_once: int = 2  # how many models are downloaded at the same time
+    models_folder: str = ""  # start folder of "Open Model Folder…"; empty for the home folder
+    last_chat: int | None = None  # open when the app ended; None opens the newest
+    larger_model_declined: bool = False  # whether the person dismissed the offer of a larger model
+    panel_visible: bool = True  # whether the speed panel is shown
+    # Names of the collapsed sections; at first those with more than the speed.
+    panel_collapsed: tuple[str, ...] = ("Advanced", "Drafts", "Reply", "Memory", "Model")
+    sidebar_visible: bool = True  # whether the list of conversations is shown
+    titles_by_model: bool = True  # whether the model writes titles of new chats while it is idle
+    window_geometry: str = ""  # Qt's own blob, base64
+    window_state: str = ""  # splitter sizes, base64
+    side_windows: tuple[WindowPlace, ...] = ()
 
     def __post_init__(self) -> None:
         sizes = f"from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}"
@@ -77,3 +79,107 @@ class Settings:
         require(1 <= self.downloads_at_once <= most, "downloads at once", self.downloads_at_once, f"from 1 to {most}")
         if self.seed is not None:
             check_seed(self.seed)
+
+    @property
+    def chosen_sampling(self) -> dict[str, Any]:
+        """The sampling values that the person chose, by name; a model decides the others."""
+        usual, chosen = asdict(SamplingParams()), self.sampling_chosen
+        return {name: value for name, value in asdict(self.sampling).items() if name in chosen or value != usual[name]}
+
+    def sampling_for(self, defaults: SamplingDefaults) -> SamplingParams:
+        """Return the sampling with a model: the person's values over the model's."""
+        return replace(defaults.params, **self.chosen_sampling)
+
+    def choosing(self, values: SamplingParams, defaults: SamplingDefaults) -> "Settings":
+        """Return the settings after the person changed the sampling that they saw with a model to `values`."""
+        seen, before = asdict(self.sampling_for(defaults)), self.chosen_sampling
+        chosen = {name: value for name, value in asdict(values).items() if name in before or value != seen[name]}
+        return replace(self, sampling=SamplingParams(**chosen), sampling_chosen=tuple(sorted(chosen)))
+
+
+class SettingsStore:
+    """Reads the settings once, and writes all of them at each change.
+
+    Attributes:
+        settings: The current settings.
+        notice: A problem of the file, or None.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read `path`; without a file, the defaults apply.
+
+        A damaged file is moved aside, and a value out of range is replaced by its default; then `notice` says so.
+
+        Raises:
+            StorageError: If the file cannot be read, or is damaged and cannot be moved.
+        """
+        self.path = path.resolve()  # a link stays a link when the file is replaced
+        self.read()
+
+    def read(self) -> None:
+        """Read the file, also after it was replaced; see `__init__`."""
+        self.notice: Notice | None = None
+        self._data = self._read()
+        self.settings, wrong = from_plain(Settings(), self._data)
+        if wrong:
+            self.notice = Notice(
+                "Some settings could not be used",
+                f"These were reset to their defaults: {', '.join(_in_words(name) for name in wrong)}.",
+            )
+
+    def save(self, settings: Settings) -> None:
+        """Use `settings` from now on and write them; unknown values in the file are kept.
+
+        Raises:
+            StorageFullError: If the disk is full.
+            StorageError: If the file cannot be written. In both cases the file is unchanged, and `settings` apply until
+                the app quits.
+        """
+        self.settings = settings
+        self._data = _merged(self._data, asdict(settings))
+        text = json.dumps(self._data, indent=2, ensure_ascii=False) + "\n"
+        problem = f"The settings could not be saved to {self.path}"
+        with atomic_file(self.path, problem) as temporary:
+            temporary.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary.touch(mode=0o600)
+            temporary.write_bytes(text.encode("utf-8", "replace"))
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            hint = "Check the permissions of the file and of its folder."
+            raise file_error(error, f"The settings in {self.path} cannot be read", hint) from error
+        try:
+            data = json.loads(content)
+        except (ValueError, RecursionError):
+            data = None
+        if isinstance(data, dict):
+            return data
+        kept = set_aside(self.path, "damaged")
+        self.notice = Notice(
+            "Your settings could not be read",
+            f"Their file is damaged. It was kept as {kept}, and rdchat uses the default settings.",
+        )
+        return {}
+
+
+def stored_settings() -> Settings:
+    """Return the settings without changing their file, whatever its state."""
+    data: Any = None
+    with suppress(OSError, ValueError, RecursionError):
+        data = json.loads(paths.settings_path().read_bytes())
+    return from_plain(Settings(), data)[0] if isinstance(data, dict) else Settings()
+
+
+def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Return `old` updated with `new`, group by group."""
+    groups = {name: _merged(old[name], value) for name, value in new.items()
+              if isinstance(value, dict) and isinstance(old.get(name), dict)}  # fmt: skip
+    return {**old, **new, **groups}
+
+
+def _in_words(name: str) -> str:
+    return name.rpartition(".")[2].replace("_", " ")

@@ -1,4 +1,4 @@
-"""Titles of conversations: the person's, those made from the first prompt, and the model's."""
+"""Titles of chats: given by the person, made from the first prompt, or written by the model."""
 
 import re
 
@@ -6,23 +6,26 @@ from rdchat.thoughts import split_thoughts
 
 NEW_CHAT, NEW_FOLDER = "New chat", "New folder"
 TITLE_WISH = "Write a title for this chat: three to six words in its language. Reply with the title alone."
-_LONGEST = 200  # what a person may give
-_LONGEST_MADE = 48  # what fits the sidebar
-_MARKS = "#>*_`~-+=| \t"  # markdown around a line, which a title does not need
+_LONGEST = 200  # characters of a person's title
+_LONGEST_MADE = 48  # characters that fit the sidebar
+_MARKS = "#>*_`~-+=| \t"  # Markdown around a line, removed from titles
 _QUOTES = "\"'“”„\u2018\u2019«»「」"
-_MOST_WORDS_MADE, _LONGEST_WRITTEN = 12, 90  # of a model's line: a longer one is no title
+_MOST_WORDS_MADE, _LONGEST_WRITTEN = 12, 90  # of a model's line: a longer one is not a title
 _LABEL = re.compile(r"^(?:the )?(?:chat )?(?:title|titel|titre|título)\s*[:\uff1a]\s*", re.IGNORECASE)
+_MARKED = re.compile(r"(?<!\w)(\*\*|\*|~~|`+)(?=\S)(.+?)(?<=\S)\1(?!\w)")  # bold, italic, struck, code
+_LINK = re.compile(r"!?\[([^\[\]]+)\]\([^()\s]*\)")
+_LEFT_OVER = re.compile(r"\*\*|`")  # of marks that were cut
 _CONTROL = re.compile(r"<\|[^<>|]*\|>")
 
 
 def tidy_title(title: str) -> str:
-    """Return a person's title on one line and of a bearable length; empty where nothing is left."""
+    """Return a person's title on one line and of limited length; may be empty."""
     return " ".join(title.split())[:_LONGEST].rstrip()
 
 
 def title_from_prompt(prompt: str) -> str:
-    """Return a title made of the first line of a prompt that says something, cut at a word."""
-    lines = (" ".join(line.split()).strip(_MARKS) for line in prompt.splitlines() if not line.startswith("```"))
+    """Return a title made from the first line of a prompt with words in it, cut at a word."""
+    lines = (_plain(" ".join(line.split())) for line in prompt.splitlines() if not line.startswith("```"))
     title = next((line for line in lines if line), "") or tidy_title(prompt)
     if len(title) > _LONGEST_MADE:
         cut = title[:_LONGEST_MADE]
@@ -32,18 +35,18 @@ def title_from_prompt(prompt: str) -> str:
 
 
 def title_from_model(written: str, *, begins_in_thought: bool) -> str:
-    """Return the title in what a model wrote when it was asked for one; empty where there is none.
+    """Return the title in a model's answer to a request for one; may be empty.
 
-    What it thought is no title, neither between think tags nor in a channel that is not the final one.
+    Thoughts are not titles, neither between think tags nor in a channel other than the final one.
 
     Args:
-        written: All of it, as it ended by itself.
+        written: The whole answer; it ended by itself.
         begins_in_thought: The model's replies begin inside a thought that only a closing tag ends.
     """
     parts = split_thoughts(written, begun=begins_in_thought)
     if parts.open:
         return ""
-    lines = (line.strip(_MARKS) for line in _CONTROL.sub("", parts.answer).splitlines())
+    lines = (_LEFT_OVER.sub("", _plain(line)) for line in _CONTROL.sub("", parts.answer).splitlines())
     line = " ".join(_LABEL.sub("", next((line for line in lines if line), "")).strip(_MARKS + _QUOTES).split())
     if not any(character.isalnum() for character in line):
         return ""
@@ -53,6 +56,11 @@ def title_from_model(written: str, *, begins_in_thought: bool) -> str:
     return line.rstrip(".\u3002") if line.count(".") < 2 else line
 
 
+def _plain(line: str) -> str:
+    """Return a line of Markdown without its marks."""
+    return _MARKED.sub(r"\2", _LINK.sub(r"\1", line)).strip(_MARKS)
+
+
 def begins_in_thought(reply: str) -> bool:
-    """Tell whether a reply's first thought was begun by the chat template: a closing tag without an opening one."""
+    """Return whether the chat template began a reply's first thought: a closing tag without an opening one."""
     return "</think>" in reply and "<think>" not in reply.partition("</think>")[0]

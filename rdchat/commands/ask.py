@@ -1,10 +1,10 @@
-"""`rdchat ask`: one question, one answer, in the terminal. Keeps no history and reads no app settings."""
+"""`rdchat ask`: one question and one answer in the terminal, without history or the app's settings."""
 
 import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,9 @@ from typing import Any
 from rdchat.chat.attachments.attached_file import ReadFile
 from rdchat.commands import options
 from rdchat.commands.ask_files import add_file_options, read_files, with_files
-from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
-from rdchat.commands.progress import ProgressLine
+from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import InvalidSettingError, RdchatError, one_line
 from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
-from rdchat.inference.api.ledger_tree import LedgerRow, ledger_note, ledger_rows
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import (
@@ -25,33 +23,32 @@ from rdchat.inference.api.requests import (
     GenerationRequest,
     Mode,
     Role,
+    SamplingDefaults,
     SamplingParams,
     ThinkingChoice,
     check_seed,
     fresh_seed,
 )
-from rdchat.inference.api.shown_ledger import shown
+from rdchat.inference.api.shown_ledger import LedgerRow, ledger_note, ledger_rows, shown
 
 _MOST_PROMPT_BYTES = 64 * 2**20
 _SAMPLING = {
-    "temperature": "0 takes the most probable token",
-    "top_k": "keep this many of the most probable tokens; 0 is off",
-    "top_p": "keep this much probability; 1 is off",
-    "min_p": "least share of the most probable one; 0 is off",
+    "temperature": "0 always takes the most likely token; the default of each sampling option is the model's own",
+    "top_k": "keep this many of the most likely tokens; 0 is off",
+    "top_p": "keep the most likely tokens up to this probability; 1 is off",
+    "min_p": "keep tokens at least this share as likely as the best; 0 is off",
     "repetition_penalty": "1 is off",
     "max_tokens": "longest answer",
 }
 _DRAFTS = {
-    "draft_tokens": "most tokens a round",
+    "draft_tokens": "most tokens drafted in a step",
     "beam_width": "for drafter: beams",
-    "beam_length": "their tokens",
+    "beam_length": "their tokens, with the one chosen already",
 }
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `ask` and its options."""
-    parser = subparsers.add_parser("ask", help="ask one question and print the answer as it is written")
-    parser.set_defaults(run=run)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `ask`."""
     parser.add_argument("prompt", nargs="?", help="the question")
     parser.add_argument("--prompt-file", metavar="FILE", help="read the question from a file; - is standard input")
     add_file_options(parser)
@@ -59,12 +56,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--thinking",
         choices=[each.value for each in ThinkingChoice],
-        help="where the model has such a switch: whether it thinks",
+        help="whether the model thinks, if it has a switch for it",
     )
     parser.add_argument("--system", default="", metavar="TEXT", help="system prompt")
-    options.add_fields(parser, SamplingParams(), _SAMPLING)
+    options.add_fields(parser, SamplingParams(), _SAMPLING, unset=True)
     parser.add_argument(
-        "--seed", type=int, help="the same seed, the same text, on a GPU up to rounding (default: random)"
+        "--seed", type=int, help="the same seed gives the same text, on a GPU up to rounding (default: random)"
     )
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before TEXT; may be repeated")
     parser.add_argument("--json", action="store_true", help="print one JSON object with text, tokens and statistics")
@@ -73,19 +70,21 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def _add_draft_options(parser: argparse.ArgumentParser) -> None:
     defaults = DraftSettings()
-    group = parser.add_argument_group("drafting", "makes the answer come faster; it stays the same, up to rounding")
+    group = parser.add_argument_group("drafting", "makes the answer faster; the text stays the same, up to rounding")
     modes = [mode.value for mode in Mode]
-    group.add_argument("--mode", type=_mode, choices=modes, default=defaults.mode.value, help="who drafts tokens")
-    group.add_argument("--draft-model", metavar="MODEL", help="for speculative, auto: a smaller model, same tokens")
+    group.add_argument("--mode", type=_mode, choices=modes, default=defaults.mode.value, help="how tokens are drafted")
+    group.add_argument(
+        "--draft-model", metavar="MODEL", help="for speculative, auto: a smaller model with the same tokenizer"
+    )
     group.add_argument("--drafter", help=f"for drafter, auto: {options.NAMED} its folder (default: the model's own)")
     options.add_fields(group, defaults, _DRAFTS, draft_tokens="K", beam_width="W", beam_length="L")
     group.add_argument(
         "--lookup-branch",
         action=argparse.BooleanOptionalAction,
         default=defaults.lookup_branch,
-        help="for drafter: also draft what followed the same words before",
+        help="for drafter: also draft text that followed the same words before",
     )
-    group.add_argument("--profile", action="store_true", help="show where the time went; it costs speed")
+    group.add_argument("--profile", action="store_true", help="show where the time went (this is slower)")
 
 
 def _mode(name: str) -> str:
@@ -99,7 +98,9 @@ def _mode(name: str) -> str:
 def run(args: argparse.Namespace) -> int:
     """Answer the question; the exit status is 0, or 130 after Ctrl-C."""
     _check_texts(args)
-    sampling = options.chosen(SamplingParams, args, stop=tuple(args.stop))
+    sampling = {name: value for name in _SAMPLING if (value := getattr(args, name)) is not None}
+    sampling["stop"] = tuple(args.stop)
+    SamplingParams(**sampling)  # refuses wrong values before the model is loaded
     seed = fresh_seed() if args.seed is None else args.seed
     check_seed(seed)
     draft = options.chosen(DraftSettings, args, mode=Mode(args.mode))
@@ -131,7 +132,7 @@ def _check_texts(args: argparse.Namespace) -> None:
 
 def _read_prompt(args: argparse.Namespace) -> str:
     if (args.prompt is None) == (args.prompt_file is None):
-        raise InvalidSettingError("Give either a prompt or --prompt-file, and only one of them.")
+        raise InvalidSettingError("Give either a prompt or --prompt-file.")
     if args.prompt is not None:
         prompt = str(args.prompt)
         if not prompt.strip():
@@ -141,11 +142,11 @@ def _read_prompt(args: argparse.Namespace) -> str:
     try:
         prompt = _read_bounded(name).decode("utf-8")
     except OSError as error:
-        raise RdchatError(f"The prompt file {name} cannot be read: {error.strerror}.", "Check its name.") from error
+        raise RdchatError(f"The prompt file {name} cannot be read: {error.strerror}.", "Check the path.") from error
     except UnicodeDecodeError as error:
         raise RdchatError(f"The prompt file {name} is not UTF-8 text.", "Save it as UTF-8.") from error
     if not prompt.strip():
-        raise RdchatError(f"The prompt file {name} is empty.", "Write a question into it.")
+        raise RdchatError(f"The prompt file {name} is empty.", "Write a question in it.")
     return prompt
 
 
@@ -153,47 +154,48 @@ def _read_bounded(name: str) -> bytes:
     """Read a file, a named pipe or standard input; refuse more bytes than a prompt can have."""
     if name == "-":
         if sys.stdin is None:
-            raise RdchatError("Standard input is closed, so there is nothing to read.", "Give the prompt otherwise.")
+            raise RdchatError("Standard input is closed.", "Give the prompt as an argument or with --prompt-file.")
         data = sys.stdin.buffer.read(_MOST_PROMPT_BYTES + 1)
     else:
         with Path(name).open("rb") as file:
             data = file.read(_MOST_PROMPT_BYTES + 1)
     if len(data) > _MOST_PROMPT_BYTES:
         raise RdchatError(
-            f"The prompt file {name} is longer than {_MOST_PROMPT_BYTES // 2**20} MB.", "Give a shorter one."
+            f"The prompt file {name} is longer than {_MOST_PROMPT_BYTES // 2**20} MB.", "Use a shorter one."
         )
     return data
 
 
+@dataclass(slots=True)
 class _Answer:
-    """Writes one answer, and reports it at any moment."""
+    """Writes one answer, and reports its state at any moment."""
 
-    def __init__(self, sampling: SamplingParams, seed: int, draft: DraftSettings, quiet: bool) -> None:
-        self._sampling = sampling
-        self._seed = seed
-        self._draft = draft
-        self._quiet = quiet
-        self._info: ModelInfo | None = None
-        self.end: ReplyEnd | None = None
-        self.cancelled = False
+    chosen: dict[str, Any]  # sampling values that the person gave
+    seed: int
+    draft: DraftSettings
+    quiet: bool
+    info: ModelInfo | None = None
+    end: ReplyEnd | None = None
+    cancelled: bool = False
 
     def make(self, system: list[ChatMessage], prompt: str, files: Sequence[ReadFile], args: argparse.Namespace) -> None:
         from rdchat.inference.drafters import Drafters  # noqa: PLC0415  MLX: only once the arguments are right
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
-        with ProgressLine(sys.stderr) as progress:
+        with ProgressLine() as progress:
             loaded = options.load_chosen(args, progress)
-            self._info = loaded.info
+            self.info = loaded.info
             if files:
                 limit = loaded.info.context_length
                 count = partial(loaded.prompts.count, context_length=limit)
                 prompt = with_files(prompt, files, system=system, count=count, limit=limit, args=args)
             messages = (*system, ChatMessage(Role.USER, prompt))
             session = ChatSession(loaded, Drafters(loaded, args.load_anyway))
-            session.drafters.load(self._draft, progress.show)
+            session.drafters.load(self.draft, progress.show)
         options.print_warning(loaded.info)
+        self._say_sampling(loaded.info.sampling)
         thinking = ThinkingChoice(args.thinking) if args.thinking else None
-        request = GenerationRequest(messages, self._sampling, self._seed, draft=self._draft, thinking=thinking)
+        request = GenerationRequest(messages, self.sampling, self.seed, draft=self.draft, thinking=thinking)
         iterator = session.generate(request)
         with ctrl_c_calls(lambda: self._cancel(iterator)):
             for event in iterator:
@@ -204,21 +206,33 @@ class _Answer:
                     self.end = event
         iterator.close()
         if self.end is not None and self.end.mode_reason is not None:
-            plainly = "decoded plainly. " if self.end.mode is Mode.OFF else ""
+            plainly = "written without drafting. " if self.end.mode is Mode.OFF else ""
             print(f"rdchat: {plainly}{one_line(self.end.mode_reason)}", file=sys.stderr)
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """The person's values over the model's."""
+        return replace(self.info.sampling.params if self.info else SamplingParams(), **self.chosen)
+
+    def _say_sampling(self, defaults: SamplingDefaults) -> None:
+        """Print the sampling values that the model decides."""
+        for name in _SAMPLING:
+            if name not in self.chosen and (source := defaults.source(name)):
+                value = f"{name.replace('_', '-')} {getattr(self.sampling, name):g}"
+                print(f"rdchat: {value} ({source[0].lower()}{source[1:]})", file=sys.stderr)
 
     def _cancel(self, iterator: TokenIterator) -> None:
         self.cancelled = True
         iterator.cancel()
 
     def _write(self, text: str) -> None:
-        if text and not self._quiet:
+        if text and not self.quiet:
             sys.stdout.write(text)
             sys.stdout.flush()
 
     def report(self) -> dict[str, Any]:
         """Return the object for `--json`, with what is known so far."""
-        info, end = self._info, self.end
+        info, end = self.info, self.end
         return {
             "model": info and info.name,
             "model_path": info and os.fspath(info.path),
@@ -226,14 +240,14 @@ class _Answer:
             "drafter": end and end.drafter,
             "drafter_kind": end and end.kind,
             "mode": end.mode.value if end else Mode.OFF.value,
-            "requested_mode": self._draft.mode.value,
+            "requested_mode": self.draft.mode.value,
             "mode_reason": end and end.mode_reason,
-            "seed": self._seed,
-            "sampling": asdict(self._sampling),
+            "seed": self.seed,
+            "sampling": asdict(self.sampling),
             "text": end.text if end else "",
             "token_ids": list(end.token_ids) if end else [],
             "finish_reason": end.finish_reason.value if end else FinishReason.CANCELLED.value,
-            "stats": statistics_report(end.statistics if end else Statistics()) | {"ledger_exact": self._draft.profile},
+            "stats": statistics_report(end.statistics if end else Statistics()) | {"ledger_exact": self.draft.profile},
         }
 
 
@@ -248,7 +262,7 @@ def statistics_report(statistics: Statistics) -> dict[str, Any]:
 
 
 def ledger_table(rows: tuple[LedgerRow, ...]) -> str:
-    """Return the time ledger of a profiled reply as a table with nested stages indented."""
+    """Return the time ledger of a profiled reply as a table, with nested stages indented."""
     names = ["  " * row.depth + row.name for row in rows]
     width = max((len(name) for name in names), default=0)
     lines = ["", f"{'stage':{width}}  {'calls':>6}  {'mean ms':>9}  {'total ms':>9}  % of parent"]

@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
+from contextlib import closing
 from pathlib import Path
 
 from rdchat.chat.attachments.attached_file import ReadFile, attached, block_of
@@ -11,9 +11,9 @@ from rdchat.chat.attachments.choosing import Part, pages, parsed_pages, passages
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.errors import InvalidSettingError, PromptTooLongError, one_line
 from rdchat.inference.api.requests import ChatMessage, Role
-from rdchat.services.files.token_counts import fitting_passages, tokens_of
+from rdchat.services.files.part_choice import fitting_passages, tokens_of
 
-_REPLY_SHARE = 4  # a quarter of the context is kept for the reply, or less if the reply may be shorter
+_REPLY_SHARE = 4  # 1/4 of the context is kept for the reply, or less if the reply may be shorter
 
 type Count = Callable[[Sequence[ChatMessage]], int]
 
@@ -25,14 +25,14 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="put a file before the question: text, source, CSV, Markdown, HTML, PDF or DOCX; may be repeated",
+        help="add a file to the question: text, source code, CSV, Markdown, HTML, PDF or DOCX; may be repeated",
     )
     part = parser.add_mutually_exclusive_group()
-    part.add_argument("--pages", metavar="PAGES", help="of PDF files take these pages only, such as 1-4,7")
+    part.add_argument("--pages", metavar="PAGES", help="only these pages of PDF files, such as 1-4,7")
     part.add_argument(
         "--passages",
         action="store_true",
-        help="of files take the passages that match the question, as many as the model takes",
+        help="only the passages that match the question, as many as fit",
     )
 
 
@@ -45,13 +45,10 @@ def read_files(args: argparse.Namespace) -> list[ReadFile]:
     """
     if not args.file:
         if args.pages is not None or args.passages:
-            raise InvalidSettingError("--pages and --passages are for files.", "Give one with --file.")
+            raise InvalidSettingError("--pages and --passages need a file.", "Add one with --file.")
         return []
-    reader = FileReader()
-    try:
+    with closing(FileReader()) as reader:
         files = [reader.read(Path(name)) for name in args.file]
-    finally:
-        reader.close()
     if args.pages is not None:
         _check_pages(files, args.pages)
     return files
@@ -60,12 +57,12 @@ def read_files(args: argparse.Namespace) -> list[ReadFile]:
 def _check_pages(files: Sequence[ReadFile], wanted: str) -> None:
     paged = [file for file in files if file.paged]
     if not paged:
-        raise InvalidSettingError("--pages is for PDF files, and there is none.", "Leave it out, or give --passages.")
+        raise InvalidSettingError("--pages needs a PDF file.", "Leave it out, or use --passages.")
     for file in paged:
         if parsed_pages(wanted, len(file.parts)) is None:
             raise InvalidSettingError(
-                f"--pages {one_line(wanted)} are no pages of {file.name}.",
-                f"It has pages 1 to {len(file.parts)}: give some as 1-4,7.",
+                f"{file.name} does not have the pages {one_line(wanted)}.",
+                f"It has pages 1 to {len(file.parts)}. Give them like 1-4,7.",
             )
 
 
@@ -78,7 +75,7 @@ def with_files(
     limit: int,
     args: argparse.Namespace,
 ) -> str:
-    """Return a prompt with files before it; print the chosen parts and notes on standard error.
+    """Return the prompt with files before it; print the chosen parts and notes on standard error.
 
     Args:
         prompt: The question.
@@ -91,34 +88,27 @@ def with_files(
     Raises:
         PromptTooLongError: If they do not fit.
     """
-    blocks = partial(_spelled_out, prompt)
     if args.passages:
         around = count((*system, ChatMessage(Role.USER, prompt)))
         room = limit - around - min(args.max_tokens, limit // _REPLY_SHARE)
         parts = [_matching(file, prompt, room // len(files), count) for file in files]
     else:
         parts = [_pages_of(file, args.pages) for file in files]
-    text = blocks(files, parts)
+    pairs = list(zip(files, parts, strict=True))
+    blocks = (block_of(attached(file, part.text, part.words), part.text) for file, part in pairs)
+    text = "\n\n".join((*blocks, prompt))  # as the app does
     try:
-        tokens: int | None = count((*system, ChatMessage(Role.USER, text)))
+        fits = count((*system, ChatMessage(Role.USER, text))) < limit
     except PromptTooLongError:
-        tokens = None
-    if tokens is None or tokens >= limit:
+        fits = False
+    if not fits:
         raise _too_long(files, text, count, limit, args)
-    for file, part in zip(files, parts, strict=True):
+    for file, part in pairs:
         if part.words:
-            print(f"rdchat: of {one_line(file.name)} taken: {part.words}", file=sys.stderr)
+            print(f"rdchat: using {part.words} of {one_line(file.name)}", file=sys.stderr)
         if file.note:
             print(f"rdchat: {one_line(file.name)}: {one_line(file.note)}", file=sys.stderr)
     return text
-
-
-def _spelled_out(prompt: str, files: Sequence[ReadFile], parts: Sequence[Part]) -> str:
-    """Return a question with files before it, in the app's format."""
-    blocks = (
-        block_of(attached(file, part.text, part.words), part.text) for file, part in zip(files, parts, strict=True)
-    )
-    return "\n\n".join((*blocks, prompt))
 
 
 def _pages_of(file: ReadFile, wanted: str | None) -> Part:
@@ -135,10 +125,10 @@ def _matching(file: ReadFile, question: str, room: int, count: Count) -> Part:
     order = ranked(found, question)
     if not order:
         raise PromptTooLongError(
-            f"No passage of {file.name} has any of the question's words.", "Ask with words that are in it."
+            f"No passage of {file.name} has a word of the question.", "Use words that are in the file."
         )
     per_token = sum(map(len, file.parts)) / max(tokens.tokens, 1)
-    return fitting_passages(found, order, room, per_token, lambda text: tokens_of(text, count))[1]
+    return fitting_passages(found, order, room, per_token, lambda part: tokens_of(part.text, count))[1]
 
 
 def _too_long(
@@ -146,8 +136,8 @@ def _too_long(
 ) -> PromptTooLongError:
     many = "These files are" if len(files) > 1 else f"{files[0].name} is"
     tokens = tokens_of(text, count).words
-    shorter = "Give fewer files, or a model with a longer context."
+    shorter = "Use fewer files, or a model with a longer context."
     if not args.passages:
         by_pages = "pages with --pages 1-4, or " if any(file.paged for file in files) else ""
         shorter = f"Choose {by_pages}the passages that match the question with --passages."
-    return PromptTooLongError(f"{many} more than the model takes: {tokens} of {limit:,}, and nothing was cut.", shorter)
+    return PromptTooLongError(f"{many} too long for the model: {tokens}, and the limit is {limit:,}.", shorter)

@@ -1,4 +1,4 @@
-"""`rdchat bench`: how fast each way of drafting is here, beside plain decoding and stock mlx-lm."""
+"""`rdchat bench`: measures each drafting mode here against plain decoding and stock mlx-lm."""
 
 import argparse
 import sys
@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.commands import options
-from rdchat.commands.bench_table import bench_table
-from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
-from rdchat.commands.progress import ProgressLine
+from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.bench_results import BenchProgress, BenchRun, BenchRunner
@@ -20,51 +18,52 @@ from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
 from rdchat.inference.benchmark.csv_format import read_csv, write_csv
-from rdchat.inference.benchmark.result import BenchResult, environment
+from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, environment
 from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS, Sweep
 
-_MEASURING = ("prompts", "modes", "csv")  # options that mean nothing where a file is shown
+_NONE = "-"  # in a table
+_MEASURING = ("prompts", "modes", "csv")  # options that have no effect when a file is shown
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `bench` and its options."""
-    parser = subparsers.add_parser(
-        "bench",
-        help="measure drafting against plain decoding and mlx-lm",
-        description="Runs every mode in turns on every prompt, beside plain decoding and stock mlx-lm, and reports "
-        "ratios of neighbouring runs as medians with quartiles. Lists are separated by commas.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `bench`."""
+    parser.description = (
+        "Runs all modes in turns on every prompt, with plain decoding and stock mlx-lm, and reports "
+        "ratios of neighbouring runs as medians with quartiles. Lists are separated by commas."
     )
-    parser.set_defaults(run=run)
     parser.add_argument(
         "--prompts", metavar="FILE", help="a prompt a line, or JSON lines (default: everyday questions)"
     )
     parser.add_argument("--limit", type=int, default=0, metavar="N", help="the first N prompts of each group only")
-    parser.add_argument("--modes", type=_list_of(Mode), metavar="LIST", help="default: those the model can have")
+    parser.add_argument("--modes", type=_list_of(Mode), metavar="LIST", help="default: all that the model supports")
     parser.add_argument("--max-tokens", type=int, default=64, metavar="N", help="longest reply (default: 64)")
     parser.add_argument(
         "--trials", type=int, default=3, metavar="T", help="runs of each mode on each prompt (default: 3)"
     )
     options.add_model(parser, dtype=False)
-    parser.add_argument("--seed", type=int, default=0, help="of the replies (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the replies (default: 0)")
     parser.add_argument("--no-mlx-lm", action="store_true", help="leave stock mlx-lm out")
-    options.add_json(parser)
     parser.add_argument("--csv", metavar="FILE", help="also write every run to a file")
     parser.add_argument(
         "--picture",
         action="append",
         default=[],
         metavar="FILE",
-        help="also draw the speed-ups, as .png, .svg or .pdf; may be given several times",
+        help="also draw the speed-ups as .png, .svg or .pdf; may be repeated",
     )
     parser.add_argument(
-        "--from", dest="source", nargs="+", metavar="FILE", help="measure nothing: show a CSV file, ours or Apple's"
+        "--from",
+        dest="source",
+        nargs="+",
+        metavar="FILE",
+        help="show a CSV file, of rdchat or Apple, without measuring",
     )
     _add_sweep_options(parser)
 
 
 def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
     usual = Sweep(())
-    group = parser.add_argument_group("what is swept", "every combination of the lists is measured")
+    group = parser.add_argument_group("what is swept", "every combination of these lists is measured")
     lists: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (  # option, field of `Sweep`, type, help
         ("--dtype", "dtypes", Dtype, "precisions"),
         ("--temperature", "temperatures", float, "0 is greedy"),
@@ -81,11 +80,13 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
     for option, name, kind, words in lists:
         default = getattr(usual, name)
         group.add_argument(option, dest=name, type=_list_of(kind), default=default, metavar="LIST", help=words)
-    group.add_argument("--draft-model", metavar="MODEL", help="for speculative: a smaller model with the same tokens")
+    group.add_argument(
+        "--draft-model", metavar="MODEL", help="for speculative: a smaller model with the same tokenizer"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, or show what was measured; the exit status is 0, or 130 after Ctrl-C.
+    """Measure, or show a file; the exit status is 0, or 130 after Ctrl-C.
 
     Raises:
         Exception: The error that ended the benchmark, after its results so far are shown.
@@ -93,13 +94,13 @@ def run(args: argparse.Namespace) -> int:
     _check_pictures(args.picture)
     if args.source:
         if given := [name for name in _MEASURING if getattr(args, name) is not None]:
-            raise InvalidSettingError(f"--from shows a file and measures nothing: leave out --{given[0]}.")
+            raise InvalidSettingError(f"--from only shows a file: leave out --{given[0]}.")
         _show(args, read_csv([Path(name) for name in args.source]))
         return 0
     prompts = _prompts(args)
     measurement = _Measurement(_plan(args, prompts, args.modes or tuple(Mode)))
     if Mode.SPECULATIVE in (args.modes or ()) and args.draft_model is None:
-        raise InvalidSettingError("Mode speculative needs a draft model.", "Name one with --draft-model.")
+        raise InvalidSettingError("Mode speculative needs a draft model.", "Choose one with --draft-model.")
     _check_files(args)
     try:
         _measure(args, prompts, measurement)
@@ -115,22 +116,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace, result: BenchResult) -> None:
-    """Write the CSV file, if there is one and anything was run, and show the figures even if that fails."""
+    """Write the CSV file, if one is wanted and anything was run, and show the figures even if that fails."""
     try:
         if args.csv and result.runs:
-            with Path(args.csv).open("w", encoding="utf-8", newline="") as file:
+            path = Path(args.csv)
+            with options.writing(path), path.open("w", encoding="utf-8", newline="") as file:
                 write_csv(file, result)
-    except OSError as error:
-        raise _unwritable(args.csv, error) from error
     finally:
         _show(args, result)
 
 
 def _show(args: argparse.Namespace, result: BenchResult) -> None:
-    if args.json:
-        options.print_json(result.as_json())
-    else:
-        print(bench_table(result))
+    options.print_result(args, result.as_json(), bench_table(result))
     if result.runs and args.picture:
         from rdchat.ui.plots.pictures import save_picture  # noqa: PLC0415  only for pictures
         from rdchat.ui.plots.speedups import plots_of  # noqa: PLC0415
@@ -140,18 +137,18 @@ def _show(args: argparse.Namespace, result: BenchResult) -> None:
 
 
 def _check_pictures(names: Sequence[str]) -> None:
-    """Refuse pictures that cannot be written, before anything is measured."""
+    """Check before measuring that the pictures can be written."""
     if names:
         from rdchat.ui.plots.pictures import check_picture_name  # noqa: PLC0415  only for pictures
     for name in names:
         check_picture_name(Path(name))
         if not Path(name).absolute().parent.is_dir():
-            raise RdchatError(f"The picture {name} cannot be written: there is no such folder.", "Name another.")
+            raise RdchatError(f"The picture {name} cannot be written: there is no such folder.", "Choose another path.")
 
 
 @dataclass(slots=True)
 class _Measurement:
-    """A benchmark under way."""
+    """A running benchmark."""
 
     plan: BenchPlan
     environment: dict[str, Any] = field(default_factory=lambda: environment(None))
@@ -173,8 +170,8 @@ def _measure(args: argparse.Namespace, prompts: Sequence[Prompt], measurement: _
     """Load the model and measure."""
     from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  MLX: only once the arguments are right
 
-    # what libraries print, as mlx-lm does of large models, is no part of the report
-    with redirect_stdout(sys.stderr), ProgressLine(sys.stderr, verbose=True) as progress:
+    # output of libraries, such as mlx-lm's about large models, does not belong to the report
+    with redirect_stdout(sys.stderr), ProgressLine(verbose=True) as progress:
         engine = LocalEngine()
         info = engine.load(args.model, args.dtypes[0], progress.show, args.load_anyway)
         options.print_warning(info)
@@ -187,7 +184,7 @@ def _measure(args: argparse.Namespace, prompts: Sequence[Prompt], measurement: _
             for event in runner:
                 if isinstance(event, BenchProgress):
                     progress.show(_shown(event))
-                else:
+                elif isinstance(event, BenchRun):
                     measurement.runs.append(event)
     measurement.ended = True
 
@@ -212,20 +209,13 @@ def _check_files(args: argparse.Namespace) -> None:
             check_model_folder(resolve_model(name, lambda _: None))
     for name in filter(None, args.drafters):
         if not resolve_drafter(name).is_dir():
-            raise RdchatError(f"There is no drafter folder {name}.", "Check its name.")
+            raise RdchatError(f"There is no drafter folder {name}.", "Check the path.")
     if args.csv is not None:
-        try:
-            Path(args.csv).open("a").close()
-        except OSError as error:
-            raise _unwritable(args.csv, error) from error
-
-
-def _unwritable(name: str, error: OSError) -> RdchatError:
-    return RdchatError(f"The file {name} cannot be written: {error.strerror}.", "Name another.")
+        options.check_writable(Path(args.csv))
 
 
 def _available_modes(engine: Engine, args: argparse.Namespace) -> tuple[Mode, ...]:
-    """Return the modes that the loaded model has, and those whose model or drafter the person named."""
+    """Return the modes that the loaded model supports, and those whose model or drafter the person named."""
     drafter = args.drafters[0]
     named = {Mode.SPECULATIVE: args.draft_model, Mode.DRAFTER: drafter}
     found = engine.draft_options(DraftSettings(draft_model=args.draft_model, drafter=drafter)).modes
@@ -239,12 +229,12 @@ def _shown(progress: BenchProgress) -> LoadProgress:
 
 
 def _list_of[T](kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
-    """Return a parser of a list with commas."""
+    """Return a parser for a list with commas."""
 
     def parse(text: str) -> tuple[T, ...]:
         words = [word.strip() for word in text.split(",")]
         if not all(words):
-            raise argparse.ArgumentTypeError("the list is empty, or a place in it is")
+            raise argparse.ArgumentTypeError("the list, or one of its items, is empty")
         try:
             return tuple(kind(word) for word in words)
         except ValueError as error:
@@ -252,3 +242,36 @@ def _list_of[T](kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
             raise argparse.ArgumentTypeError(f"{error}{choices}") from error
 
     return parse
+
+
+def bench_table(result: BenchResult) -> str:
+    """Return the tables of a benchmark."""
+    environment, reports = result.environment, result.reports
+    facts = [str(environment[name]) for name in ("model", "dtype", "device", "source") if environment.get(name)]
+    versions = [
+        f"{name.replace('_', '-')} {environment[name]}" for name in ("rdchat", "mlx", "mlx_lm") if name in environment
+    ]
+    header = ["", *(kind.title.lower() for kind in FIGURES.values()), "same text"]
+    lines = [", ".join([*facts, *versions]), "", *table([header, *(_row(report) for report in reports)])]
+    if groups := list(dict.fromkeys(group for report in reports for group in report.groups)):
+        rows = [["", *groups]]
+        for report in reports:
+            found = (report.groups.get(group, {}).get("ratio_to_plain") for group in groups)
+            rows.append([report.name, *(_words(ratio, 2) for ratio in found)])
+        lines += ["", "Speed-up over plain decoding, by group of prompts:", "", *table(rows)]
+    notes = [f"{report.name}: {report.note}" for report in reports if report.note]
+    lines += ["", "Medians, with quartiles in brackets. Ratios compare neighbouring runs of the same prompt.", *notes]
+    return "\n".join(lines)
+
+
+def _row(report: CellReport) -> list[str]:
+    figures = (_words(report.figures[name], kind.digits) for name, kind in FIGURES.items())
+    return [report.name, *figures, report.same_text.lower() or _NONE]
+
+
+def _words(figure: Figure | None, digits: int) -> str:
+    if figure is None:
+        return _NONE
+    if figure.low == figure.high:
+        return f"{figure.median:.{digits}f}"
+    return f"{figure.median:.{digits}f} ({figure.low:.{digits}f}-{figure.high:.{digits}f})"

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from rdchat import __version__, display, host, memory, paths
+from rdchat import __version__, host, machine, paths
 from rdchat.commands import options
+from rdchat.files.sizes import size_words
 
 if TYPE_CHECKING:
     from rdchat.inference.target.diagnostics import EngineFacts
 
-_GIB = 2**30
-_ENOUGH_MEMORY_BYTES = _GIB  # the default model in float32, its cache and the window
-_OLDEST_PYTHON = (3, 12)
+_ENGINE_FACTS = "device", "backend", "blas", "blas_library", "mlx", "mlx_lm"
+_ENOUGH_MEMORY_BYTES = 2**30  # the default model in float32, its cache and the window
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,12 @@ class Facts:
     """The state of this machine."""
 
     report: Mapping[str, Any]  # the object that `--json` prints, without the advice
-    old_python: bool = False  # older than Qt for Python needs
     outdated_macos: str = ""  # the version of a macOS that is too old for Qt; empty elsewhere
     engine_problem: str = ""  # why MLX does not load; empty if it does
     qt_problem: str = ""  # why Qt does not load; empty if it does
     compiler: str = ""  # the C++ compiler that MLX's CPU backend calls on Linux; empty if there is none
     drafters_left_out: tuple[str, ...] = ()  # a sentence for each damaged drafter of the person's own
-    data_writable: bool = True  # whether conversations can be stored
+    data_writable: bool = True  # whether chats can be stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,55 +43,42 @@ class Advice:
     remedy: str
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `doctor` and its options."""
-    parser = subparsers.add_parser("doctor", help="show what rdchat runs on, and what is slow or missing")
-    parser.set_defaults(run=run)
-    options.add_json(parser)
-
-
 def run(args: argparse.Namespace) -> int:
     """Print the state of this machine; the exit status is 0 whatever it is."""
     facts = gather()
     advice = advise(facts)
-    if args.json:
-        options.print_json({**facts.report, "advice": [asdict(item) for item in advice]})
-    else:
-        print(as_text(facts.report, advice))
+    report = {**facts.report, "advice": [asdict(item) for item in advice]}
+    options.print_result(args, report, as_text(facts.report, advice))
     return 0
 
 
 def gather() -> Facts:
-    """Look at this machine. Loads MLX and Qt, and measures for a fraction of a second."""
+    """Collect the facts about this machine. Loads MLX and Qt, and measures for a fraction of a second."""
+    from rdchat.inference.models.default_model import is_default_model_ready  # noqa: PLC0415
+
     engine, engine_problem = _engine()
     qt, qt_problem = _qt()
-    model = _default_model()
+    model = paths.default_model_dir() if is_default_model_ready() else None
     drafter, left_out = _drafters(model) if engine else (None, ())
     report = {
         "version": __version__,
         "system": host.system_name(),
-        "device": engine and engine.device,
-        "backend": engine and engine.backend,
-        "blas": engine and engine.blas,
-        "blas_library": engine and (engine.blas_library or None),
+        **{name: getattr(engine, name, "") or None for name in _ENGINE_FACTS},
         "matmul_gflops": engine and round(engine.matmul_gflops, 1),
         "python": ".".join(map(str, sys.version_info[:3])),
         "python_path": sys.executable,
         "qt": qt or None,
-        "mlx": engine and engine.mlx,
-        "mlx_lm": engine and engine.mlx_lm,
         "model_path": str(model) if model else None,
         "drafter_path": str(drafter) if drafter else None,
         "memory_total_bytes": psutil.virtual_memory().total,
-        "memory_available_bytes": memory.available_bytes(),
-        "display": display.has_display(),
+        "memory_available_bytes": machine.available_bytes(),
+        "display": host.has_display(),
         "data_path": str(paths.data_dir()),
         "cache_path": str(paths.cache_dir()),
         "log_path": str(paths.log_path()),
     }
     return Facts(
         report,
-        old_python=sys.version_info[:2] < _OLDEST_PYTHON,
         outdated_macos=host.outdated_macos(),
         engine_problem=engine_problem,
         qt_problem=qt_problem,
@@ -103,44 +89,39 @@ def gather() -> Facts:
 
 
 def advise(facts: Facts) -> list[Advice]:
-    """Return what is slow or missing, what stops rdchat from working first."""
+    """Return advice; problems that stop rdchat from working come first."""
     wanted_macos, data = ".".join(map(str, host.OLDEST_MACOS)), paths.data_dir()
     report, free = facts.report, facts.report["memory_available_bytes"]
     on_linux_cpu = report["backend"] == "CPU" and not host.MACOS
     checks = [
-        (
-            facts.old_python,
-            "Qt for Python aborts on Python 3.11 and older.",
-            "Install Python 3.13, then: make setup",
-        ),
         (facts.engine_problem, f"MLX does not load: {facts.engine_problem}.", "make setup"),
         (facts.qt_problem, f"Qt does not load: {facts.qt_problem}.", "make setup"),
         (
             facts.outdated_macos,
-            f"The window needs macOS {wanted_macos} or later, as Qt does; this Mac has {facts.outdated_macos}.",
+            f"The window needs macOS {wanted_macos} or later; this Mac has {facts.outdated_macos}.",
             "Update macOS in System Settings > General > Software Update.",
         ),
         (report["model_path"] is None, "The default model is not installed.", "rdchat models install-default"),
         *((True, sentence, f"Delete it from {data / 'drafters'}.") for sentence in facts.drafters_left_out),
         (
             not facts.data_writable,
-            f"Conversations cannot be stored in {data}.",
-            "Give yourself permission to write there.",
+            f"Chats cannot be stored in {data}.",
+            "Give yourself write permission there.",
         ),
         (not report["display"], "There is no display to show the window on.", "xvfb-run -a make run"),
         (
-            free < _ENOUGH_MEMORY_BYTES and not host.MACOS,  # which would give back more
-            f"Only {_gib(free)} of memory is free.",
+            free < _ENOUGH_MEMORY_BYTES and not host.MACOS,  # macOS would give back more
+            f"Only {size_words(free)} of memory is free.",
             "Close other apps, or add memory.",
         ),
         (
             on_linux_cpu and report["blas"] == "reference",
-            "MLX computes with its own slow reference BLAS: OpenBLAS is some 25 times faster.",
+            "MLX uses its own slow reference BLAS. OpenBLAS is some 25 times as fast.",
             "sudo apt-get install -y libopenblas0-pthread",
         ),
         (
             on_linux_cpu and not facts.compiler,
-            "g++ is missing: MLX compiles kernels with it while it runs.",
+            "g++ is missing. MLX needs it to compile kernels while it runs.",
             "sudo apt-get install -y g++",
         ),
     ]
@@ -149,7 +130,7 @@ def advise(facts: Facts) -> list[Advice]:
 
 def as_text(report: Mapping[str, Any], advice: Sequence[Advice]) -> str:
     """Return the report for the terminal."""
-    mlx, library = report["mlx"], report["blas_library"]
+    mlx, library, available = report["mlx"], report["blas_library"], report["memory_available_bytes"]
     rows = [
         ("rdchat", report["version"]),
         ("System", report["system"]),
@@ -157,7 +138,7 @@ def as_text(report: Mapping[str, Any], advice: Sequence[Advice]) -> str:
         ("Backend", report["backend"] or "none: MLX does not load"),
         ("BLAS", (report["blas"] or "unknown") + (f" ({library})" if library else "")),
         ("Matrix product", f"{report['matmul_gflops']:,.0f} GFLOP/s (float32, measured)" if mlx else "unknown"),
-        ("Memory", f"{_gib(report['memory_available_bytes'])} free of {_gib(report['memory_total_bytes'])}"),
+        ("Memory", f"{size_words(available)} free of {size_words(report['memory_total_bytes'])}"),
         ("Display", "yes" if report["display"] else "none"),
         ("Python", f"{report['python']} {report['python_path']}"),
         ("Qt", report["qt"] or "does not load"),
@@ -169,7 +150,7 @@ def as_text(report: Mapping[str, Any], advice: Sequence[Advice]) -> str:
     lines = [f"{name:<16}{value}" for name, value in rows]
     if not advice:
         return "\n".join([*lines, "", "All is well."])
-    return "\n".join([*lines, "", "To mend:", *(f"  {item.problem}\n    {item.remedy}" for item in advice)])
+    return "\n".join([*lines, "", "To fix:", *(f"  {item.problem}\n    {item.remedy}" for item in advice)])
 
 
 def _engine() -> "tuple[EngineFacts | None, str]":
@@ -198,21 +179,11 @@ def _drafters(model: Path | None) -> tuple[Path | None, tuple[str, ...]]:
     return found.folder, found.left_out
 
 
-def _default_model() -> Path | None:
-    from rdchat.inference.models.default_model import is_default_model_ready  # noqa: PLC0415
-
-    return paths.default_model_dir() if is_default_model_ready() else None
-
-
 def _writable(folder: Path) -> bool:
-    """Tell whether a folder can be written to, or made where it does not exist yet."""
+    """Return whether a folder can be written to, or created if it does not exist."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
-def _gib(count: int) -> str:
-    return f"{count / _GIB:.1f} GiB"

@@ -1,8 +1,7 @@
-"""`rdchat eval-drafter`: how many tokens a target call brings with a drafter, measured by decoding."""
+"""`rdchat eval-drafter`: measures by decoding how many tokens a target call brings with a drafter."""
 
 import argparse
 import hashlib
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -14,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rdchat import __version__, paths
 from rdchat.commands import options
-from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
-from rdchat.commands.progress import ProgressLine
+from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.prompt_files import Prompt, by_group, first_of_each_group, read_prompts
@@ -28,20 +26,17 @@ if TYPE_CHECKING:
 
 _SAMPLING = {
     "max_tokens": "longest reply",
-    "temperature": "0 takes the most probable token",
-    "top_p": "keep this much probability",
+    "temperature": "0 always takes the most likely token",
+    "top_p": "keep the most likely tokens up to this probability",
 }
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `eval-drafter` and its options."""
-    parser = subparsers.add_parser(
-        "eval-drafter",
-        help="measure a drafter of any kind on a file of prompts",
-        description="Decodes every prompt with every beam width and length, alone and with a branch from prompt "
-        "lookup, and by prompt lookup alone; a line is printed as soon as it is measured. Ctrl-C ends it early.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `eval-drafter`."""
+    parser.description = (
+        "Decodes every prompt with every beam width and length, alone and with a branch from prompt "
+        "lookup, and by prompt lookup alone; each line is printed as soon as it is measured. Ctrl-C ends it early."
     )
-    parser.set_defaults(run=run)
     options.add_model(parser)
     parser.add_argument("--drafter", help=f"{options.NAMED} its folder (default: the one made for the model)")
     parser.add_argument("--prompts", required=True, metavar="FILE", help="a prompt a line, or JSON lines")
@@ -49,11 +44,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--beam-width", type=int, nargs="+", default=[1, 4], metavar="W", help="widths to measure")
     parser.add_argument("--beam-length", type=int, nargs="+", default=[5], metavar="L", help="lengths to measure")
     options.add_fields(parser, SamplingParams(temperature=0.0, max_tokens=128), _SAMPLING)
-    parser.add_argument("--seed", type=int, default=0, help="of the replies")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the replies")
     parser.add_argument(
-        "--results", metavar="FILE", help="keep what every reply brought, and go on from there the next time"
+        "--results", metavar="FILE", help="store the result of every reply, and resume from there next time"
     )
-    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -67,11 +61,10 @@ def run(args: argparse.Namespace) -> int:
     drafts = _drafts(args.beam_width, args.beam_length)
 
     from rdchat.host import keep_awake  # noqa: PLC0415
-    from rdchat.inference.benchmark.evaluation import Evaluation  # noqa: PLC0415  MLX: only once all is right
-    from rdchat.inference.benchmark.recording import check_lengths  # noqa: PLC0415
+    from rdchat.inference.benchmark.recording import check_lengths, measure_drafts  # noqa: PLC0415  MLX: only now
     from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
-    with ProgressLine(sys.stderr, verbose=True) as progress:
+    with ProgressLine(verbose=True) as progress:
         model = options.load_chosen(args, progress)
         options.print_warning(model.info)
         session = ChatSession(model)
@@ -79,13 +72,14 @@ def run(args: argparse.Namespace) -> int:
         drafts = [replace(draft, drafter=str(folder)) for draft in drafts]
         check_lengths(model, prompts)
         facts = _facts(args, model, folder)
-        cancelled, evaluation = Event(), Evaluation(session, sampling, args.seed)
-        with _counts_file(args.results, facts) as kept, keep_awake(), ctrl_c_calls(cancelled.set):
+        cancelled = Event()
+        results_path = paths.expanded(args.results, "--results") if args.results else None
+        counts = closing(CountsFile(results_path, facts)) if results_path else nullcontext()
+        with counts as kept, keep_awake(), ctrl_c_calls(cancelled.set):
             if not args.json:
                 print(_HEADER, flush=True)
-            results = _measure(
-                partial(evaluation.run, kept=kept), prompts, drafts, progress, cancelled, printed=not args.json
-            )
+            decode = partial(measure_drafts, session, sampling=sampling, seed=args.seed, kept=kept)
+            results = _measure(decode, prompts, drafts, progress, cancelled, printed=not args.json)
     if args.json:
         shown = facts | {"drafter": str(folder), "complete": not cancelled.is_set()}
         options.print_json(shown | {"rows": report(results)})
@@ -104,20 +98,22 @@ def _drafts(widths: Sequence[int], lengths: Sequence[int]) -> list[DraftSettings
 
 
 def _load_drafter(named: str | None, session: "ChatSession") -> Path:
-    """Return the folder of the drafter that is named, else of the one made for the target, once it is loaded."""
+    """Load the named drafter, else the one made for the target; return its folder."""
     from rdchat.inference.drafters import cannot_verify, no_drafter  # noqa: PLC0415
 
     if problem := cannot_verify(session.model):
-        raise ModelError(problem, "Pick another model.")
+        raise ModelError(problem, "Choose another model.")
     folder = session.drafters.drafter_folder(named)
     if folder is None:
-        raise ModelError(no_drafter(session.model), "Train one with `rdchat train-drafter`, or name one.")
+        raise ModelError(
+            no_drafter(session.model), "Train one with `rdchat train-drafter`, or choose one with --drafter."
+        )
     session.drafters.load(DraftSettings(Mode.DRAFTER, drafter=str(folder)))
     return folder
 
 
 def _facts(args: argparse.Namespace, model: "LoadedModel", folder: Path) -> dict[str, Any]:
-    """Return what is measured, as JSON holds it: two measurements with equal facts can be one."""
+    """Return the facts of the measurement as JSON; results with equal facts can be combined."""
     from rdchat.inference.models.fingerprint import TargetBinding  # noqa: PLC0415
 
     digest = hashlib.sha256()
@@ -138,10 +134,6 @@ def _facts(args: argparse.Namespace, model: "LoadedModel", folder: Path) -> dict
     }
 
 
-def _counts_file(path: str | None, facts: dict[str, Any]) -> "closing[CountsFile] | nullcontext[None]":
-    return closing(CountsFile(paths.expanded(path, "--results"), facts)) if path else nullcontext()
-
-
 def _measure(
     decode: Callable[[Sequence[Prompt], Sequence[DraftSettings]], Iterator[Result]],
     prompts: Sequence[Prompt],
@@ -151,9 +143,9 @@ def _measure(
     *,
     printed: bool,
 ) -> list[Result]:
-    """Measure a draft and a group of prompts at a time; end after the reply during which it is cancelled.
+    """Measure each draft on each group of prompts; after cancelling, end with the reply being decoded.
 
-    Each line is `printed` as soon as all its prompts are measured: that of all prompts with the last group.
+    Each line is `printed` as soon as all its prompts are measured; that of all prompts comes with the last group.
     """
     groups, results = by_group(prompts), list[Result]()
     cells, whole = list(product(drafts, groups)), len(prompts) * len(drafts)
@@ -173,7 +165,7 @@ def _measure(
     return results
 
 
-_HEADER = f"{'setup':20}{'group':16}{'prompts':>8}{'tokens/call':>12}{'loops':>7}  accepted by position"
+_HEADER = f"{'setup':20}{'group':16}{'prompts':>8}{'tokens/step':>12}{'loops':>7}  accepted by position"
 
 
 def _line(row: dict[str, Any]) -> str:

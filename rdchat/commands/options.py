@@ -1,24 +1,37 @@
-"""Options that several commands share, and what commands do with them."""
+"""Options and functions that several commands share."""
 
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rdchat.errors import one_line
+from rdchat.errors import file_error, one_line
+from rdchat.files import sizes
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Dtype
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from rdchat.commands.progress import ProgressLine
+    from rdchat.commands.terminal import ProgressLine
     from rdchat.inference.target.target import LoadedModel
 
 LOAD_ANYWAY = "--load-anyway"
-NAMED = "a name that `rdchat models list` gives, or"
+NAMED = "a name from `rdchat models list`, or"
+
+
+SHARED: dict[str, dict[str, Any]] = {
+    "model": {"metavar": "MODEL", "help": "a name from `rdchat models list`"},
+    "--revision": {"default": "main", "metavar": "R", "help": "a branch, tag or commit in the Hugging Face cache"},
+    "--yes": {"action": "store_true", "help": "do not ask for confirmation"},
+    "--force": {"action": "store_true", "help": "replace an existing file"},
+    "--json": {"action": "store_true", "help": "print one JSON object"},
+}
+"""Arguments that several commands share; the table of commands names them."""
 
 
 def add_model(parser: argparse.ArgumentParser, *, dtype: bool = True) -> None:
@@ -28,37 +41,35 @@ def add_model(parser: argparse.ArgumentParser, *, dtype: bool = True) -> None:
         parser.add_argument(
             "--dtype", choices=[d.value for d in Dtype], default="auto", help="precision of the weights"
         )
-    parser.add_argument(LOAD_ANYWAY, action="store_true", help="go on where memory seems too small")
+    parser.add_argument(LOAD_ANYWAY, action="store_true", help="continue even if memory seems too small")
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add `--json`."""
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def add_fields(parser: Any, defaults: "DataclassInstance", words: Mapping[str, str], **metavars: str) -> None:
+def add_fields(
+    parser: Any, defaults: "DataclassInstance", words: Mapping[str, str], *, unset: bool = False, **metavars: str
+) -> None:
     """Add an option for each named field of a dataclass, with its default and type.
 
     Args:
         parser: The parser, or a group of its options.
         defaults: The dataclass.
         words: The help of each field.
-        metavars: What stands for the value in the help, by field; by default the option's name.
+        unset: Whether an option that is not given is None, whatever the default.
+        metavars: Name of the value in the help, by field; by default the option's name.
     """
     for name, text in words.items():
-        default = getattr(defaults, name)
-        option, metavar = f"--{name.replace('_', '-')}", metavars.get(name)
-        parser.add_argument(option, type=type(default), default=default, metavar=metavar, help=text)
+        value = getattr(defaults, name)
+        option, metavar, default = f"--{name.replace('_', '-')}", metavars.get(name), None if unset else value
+        parser.add_argument(option, type=type(value), default=default, metavar=metavar, help=text)
 
 
 def chosen[D: DataclassInstance](kind: type[D], args: argparse.Namespace, **more: Any) -> D:
-    """Return a dataclass with the options that have the names of its fields, and `more`."""
+    """Return a dataclass filled from the options with the names of its fields, and `more`."""
     names = {field.name for field in fields(kind)} & vars(args).keys()
     return kind(**{name: getattr(args, name) for name in names} | more)
 
 
 def load_chosen(args: argparse.Namespace, progress: "ProgressLine") -> "LoadedModel":
-    """Load the model of the options."""
+    """Load the model in the options."""
     from rdchat.inference.models.loading import load_model  # noqa: PLC0415  MLX: only once the arguments are right
 
     return load_model(args.model, Dtype(args.dtype), progress.show, anyway=args.load_anyway)
@@ -71,5 +82,35 @@ def print_warning(info: ModelInfo) -> None:
 
 
 def print_json(report: Any) -> None:
-    """Print one JSON object in one line."""
+    """Print one JSON object on one line."""
     print(json.dumps(report, ensure_ascii=False))
+
+
+def print_result(args: argparse.Namespace, report: Any, text: str | Iterable[str]) -> None:
+    """Print a result: one JSON object with `--json`, else its text or lines."""
+    if args.json:
+        print_json(report)
+    else:
+        for line in [text] if isinstance(text, str) else text:
+            print(line)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise StorageError if a file cannot be written in the block."""
+    try:
+        yield
+    except OSError as error:
+        raise file_error(error, f"The file {path} cannot be written", "Choose another path.") from error
+
+
+def check_writable(path: Path) -> None:
+    """Check before long work that a file can be written; creates none."""
+    existed = path.exists()
+    with writing(path):
+        path.open("ab").close()
+        if not existed:
+            path.unlink()
+
+
+size_words = sizes.size_words

@@ -1,20 +1,17 @@
-"""`rdchat report`: measures this machine and its models into one file to send."""
+"""`rdchat report`: measures this machine and its models, and writes one file to send."""
 
 import argparse
 import json
 import sys
 import zipfile
-from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from rdchat.commands import doctor
-from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
-from rdchat.commands.progress import ProgressLine
+from rdchat.commands import doctor, options
+from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import RdchatError
-from rdchat.files.file_errors import file_error
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import require
 
@@ -22,57 +19,62 @@ _PRIVATE = ("blas_library",)  # and everything that is a path
 _LEAST_MINUTES = 0.1
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `report` and its options."""
-    parser = subparsers.add_parser(
-        "report",
-        help="measure this machine and its models into one file to send",
-        description="Measures what drafting costs and brings on this machine, and writes a page and its figures into "
-        "one zip file. It holds no chats, no names and no paths: look into it before you send it.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `report`."""
+    parser.description = (
+        "Measures the cost and gain of drafting on this machine, and writes a page and its figures into "
+        "one zip file. It has no chats, names or paths; look into it before you send it."
     )
-    parser.set_defaults(run=run)
     parser.add_argument("--out", metavar="FILE", required=True, help="the zip file to write")
     parser.add_argument(
         "--models",
         nargs="+",
         metavar="MODEL",
-        help="names that `rdchat models list` gives, or paths (default: the default model)",
+        help="names from `rdchat models list`, or paths (default: the default model)",
     )
     parser.add_argument(
         "--drafter",
         action="append",
         default=[],
         metavar="DRAFTER",
-        help="measure a drafter too, a name that `rdchat models list` gives or a folder; may be given several times",
+        help="also measure a drafter: a name from `rdchat models list`, or a folder; may be repeated",
     )
     parser.add_argument(
-        "--minutes", type=float, default=10, metavar="N", help="about how long it may take; what is left out is listed"
+        "--minutes",
+        type=float,
+        default=10,
+        metavar="N",
+        help="approximate time limit; measurements left out are listed",
     )
-    parser.add_argument("--no-window", action="store_true", help="leave out how smoothly a window draws")
+    parser.add_argument("--no-window", action="store_true", help="do not measure how smoothly a window draws")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and write the file; the exit status is 0, or 130 after Ctrl-C, which writes what there is."""
+    """Measure and write the file; the exit status is 0, or 130 after Ctrl-C, which writes the results so far."""
     require(args.minutes >= _LEAST_MINUTES, "minutes", args.minutes, f"at least {_LEAST_MINUTES}")
     out = Path(args.out).expanduser()
-    _try_to_write(out)
-    report = _Report(args.models or [None], args.drafter, args.minutes * 60, window=not args.no_window)
-    # what libraries have to say, as mlx-lm of large models, is no part of the report
-    with redirect_stdout(sys.stderr), ProgressLine(sys.stderr, verbose=True) as progress, ctrl_c_calls(report.cancel):
+    options.check_writable(out)
+    report = _Report(args, monotonic() + args.minutes * 60)
+    # output of libraries, such as mlx-lm's about large models, does not belong to the report
+    with redirect_stdout(sys.stderr), ProgressLine(verbose=True) as progress, ctrl_c_calls(report.cancel):
         report.measure(progress)
-    _write(out, report.found)
-    print(f"Written: {out}. It holds no chats, names or paths; open report.html in it to see what it does hold.")
+    from rdchat.commands.report_page import report_page  # noqa: PLC0415  reads the app's folders when imported
+
+    with options.writing(out), zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("report.html", report_page(report.found))
+        file.writestr("report.json", json.dumps(report.found, indent=1, ensure_ascii=False))
+    out.chmod(0o600)
+    print(f"Written: {out}. It has no chats, names or paths; open report.html in it to see its content.")
     for what in report.found["left_out"]:
         print(f"Left out: {what}.")
     return INTERRUPTED if report.cancelled else 0
 
 
 class _Report:
-    """Collects the figures of the report, model by model."""
+    """Collects the report's figures, model by model, until a moment of the monotonic clock."""
 
-    def __init__(self, models: Sequence[str | None], drafters: Sequence[str], seconds: float, *, window: bool) -> None:
-        self._models, self._drafters, self._window = models, drafters, window
-        self._end = monotonic() + seconds
+    def __init__(self, args: argparse.Namespace, end: float) -> None:
+        self._args, self._end = args, end
         self.cancelled = False
         self.found: dict[str, Any] = {"format": 1, "machine": {}, "window": None, "models": [], "left_out": []}
 
@@ -80,20 +82,21 @@ class _Report:
         self.cancelled = True
 
     def measure(self, progress: ProgressLine) -> None:
-        progress.show(LoadProgress("Looking at the machine", None))
+        progress.show(LoadProgress("Reading facts about this machine", None))
         machine = doctor.gather().report
         kept = [name for name in machine if not (name.endswith("_path") or name in _PRIVATE)]
         self.found["machine"] = {name: machine[name] for name in kept}
         self._measure_window(progress)
-        for number, model in enumerate(self._models):
+        models = self._args.models or [None]
+        for number, model in enumerate(models):
             if self.cancelled:
                 self.found["left_out"].append(f"model {number + 1}: stopped")
                 continue
-            share = max(self._end - monotonic(), 0) / (len(self._models) - number)
+            share = max(self._end - monotonic(), 0) / (len(models) - number)
             self._measure_model(model, number + 1, share, progress)
 
     def _measure_window(self, progress: ProgressLine) -> None:
-        if not self._window:
+        if self._args.no_window:
             self.found["left_out"].append("the window: left out as asked")
         elif not self.found["machine"].get("display"):
             self.found["left_out"].append("the window: there is no display")
@@ -101,7 +104,7 @@ class _Report:
             from rdchat.app import application  # noqa: PLC0415  Qt: only where there is a display
             from rdchat.ui.smoothness import measure_smoothness  # noqa: PLC0415
 
-            progress.show(LoadProgress("Watching a window draw", None))
+            progress.show(LoadProgress("Measuring how a window draws", None))
             self.found["window"] = measure_smoothness(application())
 
     def _measure_model(self, name: str | None, number: int, seconds: float, progress: ProgressLine) -> None:
@@ -111,38 +114,14 @@ class _Report:
 
         try:
             session = ChatSession(load_model(name, on_progress=progress.show))
-        except RdchatError:  # its words may hold a path
+        except RdchatError:  # its message may contain a path
             self.found["models"].append({"failure": "It did not load."})
             self.found["left_out"].append(f"model {number}: it did not load; rdchat ask --model says why")
             return
-        measured = ModelReport(session, seconds, lambda: self.cancelled, self._drafters)
+        measured = ModelReport(session, seconds, lambda: self.cancelled, self._args.drafter)
         try:
             for words in measured:
                 progress.show(LoadProgress(f"Model {number}: {words}", None))
         finally:
             self.found["models"].append(measured.found)
             self.found["left_out"] += [f"model {number}: {what}" for what in measured.left_out]
-
-
-def _try_to_write(out: Path) -> None:
-    """Check before ten minutes of measuring that the file can be written."""
-    existed = out.exists()
-    try:
-        with out.open("ab"):
-            pass
-        if not existed:
-            out.unlink()
-    except OSError as error:
-        raise file_error(error, f"The file {out} cannot be written", "Name another.") from error
-
-
-def _write(out: Path, found: dict[str, Any]) -> None:
-    from rdchat.commands.report_page import report_page  # noqa: PLC0415  reads the app's folders when imported
-
-    try:
-        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
-            file.writestr("report.html", report_page(found))
-            file.writestr("report.json", json.dumps(found, indent=1, ensure_ascii=False))
-    except OSError as error:
-        raise file_error(error, f"The file {out} cannot be written", "Name another.") from error
-    out.chmod(0o600)

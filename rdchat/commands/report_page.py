@@ -4,10 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from rdchat.ui.plots.curves import Curve, CurvesPlot
-from rdchat.ui.plots.drawing import Palette
-from rdchat.ui.plots.pictures import drawn, svg
-
 _STYLE = """
 body { font: 15px/1.5 -apple-system, "Segoe UI", sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem;
        color: #1d1d1f; background: #fff }
@@ -18,18 +14,17 @@ td:first-child, th:first-child { text-align: left } th { font-weight: 600; borde
 .note { color: #6e6e73 }
 @media (prefers-color-scheme: dark) { body { color: #f5f5f7; background: #1c1c1e } .note { color: #98989d } }
 """
-_MODES = "mode", "tokens/s", "to plain", "to mlx-lm", "tokens a call", "waits a round", "same text"
+_MODES = "mode", "tokens/s", "to plain", "to mlx-lm", "tokens per step", "waits per step", "same text"
 _WIDTH = 640  # of a picture, in pixels
 _COLORS = "#0a84ff", "#ff9f0a", "#30d158", "#bf5af2"
-_PALETTE = Palette(surface="", text="currentColor", muted="currentColor", border="#88888844")  # light or dark
 
 
 def report_page(report: Mapping[str, Any]) -> str:
-    """Return a report, as `report.json` has it, as a page."""
+    """Return a report, the data of `report.json`, as a page."""
     parts = [
         "<h1>rdchat report</h1>",
-        '<p class="note">Figures of one machine. It holds no chats, no names of models of your own and no paths.</p>',
-        _table(("", ""), [(name, value) for name, value in report["machine"].items() if _is_plain(value)]),
+        '<p class="note">Figures of one machine. This page has no chats, no names of your own models and no paths.</p>',
+        _table(("", ""), list(report["machine"].items())),
     ]
     if report.get("window"):
         parts += ["<h2>The window</h2>", "<p>How late the main thread was while a reply streamed in:</p>"]
@@ -104,18 +99,23 @@ def _plain(found: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _curves(curves: Mapping[str, Mapping[Any, float]]) -> str:
-    """Return a picture of curves over numbers of rows, each from where it begins to where it ends."""
+    """Return a picture of curves over numbers of rows."""
+    try:
+        from rdchat.ui.plots.curves import Curve, CurvesPlot  # noqa: PLC0415
+        from rdchat.ui.plots.pictures import inline_svg  # noqa: PLC0415
+    except ImportError:  # a server without a desktop may lack Qt's libraries
+        return ""
     found = [Curve(name, tuple((int(x), y) for x, y in curve.items())) for name, curve in curves.items() if curve]
     if not found:
         return ""
     most = max(x for curve in found for x, _ in curve.points)
     ticks = [(rows, str(rows)) for rows in (1, 4, 8, 12, 16, 32) if rows <= most]
     plot = CurvesPlot("Plain steps, by rows of a call", "", found, False, most, ticks, _COLORS)
-    return svg(drawn([plot], _WIDTH, _PALETTE))
+    return inline_svg([plot], _WIDTH)
 
 
 def _part(title: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a table with its title; nothing without rows."""
+    """Return a table with its title; empty without rows."""
     return f"<h3>{title}</h3>\n{_table(head, rows)}" if rows else ""
 
 
@@ -133,7 +133,3 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}" if abs(value) < 1000 else f"{value:,.0f}"
     return escape(f"{value:,}" if isinstance(value, int) else str(value).replace("_", " "))
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, str | int | float | None)

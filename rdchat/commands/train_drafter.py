@@ -1,58 +1,62 @@
-"""`rdchat train-drafter`: trains a drafter for a model, from nothing, on this machine."""
+"""`rdchat train-drafter`: trains a drafter for a model on this machine."""
 
 import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rdchat import paths
+from rdchat.chat.asked_questions import asked_questions
 from rdchat.commands import options
-from rdchat.commands.progress import ProgressLine
-from rdchat.inference.api.trained_kind import TrainedKind
+from rdchat.commands.terminal import ProgressLine
+from rdchat.inference.api.prompt_files import read_prompts
+from rdchat.inference.api.training import TrainedKind
 
 if TYPE_CHECKING:
     from rdchat.inference.api.training import TrainingProgress
     from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
 
-_DEFAULT_TOKENS = 1_000_000  # of `TrainingSettings.of_kind`, which is imported late
-_LINES_EVERY = 30.0  # seconds between two lines where the output is no terminal
+_DEFAULT_TOKENS = 1_000_000  # from `TrainingSettings.of_kind`, which is imported late
+_NAMES = {"recurrent": "a recurrent", "eagle3": "an EAGLE-3", "dspark": "a DSpark"}
+_LINES_EVERY = 30.0  # seconds between two lines if the output is not a terminal
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `train-drafter` and its options."""
-    parser = subparsers.add_parser("train-drafter", help="train a drafter for a model")
-    parser.set_defaults(run=run)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `train-drafter`."""
     options.add_model(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the drafter")
     parser.add_argument(
         "--kind",
         choices=[kind.value for kind in TrainedKind],
         default=TrainedKind.RECURRENT.value,
-        help="of its head: a small RNN (recurrent, the default), a layer over the text that drafts token by token "
-        "(eagle3), or one that drafts blocks (dspark); the last two are stored as others publish them",
+        help="kind of head: a small RNN (recurrent, the default), a layer over the text that drafts token by token "
+        "(eagle3), or one that drafts blocks (dspark); the last two have the usual published formats",
     )
     limits = parser.add_mutually_exclusive_group()
     limits.add_argument("--tokens", type=int, metavar="N", help=f"answer tokens to make (default: {_DEFAULT_TOKENS:,})")
-    limits.add_argument("--hours", type=float, metavar="H", help="make as much data as that leaves time for")
+    limits.add_argument("--hours", type=float, metavar="H", help="time limit; as much data is made as it allows")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted training")
-    parser.add_argument("--seed", type=int, default=0, help="the same seed makes the same drafter on a CPU")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same drafter on a CPU")
     parser.add_argument("--prompts", metavar="FILE", help="questions to mix in: a prompt a line, or JSON lines")
     parser.add_argument("--from-my-chats", action="store_true", help="mix in the questions of your stored chats")
-    parser.add_argument("--start-from", metavar="DRAFTER", help="train this recurrent drafter further, not a fresh one")
+    parser.add_argument(
+        "--start-from", metavar="DRAFTER", help="train this recurrent drafter further instead of a new one"
+    )
     parser.add_argument("--epochs", type=int, help="passes over the data")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train; Ctrl-C at any moment, and --resume goes on."""
+    """Train. After Ctrl-C, --resume continues."""
     settings = _settings(args)
 
     from rdchat.host import keep_awake  # noqa: PLC0415
     from rdchat.inference.training.run.training_plan import make_plan  # noqa: PLC0415
     from rdchat.inference.training.run.training_run import DrafterTraining  # noqa: PLC0415
 
-    with ProgressLine(sys.stderr) as progress:
+    with ProgressLine() as progress:
         model = options.load_chosen(args, progress)
     options.print_warning(model.info)
     plan = make_plan(model, settings, args.resume)
@@ -60,15 +64,15 @@ def run(args: argparse.Namespace) -> int:
     try:
         with (
             keep_awake(),
-            ProgressLine(sys.stderr, verbose=True, repeat_s=_LINES_EVERY, stays=True) as line,
+            ProgressLine(verbose=True, repeat_s=_LINES_EVERY) as line,
             closing(DrafterTraining(model, plan).run()) as events,
         ):
-            accuracy: dict[str, Sequence[float]] = {}  # by phase: the last one that was measured
+            accuracy: dict[str, Sequence[float]] = {}  # by phase: the last measurement
             for event in events:
                 accuracy[event.phase] = event.accuracy or accuracy.get(event.phase, ())
                 line.show_text(_text(event, accuracy[event.phase]), event.phase)
     except KeyboardInterrupt:
-        print("Interrupted; the same command with --resume goes on.", file=sys.stderr)
+        print("Interrupted. Add --resume to the same command to continue.", file=sys.stderr)
         raise
     print(f"The drafter is in {settings.out}. Its data is kept in {plan.folder}.")
     return 0
@@ -76,7 +80,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> "TrainingSettings":
     """Read the arguments and the files they name."""
-    from rdchat.inference.api.prompt_files import read_prompts  # noqa: PLC0415
     from rdchat.inference.training.run.training_plan import TrainingSettings  # noqa: PLC0415  MLX
 
     settings = TrainingSettings.of_kind(
@@ -91,33 +94,24 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
     if args.epochs is not None:
         settings = replace(settings, recipe=replace(settings.recipe, epochs=args.epochs))
     given = [prompt.text for prompt in read_prompts(paths.expanded(args.prompts, "--prompts"))] if args.prompts else []
-    return replace(settings, prompts=tuple(given), asked=tuple(_asked_in_chats()) if args.from_my_chats else ())
-
-
-def _asked_in_chats() -> list[str]:
-    from rdchat.chat.asked_questions import asked_questions  # noqa: PLC0415
-
-    return asked_questions(paths.database_path())
+    asked = asked_questions(paths.database_path()) if args.from_my_chats else []
+    return replace(settings, prompts=tuple(given), asked=tuple(asked))
 
 
 def _budget(plan: "TrainingPlan", resume: bool) -> str:
     settings, budget = plan.settings, plan.budget
     limit = f"{settings.tokens:,} answer tokens" if settings.hours is None else f"{settings.hours:g} hours"
-    begun = "Going on with" if plan.resumed else "Training"
+    begun = "Resuming" if plan.resumed else "Training"
     text = (
-        f"{begun} {_of_kind(settings.kind)} drafter for {plan.binding.name}: {limit}, up to "
+        f"{begun} {_NAMES[settings.kind]} drafter for {plan.binding.name}: {limit}, up to "
         f"{budget.disk_bytes / 1e9:.2f} GB of disk in {plan.folder}, {budget.memory_bytes / 1e9:.1f} GB of memory "
-        f"beside the model."
+        f"besides the model."
     )
     if resume and not plan.resumed:
-        text += " Nothing was begun with these options before."
+        text += " There was no training with these options to resume."
     if plan.left_out:
-        text += f" Left out, as they are too long: {plan.left_out:,} of your questions."
+        text += f" {plan.left_out:,} of your questions are too long and were left out."
     return text
-
-
-def _of_kind(kind: TrainedKind) -> str:
-    return {"recurrent": "a recurrent", "eagle3": "an EAGLE-3", "dspark": "a DSpark"}[kind]
 
 
 def _text(event: "TrainingProgress", accuracy: Sequence[float]) -> str:
@@ -129,9 +123,7 @@ def _text(event: "TrainingProgress", accuracy: Sequence[float]) -> str:
     if accuracy:
         parts.append("right " + " ".join(f"{share:.0%}" for share in accuracy))
     if event.left_s is not None:
-        minutes, seconds = divmod(int(event.left_s), 60)
-        hours, minutes = divmod(minutes, 60)
-        parts.append(f"{hours}:{minutes:02}:{seconds:02} left")
+        parts.append(f"{timedelta(seconds=int(event.left_s))} left")
     if event.words:
         parts.append(event.words)
     return "  ".join(parts)

@@ -1,1 +1,1 @@
-"""Files: written whole or not at all, locked, read with care where strangers wrote them."""
+"""Files: written whole or not at all, locked, and read with care if they are foreign."""

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and lists of lines that lose at most their last one."""
+"""Writes files whole or not at all, and lists of lines that lose at most their last one."""
 
 import json
 import logging
@@ -9,30 +9,29 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rdchat.errors import StorageError, StorageFullError
-from rdchat.files.file_errors import file_error
+from rdchat.errors import StorageError, StorageFullError, file_error
 from rdchat.host import flush_to_disk
 
 _LOG = logging.getLogger(__name__)
-_SAFE = "What was saved before is safe."
+_SAFE = "Data saved before is safe."
 _HINT = f"Check the folder and its disk. {_SAFE}"
-_FULL_BYTES = 1 << 20  # MLX does not say why it could not write: a disk with less is full
+_FULL_BYTES = 1 << 20  # MLX does not say why writing failed; a disk with less is full
 
 
 def temporary_of(path: Path) -> Path:
-    """Return where `atomic_file` has a file written first."""
+    """Return the temporary path that `atomic_file` writes to."""
     return path.with_name(f"part-{path.name}")
 
 
 @contextmanager
 def atomic_file(path: Path, problem: str | None = None) -> Iterator[Path]:
-    """Give a file to write; after the block it takes the place of `path`, at once, and only when it is on the disk.
+    """Give a path to write to; after the block the file replaces `path` at once, when it is safely on disk.
 
-    A crash or a power loss at any moment leaves the old file or the new one, and perhaps a temporary file beside it.
+    A crash or a power loss leaves the old file or the new one, and perhaps a temporary file beside it.
 
     Args:
         path: The file.
-        problem: What to say where it cannot be written, without a full stop; None names the file.
+        problem: The message if it cannot be written, without a full stop; None for a standard one.
 
     Raises:
         StorageFullError: If the disk is full.
@@ -49,7 +48,7 @@ def atomic_file(path: Path, problem: str | None = None) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise file_error(error, problem or f"{path} cannot be written", _HINT) from error
-        if isinstance(error, RuntimeError):  # MLX's word for all that goes wrong in writing
+        if isinstance(error, RuntimeError):  # MLX's type for all errors of writing
             raise _mlx_error(error, path) from error
         raise
 
@@ -62,42 +61,42 @@ def _mlx_error(error: RuntimeError, path: Path) -> StorageError:
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
-    """Write a JSON file whole; see `atomic_file`."""
+    """Write a whole JSON file; see `atomic_file`."""
     with atomic_file(path) as temporary:
         temporary.write_text(json.dumps(data), encoding="utf-8")
 
 
 def write_cache_file(file: Path, text: str) -> None:
-    """Write a file, replacing an older one at once; where that fails, only time is lost, and the log says so."""
+    """Write a cache file, replacing an older one at once; a failure costs only time and is logged."""
     temporary = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(text, encoding="utf-8", errors="replace")
         temporary.replace(file)
     except OSError as error:
-        _LOG.warning("%s could not be kept: %s", file.name, error)
+        _LOG.warning("%s could not be cached: %s", file.name, error)
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder where there is none.
+    """Create a folder if it does not exist.
 
     Raises:
         StorageFullError: If the disk is full.
-        StorageError: If it cannot be made.
+        StorageError: If it cannot be created.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise file_error(error, f"The folder {path} cannot be made", "Check the folder above it.") from error
+        raise file_error(error, f"The folder {path} cannot be created", "Check the folder above it.") from error
 
 
 class JsonLines:
-    """A file of JSON objects, a line each, that grows at its end; a line that a crash cut short is dropped.
+    """A file of JSON objects, one a line, that grows at its end; a line cut short by a crash is dropped.
 
     Args:
-        path: Made where it is not there.
+        path: Created if it does not exist.
 
     Raises:
         StorageFullError: If the disk is full.
@@ -107,7 +106,7 @@ class JsonLines:
     def __init__(self, path: Path) -> None:
         self._path = path
         if path.exists() and not path.is_file():
-            raise StorageError(f"{path} cannot be written: it is no file.", "Name another one.")
+            raise StorageError(f"{path} cannot be written: it is not a file.", "Choose another one.")
         with self._in_words():
             self._file = path.open("a+b")
             self._file.seek(0)
@@ -115,19 +114,19 @@ class JsonLines:
             self._file.truncate(len(whole + end))
 
     def read(self) -> list[dict[str, Any]]:
-        """Return what it holds; lines that are no JSON objects are left out."""
+        """Return its objects; invalid lines are left out."""
         with self._in_words():
             self._file.seek(0)
             return [item for line in self._file if isinstance(item := _parsed(line), dict)]
 
     def append(self, item: dict[str, Any]) -> None:
-        """Add a line; it outlasts this process as soon as this returns."""
+        """Add a line; when this returns, it survives the end of the process."""
         with self._in_words():
             self._file.write(json.dumps(item).encode() + b"\n")
             self._file.flush()
 
     def close(self) -> None:
-        """Let go of the file; what could not be written was told before."""
+        """Close the file; write errors were raised before."""
         with suppress(OSError):
             self._file.close()
 

@@ -1,10 +1,9 @@
-"""Makes a folder whole or not at all: under a lock, beside its place, moved there by one rename.
+"""Makes a folder whole or not at all: it is built beside its place, under a lock, and then renamed.
 
-A process that dies at any moment, by SIGKILL or a power cut, leaves nothing that looks like the finished folder. What
-it left is cleared away by the next one, which may do so safely because the kernel gives the lock up with the process.
+A process that dies at any moment, by SIGKILL or a power cut, leaves nothing that looks like the finished folder. The
+next process removes what is left, which is safe because the kernel releases the lock with the process.
 """
 
-import errno
 import fcntl
 import json
 import secrets
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rdchat.errors import ModelError, StorageError, StorageFullError
+from rdchat.errors import ModelError, file_error
 from rdchat.files.foreign_files import read_json
 from rdchat.host import flush_to_disk
 
@@ -23,7 +22,7 @@ _LOCK_POLL_S = 0.2
 
 
 def is_made(folder: Path, made_from: str) -> bool:
-    """Tell whether the folder was made from just this, and still has all its files in full length."""
+    """Return whether the folder was made from exactly this, and still has all its files in full length."""
     try:
         manifest = read_json(folder / _MANIFEST)
         return manifest["made_from"] == made_from and all(
@@ -36,14 +35,14 @@ def is_made(folder: Path, made_from: str) -> bool:
 def make_folder(
     folder: Path, made_from: str, build: Callable[[Path], None], on_wait: Callable[[], None], needed: str
 ) -> Path:
-    """Make a folder unless it is there already.
+    """Make a folder unless it exists.
 
     Args:
-        folder: Where it belongs.
-        made_from: Says what it is made from; a folder made from something else is made anew.
-        build: Fills an empty folder that it is given. An exception from it leaves nothing behind.
+        folder: Its path.
+        made_from: Describes its source; a folder made from another source is made again.
+        build: Fills the empty folder that it gets. An exception from it leaves nothing behind.
         on_wait: Called now and then while another process makes folders here; may raise to give up.
-        needed: The free space that a person should provide, such as `300 MB`.
+        needed: The free space that the person should provide, such as `300 MB`.
 
     Raises:
         StorageFullError: If the disk is full.
@@ -58,21 +57,13 @@ def make_folder(
                 _clear_leftovers(folder)
                 _build(folder, made_from, build)
     except OSError as error:
-        raise storage_error(error, folder.parent, needed) from error
-    return folder
-
-
-def storage_error(error: OSError, place: Path, needed: str) -> StorageError:
-    """Put an error of the file system into words."""
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return StorageFullError(
-            f"The disk that holds {place} is full.",
+        raise file_error(
+            error,
+            f"{folder.parent} cannot be written",
+            "Check its permissions, or set RDCHAT_CACHE_DIR to a folder with write permission.",
             f"Free {needed} and try again, or set RDCHAT_CACHE_DIR to a folder on another disk.",
-        )
-    return StorageError(
-        f"{error.filename or place} cannot be written: {error.strerror}.",
-        "Check its permissions, or set RDCHAT_CACHE_DIR to a folder that you may write to.",
-    )
+        ) from error
+    return folder
 
 
 @contextmanager
@@ -110,7 +101,7 @@ def _build(folder: Path, made_from: str, build: Callable[[Path], None]) -> None:
         (partial / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         for path in (*partial.iterdir(), partial):
             flush_to_disk(path)
-        if folder.exists():  # damaged, or made from something else: a rename does not replace a full folder
+        if folder.exists():  # damaged, or from another source: a rename cannot replace a folder with content
             folder.rename(discarded)
         partial.rename(folder)
         flush_to_disk(folder.parent)

@@ -1,33 +1,32 @@
-"""A lock that one process holds on a file, given back by the system however the process ends."""
+"""A file lock held by one process; the system releases it however the process ends."""
 
 import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
 
-from rdchat.errors import StorageLockedError
-from rdchat.files.file_errors import file_error
+from rdchat.errors import StorageLockedError, file_error
 
 
 class FileLock:
-    """Holds `path`, made if need be, until `release`. The file stays: deleting it would race with the next holder.
+    """Holds `path`, created if necessary, until `release`. The file stays: deleting it would race with the next holder.
 
     Args:
         path: Its folder exists.
-        what: What it guards, as a person calls it.
-        hint: What to do where another process holds it.
+        what: What it protects, for people.
+        hint: What to do if another process holds it.
 
     Raises:
         StorageLockedError: If another process holds it.
         StorageFullError: If the disk is full.
-        StorageError: If the file cannot be made or locked.
+        StorageError: If the file cannot be created or locked.
     """
 
     def __init__(
         self,
         path: Path,
         what: str = "the chats",
-        hint: str = "Use the window that is already open, or quit it and start again.",
+        hint: str = "Use the window that is already open, or quit it and try again.",
     ) -> None:
         self._path = path
         try:
@@ -35,7 +34,7 @@ class FileLock:
         except OSError as error:
             problem = f"rdchat cannot write to its folder {path.parent}"
             raise file_error(
-                error, problem, "Check that the folder belongs to you and that its disk can be written to."
+                error, problem, "Check that the folder belongs to you and its disk is not read-only."
             ) from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -50,20 +49,20 @@ class FileLock:
             ) from error
 
     def is_in_place(self) -> bool:
-        """Tell whether `path` is still the file that is locked: where it was deleted, others can lock a new one."""
+        """Return whether `path` is still the locked file: if it was deleted, others can lock a new one."""
         try:
             return self._descriptor is not None and os.path.samestat(os.fstat(self._descriptor), self._path.stat())
         except OSError:
             return False
 
     def empty(self) -> None:
-        """Remove what was written to the file, also where it was moved meanwhile; as far as the disk lets it."""
+        """Empty the file, even if it was moved meanwhile; errors are ignored."""
         if self._descriptor is not None:
             with suppress(OSError):
                 os.ftruncate(self._descriptor, 0)
 
     def release(self) -> None:
-        """Give the lock back. Idempotent."""
+        """Release the lock. Idempotent."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -1,7 +1,7 @@
-"""Reads files that strangers made: only regular ones, only up to a size that is sane for their kind.
+"""Reads foreign files: only regular ones, and only up to a reasonable size for their kind.
 
-A named pipe is never opened, as that waits for ever for somebody who writes; nor is a device, a socket, or a link that
-leads to one. Links to regular files are followed: the Hugging Face cache is made of them.
+A named pipe is never opened, because that waits for ever for a writer; nor is a device, a socket, or a link to one.
+Links to regular files are followed: the Hugging Face cache consists of them.
 """
 
 import json
@@ -13,13 +13,13 @@ from typing import Any, BinaryIO
 
 from rdchat.errors import ModelError
 
-MOST_ENTRIES = 10_000  # of a folder; the largest models have a few hundred files
+MOST_ENTRIES = 10_000  # in a folder; the largest models have a few hundred files
 _MB = 2**20
 _MOST_BYTES = {
     "config.json": 8 * _MB,  # lists each quantised module, in some models twice
     "generation_config.json": _MB,
     "hf_quant_config.json": 8 * _MB,
-    "tokenizer_config.json": 32 * _MB,  # of some models with all added tokens
+    "tokenizer_config.json": 32 * _MB,  # some models list all added tokens
     "chat_template.json": 2 * _MB,
     "special_tokens_map.json": 16 * _MB,
     "added_tokens.json": 32 * _MB,
@@ -49,22 +49,22 @@ _KINDS = {
     stat.S_ISCHR: "a device",
     stat.S_ISBLK: "a device",
 }
-_KERNEL = (("proc",), ("sys",))  # regular by their type, and yet some never end
-_HINT = "Download or convert the model again."
+_KERNEL = (("proc",), ("sys",))  # their files look regular, and some never end
+REFETCH_HINT = "Download or convert the model again."
 
 
 def most_bytes(path: Path) -> int | None:
-    """Return how large a file of this name may be; None for one that has no limit, such as weights."""
+    """Return the size limit for a file of this name; None for files without one, such as weights."""
     return _MOST_BYTES.get(path.name, _MOST_BYTES_BY_ENDING.get(path.suffix))
 
 
-def check_file(path: Path, hint: str = _HINT, most: int | None = None) -> int:
-    """Check without opening it that a path leads to a regular file of a sane size.
+def check_file(path: Path, hint: str = REFETCH_HINT, most: int | None = None) -> int:
+    """Check that a path leads to a regular file of a reasonable size, without opening it.
 
     Args:
         path: The file; links are followed.
-        hint: What to do where it is not.
-        most: The most bytes; None for what `most_bytes` says.
+        hint: What to do if it does not.
+        most: Size limit in bytes; None for that of `most_bytes`.
 
     Returns:
         Its size in bytes.
@@ -76,26 +76,26 @@ def check_file(path: Path, hint: str = _HINT, most: int | None = None) -> int:
         status = path.stat()
     except OSError as error:
         lost = path.is_symlink() and isinstance(error, FileNotFoundError)
-        reason = "it is a link that leads nowhere" if lost else f"{error.strerror}"
+        reason = "it is a broken link" if lost else f"{error.strerror}"
         raise ModelError(f"{path} cannot be read: {reason}.", hint) from error
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for test, name in _KINDS.items() if test(status.st_mode)), "something else")
         raise ModelError(f"{path} is {kind}, not a file.", hint)
     if path.resolve().parts[1:2] in _KERNEL:
-        raise ModelError(f"{path} leads to the system's own files.", hint)
+        raise ModelError(f"{path} is a system file.", hint)
     limit = most_bytes(path) if most is None else most
     if limit is not None and status.st_size > limit:
         raise ModelError(
-            f"{path} is too large: {status.st_size / 1e6:,.0f} MB, where {limit / 1e6:,.0f} MB are the most.", hint
+            f"{path} is too large: {status.st_size / 1e6:,.0f} MB; the limit is {limit / 1e6:,.0f} MB.", hint
         )
     return status.st_size
 
 
-def read_bytes(path: Path, hint: str = _HINT, most: int | None = None) -> bytes:
-    """Read a file after `check_file`; never more than it may have, even if it grows meanwhile.
+def read_bytes(path: Path, hint: str = REFETCH_HINT, most: int | None = None) -> bytes:
+    """Read a file after `check_file`; never more than the limit, even if it grows meanwhile.
 
     Raises:
-        ModelError: If it is no such file, or cannot be read.
+        ModelError: If the check fails, or the file cannot be read.
     """
     size = check_file(path, hint, most)
     try:
@@ -109,22 +109,22 @@ def opened(path: Path) -> BinaryIO:
     """Open a regular file for reading.
 
     Raises:
-        ModelError: If it is none.
+        ModelError: If it is not a regular file.
         OSError: If it cannot be opened.
     """
-    # without waiting, and looked at once it is open: a pipe or a device may have taken the file's place
+    # without blocking, and checked when open: a pipe or a device may have replaced the file
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ModelError(f"{path} is not a file.", _HINT)
+        raise ModelError(f"{path} is not a file.", REFETCH_HINT)
     return os.fdopen(descriptor, "rb")
 
 
-def read_json(path: Path, hint: str = _HINT, most: int | None = None) -> Any:
-    """Read a JSON file of UTF-8; see `read_bytes`.
+def read_json(path: Path, hint: str = REFETCH_HINT, most: int | None = None) -> Any:
+    """Read a JSON file in UTF-8; see `read_bytes`.
 
     Raises:
-        ModelError: If it is no such file, cannot be read, is empty, nested too deeply, or no JSON.
+        ModelError: If it cannot be read, is empty, nested too deeply, or not JSON.
     """
     data = read_bytes(path, hint, most)
     if not data.strip():
@@ -132,16 +132,16 @@ def read_json(path: Path, hint: str = _HINT, most: int | None = None) -> Any:
     return parse_json(data, f"{path} is damaged", hint)
 
 
-def parse_json(data: bytes | str, damaged: str, hint: str = _HINT) -> Any:
-    """Parse JSON that a stranger wrote.
+def parse_json(data: bytes | str, damaged: str, hint: str = REFETCH_HINT) -> Any:
+    """Parse foreign JSON.
 
     Args:
-        data: UTF-8.
-        damaged: Says what is damaged, as the beginning of a sentence.
+        data: Text, or bytes in UTF-8.
+        damaged: Says what is damaged, as the beginning of the message.
         hint: What to do about it.
 
     Raises:
-        ModelError: If it is not UTF-8, no JSON, nested too deeply, or has numbers of thousands of digits.
+        ModelError: If it is not UTF-8 or not JSON, is nested too deeply, or has numbers of thousands of digits.
     """
     try:
         return json.loads(data.decode("utf-8") if isinstance(data, bytes) else data)
@@ -154,10 +154,10 @@ def parse_json(data: bytes | str, damaged: str, hint: str = _HINT) -> Any:
 
 
 def entries_of(folder: Path) -> list[Path]:
-    """Return what a folder holds, by name.
+    """Return the entries of a folder, by name.
 
     Raises:
-        ModelError: If that is more than a model has; no more is looked at.
+        ModelError: If there are more than a model has; the rest is not read.
         OSError: If it cannot be read.
     """
     found: list[Path] = []
@@ -165,19 +165,27 @@ def entries_of(folder: Path) -> list[Path]:
         for entry in entries:
             if len(found) == MOST_ENTRIES:
                 raise ModelError(
-                    f"{folder} holds more than {MOST_ENTRIES:,} files, so it is no model folder.",
+                    f"{folder} has more than {MOST_ENTRIES:,} files, so it is not a model folder.",
                     "Choose the folder of one model.",
                 )
             found.append(folder / entry.name)
     return sorted(found)
 
 
+def readable_entries(folder: Path) -> list[Path]:
+    """Return the entries of a folder, by name; none if it is missing, unreadable or too large."""
+    try:
+        return entries_of(folder)
+    except (ModelError, OSError):
+        return []
+
+
 def check_entries(entries: list[Path], is_weights: Callable[[Path], bool]) -> None:
-    """Check all files of a folder that mlx-lm or transformers would open by their names, none of which is opened.
+    """Check all files of a folder that mlx-lm or transformers would open by name, without opening them.
 
     Args:
-        entries: What `entries_of` gave.
-        is_weights: Tells whether a file is one of weights, which may have any size.
+        entries: The result of `entries_of`.
+        is_weights: Returns whether a file has weights, which may be of any size.
 
     Raises:
         ModelError: If one of them is not a regular file, or too large for its kind.

@@ -1,8 +1,7 @@
-"""Keeps rdchat's files from the other users of the machine.
+"""Keeps rdchat's files private from other users of the machine.
 
-Each entry point takes all rights of others from what its process makes from then on (`write_privately`): one decision
-covers libraries, SQLite and children, and none of the many places that write can forget it. What an earlier version
-left open is closed at each start (`mend`).
+Every entry point sets a umask (`write_privately`), so files of libraries, SQLite and child processes are private too.
+Each start removes access that an earlier version gave to others (`remove_others_access`).
 """
 
 import logging
@@ -16,19 +15,19 @@ from pathlib import Path
 from rdchat.errors import StorageError
 
 _OTHERS = 0o077
-_MOST_ENTRIES = 2_000  # looked at, at some 5 µs each; the folder, which is closed itself, guards the rest
-# how all begins that rdchat puts into its two folders; what begins with a dot is a system's, such as .DS_Store
+_MOST_ENTRIES = 2_000  # entries to check, at some 5 µs each; the folder itself is closed and protects the rest
+# prefixes of everything that rdchat puts into its two folders; names with a dot are the system's, such as .DS_Store
 _OUR_NAMES = (
-    ".", "conversations", "costs", "digests", "downloads.json", "drafters", "instance.lock", "kernels", "library.json",
-    "logs", "models", "part-", "restore", "settings", "training", "tried", "unsaved-replies-",
+    ".", "conversations", "costs", "digests", "downloads.json", "drafters", "facts", "instance.lock", "kernels",
+    "library.json", "logs", "models", "part-", "restore", "settings", "training", "tried", "unsaved-replies-",
 )  # fmt: skip
-_NO_CHANGE = -1  # as `subprocess.Popen` has it
+_NO_CHANGE = -1  # as in `subprocess.Popen`
 _LOG = logging.getLogger(__name__)
 _before = _NO_CHANGE
 
 
 def write_privately() -> None:
-    """Have only this user read and write what this process and its children make from now on."""
+    """Give this user alone access to all new files of this process and its children."""
     global _before  # noqa: PLW0603  of the process, as what it remembers
     earlier = os.umask(_OTHERS)
     if _before == _NO_CHANGE:
@@ -36,13 +35,13 @@ def write_privately() -> None:
 
 
 def persons_umask() -> int:
-    """Return the umask from before `write_privately`, for what is not rdchat's; -1 where that was not called."""
+    """Return the umask from before `write_privately`, for files that are not rdchat's; -1 if that was not called."""
     return _before
 
 
 @contextmanager
 def with_persons_umask() -> Iterator[None]:
-    """Use the umask from before `write_privately` inside: for programs that are started for the person."""
+    """Use the umask from before `write_privately` inside the block, for programs started for the person."""
     if _before == _NO_CHANGE:
         yield
         return
@@ -53,26 +52,26 @@ def with_persons_umask() -> Iterator[None]:
         os.umask(ours)
 
 
-def mend(folder: Path, *, default: bool, but: Path | None = None) -> None:
-    """Take the rights of others from a folder of rdchat's and from what is in it: some ms.
+def remove_others_access(folder: Path, *, default: bool, but: Path | None = None) -> None:
+    """Remove other users' access to a folder of rdchat and its content; takes some ms.
 
-    Links are not followed, and the rights of the owner stay. Left alone are a folder of another user, one that is
-    shared by all as `/tmp` is, one that holds the person's home, and one that a person named and that holds other
-    things too: `RDCHAT_CACHE_DIR=/etc` must not close `/etc`. What cannot be changed stays as it is.
+    Links are not followed, and the owner's access stays. These folders are left alone: another user's, one shared by
+    all users such as `/tmp`, one that contains the home folder, and one chosen by the person that has other content too
+    (`RDCHAT_CACHE_DIR=/etc` must not close `/etc`). Files that cannot be changed stay as they are.
 
     Args:
         folder: The folder.
-        default: Whether it is the one that nobody named, and so is rdchat's alone.
-        but: A folder in it that stays as it is, since it is to tell whether others could write into it.
+        default: Whether it is the default folder, which is rdchat's alone.
+        but: A folder inside to leave as it is, because its rights tell whether others could write to it.
     """
-    with suppress(OSError, RuntimeError):  # the latter: there is no home
+    with suppress(OSError, RuntimeError):  # RuntimeError: there is no home folder
         top = folder.resolve()
         status = top.stat()
         if not stat.S_ISDIR(status.st_mode):
             return
         shared = status.st_uid != os.geteuid() or status.st_mode & stat.S_ISVTX
         if shared or Path.home().resolve().is_relative_to(top) or not (default or _has_only_ours(top)):
-            _LOG.info("%s is not for rdchat alone: its rights stay as they are", folder)
+            _LOG.info("%s has other content than rdchat's: its rights are not changed", folder)
             return
         _close(top, status)
         _mend_entries(top, str(but.resolve()) if but else "")
@@ -102,14 +101,14 @@ def _mend_entries(top: Path, but: str) -> None:
 def _close(path: "Path | os.DirEntry[str]", status: os.stat_result) -> None:
     if not status.st_mode & _OTHERS or status.st_uid != os.geteuid():
         return
-    # a file with two names may be one from elsewhere, linked here while others could write here
+    # a file with two names may have been linked here from elsewhere while others could write here
     if stat.S_ISDIR(status.st_mode) or status.st_nlink == 1:
-        with suppress(OSError):  # on a disk that is read only
+        with suppress(OSError):  # the disk may be read-only
             os.chmod(path, stat.S_IMODE(status.st_mode) & ~_OTHERS)  # noqa: PTH101  a `DirEntry` has no method
 
 
 def is_private(folder: Path) -> bool:
-    """Tell whether a path is a folder, no link to one, that belongs to this user and that no other can enter."""
+    """Return whether a path is a folder, no link to one, that belongs to this user and that no other can enter."""
     try:
         status = folder.lstat()
     except OSError:
@@ -118,16 +117,16 @@ def is_private(folder: Path) -> bool:
 
 
 def is_ours(status: os.stat_result) -> bool:
-    """Tell of a folder whether only this user could put something into it."""
+    """Return whether only this user can write to a folder."""
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
 def private_folder(folder: Path) -> Path:
-    """Make a folder that no other user can enter, or close one that no other could write to; return it.
+    """Create a folder that only this user can enter, or close one that no other user could write to; return it.
 
     Raises:
-        StorageError: If it is there, but another user may have put something into it.
-        OSError: If it cannot be made.
+        StorageError: If it exists, and another user may have put something into it.
+        OSError: If it cannot be created.
     """
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileExistsError):
@@ -138,6 +137,6 @@ def private_folder(folder: Path) -> Path:
     if not is_private(folder):
         raise StorageError(
             f"{folder} is not used: another user of this machine may have put something into it.",
-            "Delete it, then try again. rdchat makes it anew, for you alone.",
+            "Delete it, then try again. rdchat creates it again, for you alone.",
         )
     return folder

@@ -1,25 +1,28 @@
-"""The hub's cache on this disk, as all of the hub's tools use it: `models--ORG--NAME`, each with three folders.
+"""The layout of the Hugging Face cache: `models--ORG--NAME`, each with three folders.
 
-`blobs` holds each content once, by its checksum; `snapshots/COMMIT` holds links to them by the files' names;
-`refs/REVISION` names a commit. What rdchat has not finished lies beside them in `.rdchat`.
+`blobs` has each content once, by its checksum; `snapshots/COMMIT` has links to them under the files' names;
+`refs/REVISION` names a commit. rdchat's unfinished downloads are beside them in `.rdchat`.
 """
 
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdchat.errors import ModelError
-from rdchat.files.foreign_files import entries_of, opened
-from rdchat.hub.known_files import is_commit, is_digest, is_repository, is_revision
+from rdchat.errors import ModelError, StorageLockedError
+from rdchat.files.atomic_file import make_folder
+from rdchat.files.file_lock import FileLock
+from rdchat.files.foreign_files import opened, readable_entries
+from rdchat.hub.known_files import RepositoryFiles, is_commit, is_digest, is_repository, is_revision
 
 WORK = ".rdchat"
-_COMMIT_BYTES = 200  # of a reference: a hash of 40 letters
+_COMMIT_BYTES = 200  # of a reference, whose hash has 40 letters
 
 
 def hub_cache() -> Path:
-    """Return the hub's cache as `huggingface_hub.constants` finds it, whose import takes a third of a second."""
+    """Return the hub's cache as `huggingface_hub.constants` does; importing that takes a third of a second."""
     named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     if named:
         return _expanded(named)
@@ -28,29 +31,20 @@ def hub_cache() -> Path:
 
 
 def free_bytes() -> int | None:
-    """Return how much is free on the disk that holds the cache; None where it does not say. A disk may take long."""
-    folder = hub_cache()
-    for place in (folder, *folder.parents):
-        try:
-            return shutil.disk_usage(place).free
-        except FileNotFoundError:
-            continue  # it is made when something is downloaded
-        except OSError:
-            return None
-    return None
+    """Return the free bytes on the cache's disk; None where unknown. A slow disk may block."""
+    cache = hub_cache()
+    try:
+        return shutil.disk_usage(next(place for place in (cache, *cache.parents) if place.exists())).free
+    except OSError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class CachedRepository:
-    """A model's folder in the hub's cache, which may not be there.
+    """A model's folder in the hub's cache; it may not exist."""
 
-    Attributes:
-        name: The hub id.
-        folder: The folder.
-    """
-
-    name: str
-    folder: Path
+    name: str  # the hub id
+    folder: Path  # the folder
 
     @property
     def blobs(self) -> Path:
@@ -62,14 +56,38 @@ class CachedRepository:
 
     @property
     def work(self) -> Path:
-        """Where rdchat keeps what it has not finished."""
+        """The folder of rdchat's unfinished downloads."""
         return self.folder / WORK
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder's lock while writing to it. The system releases it if this process dies.
+
+        Raises:
+            StorageLockedError: If another process writes to it.
+            StorageError: If the folder cannot be written.
+        """
+        while True:
+            make_folder(self.work)
+            try:
+                lock = FileLock(self.work / "lock")
+            except StorageLockedError as error:
+                raise StorageLockedError(
+                    f"Another program is downloading {self.name}.", "Wait for it, or pause it there."
+                ) from error
+            if lock.is_in_place():
+                break
+            lock.release()  # its last holder removed the folder
+        try:
+            yield
+        finally:
+            lock.release()
 
     def reference(self, revision: str) -> Path:
         return self.folder / "refs" / revision
 
     def commit_of(self, revision: str) -> str:
-        """Return the commit that a revision stands for here; empty where it is not known."""
+        """Return the commit of a revision in this cache; empty if unknown."""
         if is_commit(revision):
             return revision
         if not is_revision(revision):
@@ -78,37 +96,41 @@ class CachedRepository:
             with opened(self.reference(revision)) as file:
                 commit = file.read(_COMMIT_BYTES).decode("ascii").strip()
         except (ModelError, OSError, ValueError):
-            return ""  # only another revision was fetched, or nothing yet
+            return ""  # only another revision was downloaded, or nothing yet
         return commit if commit.isalnum() else ""
 
     def references(self) -> dict[str, list[str]]:
-        """Return the names of the revisions that stand for each commit."""
+        """Return the names of the revisions of each commit."""
         found: dict[str, list[str]] = {}
         base = self.folder / "refs"
-        for folder, _, names in os.walk(base):
-            for name in names:
-                revision = (Path(folder) / name).relative_to(base).as_posix()
-                if commit := self.commit_of(revision):
-                    found.setdefault(commit, []).append(revision)
+        for path in base.rglob("*"):
+            revision = path.relative_to(base).as_posix()
+            if commit := self.commit_of(revision):
+                found.setdefault(commit, []).append(revision)
         return {commit: sorted(names) for commit, names in found.items()}
 
     def commits(self) -> list[str]:
-        """Return the commits of which there is a snapshot."""
+        """Return the commits with a snapshot."""
         return [folder.name for folder in folders_in(self.snapshots)]
 
     def blobs_of(self, commit: str) -> dict[str, str]:
-        """Return the blob's name for each file of a snapshot that is a link into this repository's `blobs`."""
+        """Return the name of the blob for each file of a snapshot that is a link into this repository's `blobs`."""
         snapshot = self.snapshots / commit
-        found = {}
-        for folder, _, names in os.walk(snapshot):
-            for name in names:
-                path = Path(folder) / name
-                if digest := self.linked_blob(path):
-                    found[path.relative_to(snapshot).as_posix()] = digest
-        return found
+        blobs = {path.relative_to(snapshot).as_posix(): self.linked_blob(path) for path in snapshot.rglob("*")}
+        return {name: digest for name, digest in blobs.items() if digest}
+
+    def holds(self, files: RepositoryFiles) -> bool:
+        """Return whether the snapshot has each of these files in its size, and the revision names the snapshot."""
+        snapshot = self.snapshots / files.commit
+        try:
+            return self.commit_of(files.revision) == files.commit and all(
+                (snapshot / file.name).stat().st_size == file.size for file in files.files
+            )
+        except OSError:
+            return False
 
     def linked_blob(self, path: Path) -> str:
-        """Return the name of the blob that a link leads to; empty where it leads elsewhere, or is no link."""
+        """Return the name of the blob that a link points to; empty for other links and files."""
         try:
             target = Path(os.path.normpath(path.parent / path.readlink()))
         except OSError:
@@ -117,18 +139,18 @@ class CachedRepository:
 
 
 def repository_of(name: str) -> CachedRepository:
-    """Return the place of a model in the hub's cache; other tools keep the hub's first models as NAME alone.
+    """Return a model's folder in the hub's cache; other tools store the hub's first models as NAME only.
 
     Raises:
-        ModelError: If it is no hub id.
+        ModelError: If it is not a hub id.
     """
     if not is_repository(name if "/" in name else f"first/{name}"):
-        raise ModelError(f"{name[:200]} is no model's name on the hub.", "Such a name is ORG/NAME.")
+        raise ModelError(f"{name[:200]} is not the name of a model on Hugging Face.", "Write it as ORG/NAME.")
     return CachedRepository(name, hub_cache() / f"models--{name.replace('/', '--')}")
 
 
 def cached_repositories() -> Iterator[CachedRepository]:
-    """Yield the models that the hub's cache holds, or some of."""
+    """Yield the models in the hub's cache, complete or not."""
     for folder in folders_in(hub_cache()):
         kind, *words = folder.name.split("--")
         if kind == "models" and words:
@@ -136,7 +158,7 @@ def cached_repositories() -> Iterator[CachedRepository]:
 
 
 def snapshot_of(name: str, revision: str = "main") -> Path | None:
-    """Return the folder of a model that is in the hub's cache; None where it is not."""
+    """Return the snapshot folder of a model in the hub's cache; None if it is not there."""
     repository = CachedRepository(name, hub_cache() / f"models--{name.replace('/', '--')}")
     commit = repository.commit_of(revision)
     snapshot = repository.snapshots / commit
@@ -144,24 +166,18 @@ def snapshot_of(name: str, revision: str = "main") -> Path | None:
 
 
 def downloaded_repositories() -> tuple[str, ...]:
-    """Return the hub ids in the cache whose main snapshot has weights: other tools fetch configurations alone."""
+    """Return the hub ids whose main snapshot has weights; other tools may download only configurations."""
     return tuple(each.name for each in cached_repositories() if _has_weights(snapshot_of(each.name)))
 
 
 def _has_weights(snapshot: Path | None) -> bool:
-    try:
-        entries = [] if snapshot is None else entries_of(snapshot)
-        return any(path.suffix.lower() in {".safetensors", ".gguf"} and path.is_file() for path in entries)
-    except (ModelError, OSError):
-        return False
+    entries = readable_entries(snapshot) if snapshot else ()
+    return any(path.suffix.lower() in {".safetensors", ".gguf"} and path.is_file() for path in entries)
 
 
 def folders_in(parent: Path) -> list[Path]:
-    """Return the folders in one, by name, without hidden ones; none where it is missing or cannot be read."""
-    try:
-        return [path for path in entries_of(parent) if not path.name.startswith(".") and path.is_dir()]
-    except (ModelError, OSError):
-        return []
+    """Return the folders inside a folder, by name, without hidden ones; none if it is missing or unreadable."""
+    return [path for path in readable_entries(parent) if not path.name.startswith(".") and path.is_dir()]
 
 
 def _expanded(path: str) -> Path:

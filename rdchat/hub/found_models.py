@@ -10,100 +10,70 @@ from rdchat.hub.known_files import HubFile
 SortBy = Literal["downloads", "likes", "last_modified"]
 ASKED_OF_EACH = ["config", "downloads", "gated", "lastModified", "likes", "safetensors", "tags"]  # beside its name
 _BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "U32": 32, "I32": 32, "U16": 16, "I16": 16}
-_MOST = 2**50  # of anything that is counted, bytes too
+_MOST = 2**50  # limit of any count, also of bytes
 _NAMED_BITS = re.compile(r"(?<![0-9])([2-8])-?bit|[Qq]([2-8])_|(mxfp4|mxfp8|nvfp4)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """A model that a search found.
+    """A model in the results of a search."""
 
-    Attributes:
-        repository: The hub id.
-        downloads: Of the last month.
-        likes: Of all time.
-        changed: The day of its last change, as 2026-11-22; empty where the hub does not say.
-        gated: Whether its authors give access on its page only.
-        licence: As its authors name it; empty where they do not.
-        family: The architecture, such as `llama`; empty where the hub does not say.
-        quantization: Such as `4-bit`; empty where nothing says.
-        weight_bytes: Of its safetensors; None where the hub does not say.
-        float_bits: Of most of their floats: 16 or 32.
-    """
-
-    repository: str
-    downloads: int
-    likes: int
-    changed: str
-    gated: bool
-    licence: str
-    family: str
-    quantization: str
-    weight_bytes: int | None
-    float_bits: int = 16
+    repository: str  # the hub id
+    downloads: int  # in the last month
+    likes: int  # of all time
+    changed: str  # day of its last change, such as 2026-11-22; empty if unknown
+    gated: bool  # whether access must be requested on its page
+    licence: str  # from its authors; may be empty
+    family: str  # the architecture, such as `llama`; empty if unknown
+    quantization: str  # such as `4-bit`; empty if unknown
+    weight_bytes: int | None  # of its safetensors files; None if unknown
+    float_bits: int = 16  # of most of their floats: 16 or 32
 
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
-    """A model as the hub has it at one commit.
+    """A model as the hub has it at one commit."""
 
-    Attributes:
-        facts: What a search tells of it too.
-        commit: The commit.
-        files: All of its files, with names as the hub gives them.
-    """
-
-    facts: FoundModel
-    commit: str
-    files: tuple[HubFile, ...]
+    facts: FoundModel  # the same facts as in a search
+    commit: str  # the commit
+    files: tuple[HubFile, ...]  # all of its files, with the hub's names
 
 
-@dataclass(frozen=True, slots=True)
-class HubCommit:
-    """A version of a model.
-
-    Attributes:
-        commit: Its hash.
-        day: Of which it is.
-    """
-
-    commit: str
-    day: date
-
-
-def found_model(name: str, told: dict[str, Any]) -> FoundModel:
+def found_model(name: str, answer: dict[str, Any]) -> FoundModel:
     """Parse the hub's description of a model; values of a wrong type count as missing.
 
     Args:
         name: The hub id.
-        told: The hub's JSON.
+        answer: The hub's JSON.
     """
-    config = told["config"] if isinstance(told.get("config"), dict) else {}
-    tags = told["tags"] if isinstance(told.get("tags"), list) else []
+    config = answer["config"] if isinstance(answer.get("config"), dict) else {}
+    tags = answer["tags"] if isinstance(answer.get("tags"), list) else []
     licences = [tag for tag in tags if isinstance(tag, str) and tag.startswith("license:")]
     family = config.get("model_type")
-    counts = _tensor_counts(told.get("safetensors"))
+    counts = _tensor_counts(answer.get("safetensors"))
+    weight_bytes = sum(count * _BITS.get(dtype, 8) // 8 for dtype, count in counts.items())
+    is_float32 = 2 * counts.get("F32", 0) > max(counts.get("F16", 0), counts.get("BF16", 0))
     return FoundModel(
         repository=name,
-        downloads=_count(told.get("downloads")) or 0,
-        likes=_count(told.get("likes")) or 0,
-        changed=_day(told.get("lastModified")),
-        gated=bool(told.get("gated")),
+        downloads=_count(answer.get("downloads")) or 0,
+        likes=_count(answer.get("likes")) or 0,
+        changed=_day(answer.get("lastModified")),
+        gated=bool(answer.get("gated")),
         licence=licences[0].removeprefix("license:")[:60] if licences else "",
         family=family[:60] if isinstance(family, str) else "",
         quantization=_quantization(config, name),
-        weight_bytes=_weight_bytes(counts),
-        float_bits=_float_bits(counts),
+        weight_bytes=min(_MOST, weight_bytes) if counts else None,
+        float_bits=32 if is_float32 else 16,
     )
 
 
 def _count(value: Any) -> int | None:
-    """Return a number that can be one of downloads, likes or weights; None where it cannot."""
+    """Return a number of downloads, likes or weights; None if it cannot be one."""
     return value if type(value) is int and 0 <= value <= _MOST else None
 
 
 def _day(value: Any) -> str:
-    """Return the day of a time as the hub writes it; empty where it is none."""
+    """Return the day of a time in the hub's format; empty if it is not one."""
     try:
         return date.fromisoformat(value[:10]).isoformat() if isinstance(value, str) else ""
     except ValueError:
@@ -120,15 +90,7 @@ def _quantization(config: dict[str, Any], name: str) -> str:
 
 
 def _tensor_counts(safetensors: Any) -> dict[str, int]:
-    """Return how many numbers of each type the tensors hold."""
+    """Return the number of values of each type in the tensors."""
     counts = safetensors.get("parameters") if isinstance(safetensors, dict) else None
     known = {dtype: _count(count) for dtype, count in counts.items()} if isinstance(counts, dict) else {}
     return {dtype: count for dtype, count in known.items() if count is not None}
-
-
-def _weight_bytes(counts: dict[str, int]) -> int | None:
-    return min(_MOST, sum(count * _BITS.get(dtype, 8) // 8 for dtype, count in counts.items())) if counts else None
-
-
-def _float_bits(counts: dict[str, int]) -> int:
-    return 32 if 2 * counts.get("F32", 0) > max(counts.get("F16", 0), counts.get("BF16", 0)) else 16

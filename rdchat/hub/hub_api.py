@@ -1,54 +1,45 @@
-"""Questions to the hub: which models there are, and which files one has."""
+"""Requests to the hub: searches, a model's facts and files, its card, the token's account."""
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import date
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import Any
 from urllib.parse import quote, urlencode
 
-from rdchat.hub.endpoint import AnswerLimits, check_online
-from rdchat.hub.found_models import ASKED_OF_EACH, FoundModel, HubCommit, HubModel, SortBy, found_model
-from rdchat.hub.hub_errors import HubError, refusal
+from rdchat.hub.endpoint import AnswerLimits, Endpoint, check_online
+from rdchat.hub.found_models import ASKED_OF_EACH, FoundModel, HubModel, SortBy, found_model
+from rdchat.hub.hub_client import HubReader
+from rdchat.hub.hub_errors import HubError, MissingError
 from rdchat.hub.known_files import (
     MOST_FILE_BYTES,
     HubFile,
     RepositoryFiles,
-    SeveralFilesError,
     check_names,
     chosen_files,
-    download_command,
     is_commit,
     is_digest,
     is_repository,
 )
-from rdchat.hub.tokens import HubAccess
-
-if TYPE_CHECKING:
-    from rdchat.hub.hub_client import Answer
 
 _CARD = "README.md"
 _MOST_CARD_BYTES = 200_000
 _MOST_FILES = 10_000
-_MOST_COMMITS = 30
-_LONGEST_NAME = 100  # of an account
-_LONGEST_FILE_NAME = 300  # what is longer is no name that could be fetched
+_LONGEST_NAME = 100  # of an account's name
+_LONGEST_FILE_NAME = 300  # files with longer names are never downloaded
 _SORTED_BY = {"downloads": "downloads", "likes": "likes", "last_modified": "lastModified"}
 _LOG = logging.getLogger(__name__)
 
 
 class HubApi:
-    """Asks one hub. Each call waits for its answer.
+    """Sends requests to one hub. Each call waits for its answer.
 
     Args:
-        access: The hub, and the person's token for it, if there is one.
-        limits: What each question may take.
+        endpoint: The hub, with the person's token if there is one.
+        limits: Limits of each request.
     """
 
-    def __init__(self, access: HubAccess, limits: AnswerLimits = AnswerLimits()) -> None:  # noqa: B008  frozen
-        self._access = access
-        self._endpoint = access.endpoint
-        self._limits = limits
+    def __init__(self, endpoint: Endpoint, limits: AnswerLimits = AnswerLimits()) -> None:  # noqa: B008  frozen
+        self._endpoint, self._limits = endpoint, limits
 
     def search(
         self,
@@ -59,141 +50,90 @@ class HubApi:
         mlx_only: bool = True,
         gguf_only: bool = False,
     ) -> tuple[FoundModel, ...]:
-        """Return the models whose names hold these words, those first that `sort` puts first.
+        """Return the models whose names contain these words, sorted by `sort`.
 
         Args:
-            words: Of the names.
-            sort: What comes first.
-            limit: So many at most.
-            mlx_only: Those that are marked as MLX's.
-            gguf_only: Instead, those that have GGUF files.
+            words: The words.
+            sort: The order.
+            limit: Maximum number of results.
+            mlx_only: Only models marked as MLX.
+            gguf_only: Instead, only models with GGUF files.
 
         Raises:
-            NetworkError: If the hub cannot be asked, or refuses.
+            NetworkError: If the hub cannot be reached, or refuses.
         """
         tag = "gguf" if gguf_only else "mlx" if mlx_only else None
         asked = [("search", words), ("filter", tag), ("sort", _SORTED_BY[sort]), ("limit", str(limit))]
         query = [(key, value) for key, value in asked if value] + [("expand", field) for field in ASKED_OF_EACH]
-        with self._in_words():
-            listed = self._list(f"?{urlencode(query)}", most=limit)
-            named = {each["id"]: each for each in listed if isinstance(each, dict) and _is_name(each.get("id"))}
-            return tuple(found_model(name, told) for name, told in named.items())
+        with self._checked():
+            listed = self._reader().read_list(f"{self._endpoint.url}/api/models?{urlencode(query)}", limit)
+            models = [each for each in listed if isinstance(each, dict) and is_repository(str(each.get("id")))]
+            named = {each["id"]: each for each in models}
+            return tuple(found_model(name, answer) for name, answer in named.items())
 
     def account(self) -> str:
-        """Return the name of the account of the token.
+        """Return the name of the token's account.
 
         Raises:
-            NetworkError: If the hub cannot be asked, or does not accept the token.
+            NetworkError: If the hub cannot be reached, or does not accept the token.
         """
-        with self._in_words():
-            return _text(self._object(f"{self._endpoint.url}/api/whoami-v2")["name"])[:_LONGEST_NAME]
+        with self._checked():
+            return _text(self._reader().read_json(f"{self._endpoint.url}/api/whoami-v2")["name"])[:_LONGEST_NAME]
 
     def files(self, repository: str, revision: str = "main", gguf: str = "") -> RepositoryFiles:
-        """Return the files of a model to fetch.
+        """Return the files of a model to download.
 
         Args:
             repository: The hub id.
             revision: A branch, tag or commit.
-            gguf: The GGUF file to take, where there are several.
+            gguf: The GGUF file to download, where there are several.
 
         Raises:
-            NetworkError: If the hub cannot be asked, or refuses; or if it names what cannot be.
+            NetworkError: If the hub cannot be reached, refuses, or gives impossible values.
         """
-        listed, commit = self.all_files(repository, revision)
+        model = self.look_at(repository, revision)
         try:
-            files, left_out = chosen_files(listed, gguf)
+            files, left_out = chosen_files(model.files, gguf)
         except HubError as error:
-            hint = error.hint
-            if isinstance(error, SeveralFilesError):
-                hint = f"`{download_command(repository, revision, error.first)}` fetches the first one."
-            raise HubError(f"{repository} cannot be fetched. {error.message}", hint) from error
-        return RepositoryFiles(repository, revision, commit, files, left_out)
-
-    def all_files(self, repository: str, revision: str = "main") -> tuple[tuple[HubFile, ...], str]:
-        """Return all files of a model, with names as the hub gives them, and the commit; raises as `files`."""
-        listed, told = self._listed(repository, revision)
-        return listed, told["sha"]
-
-    def commits(self, repository: str) -> tuple[HubCommit, ...]:
-        """Return the newest versions of a model's main branch, 30 at most, the newest first; raises as `files`."""
-        check_names(repository, "main")
-        with self._in_words():
-            listed = self._list(f"/{repository}/commits/main", most=_MOST_COMMITS, repository=repository)
-            told = [(_text(each["id"]), _text(each["date"])) for each in listed]
-            return tuple(HubCommit(commit, date.fromisoformat(day[:10])) for commit, day in told if is_commit(commit))
+            raise HubError(f"{repository} cannot be fetched. {error.message}", error.hint) from error
+        return RepositoryFiles(repository, revision, model.commit, files, left_out)
 
     def look_at(self, repository: str, revision: str = "main") -> HubModel:
-        """Return a model's facts and all its files; raises as `files`."""
-        listed, told = self._listed(repository, revision)
-        return HubModel(found_model(repository, told), told["sha"], listed)
-
-    def card(self, repository: str, commit: str) -> str:
-        """Return the text of a model's card, the first 200 kB of it; empty where it has none.
-
-        Raises:
-            NetworkError: If the hub cannot be asked, or refuses.
-        """
-        check_names(repository, commit)
-        from rdchat.hub.hub_client import read_answer  # noqa: PLC0415  it takes a quarter of a second
-
-        url = self._endpoint.file_url(repository, commit, _CARD)
-        with self._in_words():
-            answer = read_answer(self._access, url, self._limits, first_bytes=_MOST_CARD_BYTES)
-        if answer.status == 404:
-            return ""
-        if answer.status != 200:
-            raise self._refusal(answer, repository, commit)
-        return answer.body.decode("utf-8", "replace")
-
-    def _listed(self, repository: str, revision: str) -> tuple[tuple[HubFile, ...], dict[str, Any]]:
-        """Return all files of a model, and the hub's whole answer."""
+        """Return a model's facts and all its files, with the hub's names; raises as `files`."""
         check_names(repository, revision)
         url = f"{self._endpoint.url}/api/models/{repository}/revision/{quote(revision, safe='')}?blobs=true"
-        with self._in_words():
-            told = self._object(url, repository, revision)
-            siblings = told.get("siblings") or []
-            if not is_commit(_text(told["sha"])) or len(siblings) > _MOST_FILES:
-                raise HubError(f"What the hub says of {repository} cannot be.", "Try again later.")
-            return tuple(_file(sibling) for sibling in siblings), told
+        with self._checked():
+            answer = self._reader(repository, revision).read_json(url)
+            siblings, commit = answer.get("siblings") or [], _text(answer["sha"])
+            if not is_commit(commit) or len(siblings) > _MOST_FILES:
+                raise HubError(f"Hugging Face sent an invalid answer about {repository}.", "Try again later.")
+            return HubModel(found_model(repository, answer), commit, tuple(map(_file, siblings)))
 
-    def _object(self, url: str, repository: str = "", revision: str = "main") -> dict[str, Any]:
-        """Return the JSON object at an address."""
-        from rdchat.hub.hub_client import parsed, read_answer  # noqa: PLC0415  it takes a quarter of a second
+    def card(self, repository: str, commit: str) -> str:
+        """Return the text of a model's card, up to 200 kB; empty if it has none.
 
-        answer = read_answer(self._access, url, self._limits)
-        if answer.status != 200:
-            raise self._refusal(answer, repository, revision)
-        told = parsed(answer.body, self._limits)
-        if not isinstance(told, dict):
-            raise TypeError("no object")
-        return told
+        Raises:
+            NetworkError: If the hub cannot be reached, or refuses.
+        """
+        check_names(repository, commit)
+        url = self._endpoint.file_url(repository, commit, _CARD)
+        with self._checked(), suppress(MissingError):
+            return self._reader(repository, commit).read(url, _MOST_CARD_BYTES).decode("utf-8", "replace")
+        return ""
 
-    def _list(self, path: str, most: int, repository: str = "") -> list[Any]:
-        """Return the first entries of a list below `api/models`."""
-        from rdchat.hub.hub_client import Answer, read_list  # noqa: PLC0415  it takes a quarter of a second
-
-        answer = read_list(self._access, f"{self._endpoint.url}/api/models{path}", self._limits, most)
-        if isinstance(answer, Answer):
-            raise self._refusal(answer, repository, "main")
-        return answer
+    def _reader(self, repository: str = "", revision: str = "main") -> HubReader:
+        return HubReader(self._endpoint, self._limits, repository, revision)
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
-        """Say as a HubError that an answer is no hub's."""
+    def _checked(self) -> Iterator[None]:
+        """Raise HubError if an answer is not a hub's, or the environment forbids requests."""
         check_online()
         try:
             yield
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             _LOG.info("The hub's answer was not understood", exc_info=True)
             host = self._endpoint.host
-            raise HubError(f"{host} answers with something that is no hub's answer.", "Try again later.") from error
-
-    def _refusal(self, answer: "Answer", repository: str, revision: str) -> HubError:
-        return refusal(answer.status, answer.headers, self._access, repository, revision)
-
-
-def _is_name(name: Any) -> bool:
-    return isinstance(name, str) and is_repository(name)
+            raise HubError(f"{host} sent an answer that rdchat does not understand.", "Try again later.") from error
 
 
 def _text(value: Any) -> str:
@@ -202,11 +142,11 @@ def _text(value: Any) -> str:
     return value
 
 
-def _file(told: dict[str, Any]) -> HubFile:
-    """Parse a file; raises HubError where size or checksum is missing."""
-    name, lfs = _text(told["rfilename"])[:_LONGEST_FILE_NAME], told.get("lfs")
-    facts, key = (lfs, "sha256") if lfs else (told, "blobId")
+def _file(answer: dict[str, Any]) -> HubFile:
+    """Parse a file; raises HubError if size or checksum is missing."""
+    name, lfs = _text(answer["rfilename"])[:_LONGEST_FILE_NAME], answer.get("lfs")
+    facts, key = (lfs, "sha256") if lfs else (answer, "blobId")
     size, digest = facts.get("size"), facts.get(key)
     if not (isinstance(size, int) and 0 <= size <= MOST_FILE_BYTES and isinstance(digest, str) and is_digest(digest)):
-        raise HubError(f"The hub gives no size or checksum for {name[:200]}.", "Try again later.")
+        raise HubError(f"Hugging Face gives no size or checksum for {name[:200]}.", "Try again later.")
     return HubFile(name, size, digest)

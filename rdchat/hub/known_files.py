@@ -1,23 +1,26 @@
-"""Which of a repository's files are fetched, and which names may become paths.
+"""Selects the files of a repository to download, and checks names that become paths.
 
-Safetensors, JSON, tokenizer files that are known, GGUF files of types that are read right, README and licence: all of
-them data. Pickles and code are never fetched.
+Safetensors, JSON, known tokenizer files, GGUF files of supported types, README and licence: all of them are data.
+Pickles and code are never downloaded.
 """
 
+import hashlib
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdchat.files.foreign_files import most_bytes
+from rdchat.errors import ModelError
+from rdchat.files.foreign_files import most_bytes, opened
 from rdchat.hub.hub_errors import HubError
 
 MOST_FILE_BYTES = 2**50
-_SAFE_NAME = re.compile(r"[^\x00-\x1f\x7f/\\:*?\"<>|\ud800-\udfff]{1,200}")  # no lone surrogates: no path takes them
+# No lone surrogates, which cannot be in a path.
+_SAFE_NAME = re.compile(r"[^\x00-\x1f\x7f/\\:*?\"<>|\ud800-\udfff]{1,200}")
 _MOST_DOCUMENT_BYTES = 2**24
-_LONGEST_NAME = 255  # bytes of UTF-8, which file systems take
-_TOKENIZER_FILES = {
+_LONGEST_NAME = 255  # bytes of UTF-8, the limit of file systems
+TOKENIZER_FILES = (  # beside *.json and *.tiktoken
     "chat_template.jinja",
     "merges.txt",
     "spiece.model",
@@ -25,57 +28,48 @@ _TOKENIZER_FILES = {
     "tokenizer.model",
     "tokenizer.model.v3",
     "vocab.txt",
-}
-_TOKENIZER_ENDINGS = (".tiktoken",)
+)
 _TEMPLATES = "additional_chat_templates/"
 _WORDS = re.compile(r"(README\.md|(LICEN[CS]E|NOTICE|USE_POLICY|COPYING)[\w.-]{0,40})", re.IGNORECASE | re.ASCII)
 _CODE = re.compile(r"\.(py|pyc|so|dylib|sh|pkl|pickle|pt|pth|bin)$", re.IGNORECASE)
 _GGUF_TYPE = re.compile(r"(?:^|[.\-_])(Q4_0|Q4_1|Q8_0|Q6_K|F16|F32)\.gguf$", re.IGNORECASE)
-_NO_MODEL = re.compile(r"mmproj|-of-\d", re.IGNORECASE)  # what sees for another model, and a part of several
+_NO_MODEL = re.compile(r"mmproj|-of-\d", re.IGNORECASE)  # an image encoder, or one of several parts
 _MODEL_WEIGHTS = re.compile(r"model.*\.safetensors")
 _REVISION = re.compile(r"[A-Za-z0-9_][\w.+-]{0,99}(/[A-Za-z0-9_][\w.+-]{0,99}){0,5}", re.ASCII)
 _REPOSITORY = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_LONGEST_REPOSITORY = 96  # the hub's own rule
-
-
-class SeveralFilesError(HubError):
-    """There are several files of which one is the model.
-
-    Attributes:
-        first: The name of the first one.
-    """
-
-    def __init__(self, message: str, hint: str, first: str) -> None:
-        super().__init__(message, hint)
-        self.first = first
+_CHUNK = 2**22  # bytes read at once for a checksum
+_SHA256_LETTERS = 64
+_LONGEST_REPOSITORY = 96  # the hub's own limit
 
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of a repository at one commit.
+    """A file of a repository at one commit."""
 
-    Attributes:
-        name: Its path in the repository, which is safe to use.
-        size: In bytes.
-        digest: The sha256 of a large file, git's sha1 of a small one, in hexadecimal: its blob's name in the cache.
-    """
+    name: str  # its path in the repository; safe to use
+    size: int  # in bytes
+    digest: str  # in hexadecimal: the sha256 of a large file, git's sha1 of a small one; its blob's name in the cache
 
-    name: str
-    size: int
-    digest: str
+    def is_at(self, path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> bool:
+        """Return whether a file has this size and checksum; False if it cannot be read. See `checksum`."""
+        try:
+            same_size = path.stat().st_size == self.size
+        except OSError:
+            return False
+        return same_size and checksum(path, len(self.digest), on_bytes) == self.digest
 
 
 @dataclass(frozen=True, slots=True)
 class RepositoryFiles:
-    """The files of a repository to fetch."""
+    """The files of a repository to download."""
 
     repository: str  # the hub id
-    revision: str  # the branch, tag or commit that was asked for
-    commit: str  # that it stands for
+    revision: str  # the requested branch, tag or commit
+    commit: str  # commit of the revision
     files: tuple[HubFile, ...]  # by name
-    left_out: tuple[str, ...] = ()  # names of what is not fetched
+    left_out: tuple[str, ...] = ()  # names of files that are not downloaded
 
     @property
     def contents(self) -> list[HubFile]:
@@ -89,6 +83,28 @@ class RepositoryFiles:
         return sum(file.size for file in self.contents)
 
 
+def checksum(path: Path, letters: int, on_bytes: Callable[[int], None] = lambda _count: None) -> str:
+    """Return a file's checksum; empty if it cannot be read.
+
+    Args:
+        path: The file.
+        letters: Length of the checksum: 64 for sha256, 40 for git's sha1.
+        on_bytes: Called with the number of bytes read since the last call; may raise to stop.
+    """
+    try:
+        if letters == _SHA256_LETTERS:
+            state = hashlib.sha256()
+        else:  # git's name of a blob
+            state = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+        with opened(path) as file:
+            while chunk := file.read(_CHUNK):
+                state.update(chunk)
+                on_bytes(len(chunk))
+    except (OSError, ModelError):
+        return ""
+    return state.hexdigest()
+
+
 def download_command(repository: str, revision: str = "main", gguf: str = "") -> str:
     """Return the shell command that downloads or resumes a model."""
     words = ["rdchat", "models", "download", repository]
@@ -98,19 +114,19 @@ def download_command(repository: str, revision: str = "main", gguf: str = "") ->
 
 
 def check_names(repository: str, revision: str) -> None:
-    """Refuse what cannot be a hub id or a revision; both become paths.
+    """Refuse names that cannot be a hub id or a revision; both become paths.
 
     Raises:
         HubError: If one of them cannot be.
     """
     if not is_repository(repository):
-        raise HubError(f"{repository[:200]} is no model's name on the hub.", "Such a name is ORG/NAME.")
+        raise HubError(f"{repository[:200]} is not the name of a model on Hugging Face.", "Write it as ORG/NAME.")
     if not is_revision(revision):
-        raise HubError(f"{revision[:200]} is no revision.", "Name a branch, a tag or a commit.")
+        raise HubError(f"{revision[:200]} is not a revision.", "Give a branch, a tag or a commit.")
 
 
 def is_repository(name: str) -> bool:
-    """Tell whether a name may be a hub id: `ORG/NAME`, which also is safe as a folder's name."""
+    """Return whether a name may be a hub id, `ORG/NAME`. Such a name is also a safe folder name."""
     return (
         bool(_REPOSITORY.fullmatch(name))
         and len(name) <= _LONGEST_REPOSITORY
@@ -120,7 +136,7 @@ def is_repository(name: str) -> bool:
 
 
 def is_revision(name: str) -> bool:
-    """Tell whether a name may be a branch, tag or commit; it becomes a path below `refs`."""
+    """Return whether a name may be a branch, tag or commit, which becomes a path below `refs`."""
     return bool(_REVISION.fullmatch(name)) and ".." not in name
 
 
@@ -133,12 +149,12 @@ def is_digest(text: str) -> bool:
 
 
 def is_document(name: str) -> bool:
-    """Tell whether a file is for people to read, such as README and licence: no model needs it."""
+    """Return whether a file is for people to read, such as README and licence; no model needs it."""
     return bool(_WORDS.fullmatch(name))
 
 
 def is_safe_name(name: str) -> bool:
-    """Tell whether a file's name may become a path in a snapshot: at its top, or a chat template's."""
+    """Return whether a file's name may become a path in a snapshot: at the top, or of a chat template."""
     last = name.removeprefix(_TEMPLATES)
     if not _SAFE_NAME.fullmatch(last) or last.startswith((".", "~", "-")) or last.strip() != last:
         return False
@@ -146,17 +162,17 @@ def is_safe_name(name: str) -> bool:
 
 
 def chosen_files(files: Iterable[HubFile], gguf: str = "") -> tuple[tuple[HubFile, ...], tuple[str, ...]]:
-    """Return the files to fetch, and the names of the others.
+    """Return the files to download, and the names of the others.
 
-    A repository of GGUF files alone holds one model many times: one is taken.
+    A repository of only GGUF files has one model in several versions; one is chosen.
 
     Args:
         files: All files of a repository; their names are not checked yet.
-        gguf: The GGUF file to take, where there are several.
+        gguf: The GGUF file to download, where there are several.
 
     Raises:
-        SeveralFilesError: If there are several GGUF files, and none is named.
-        HubError: If there is nothing to fetch, or not the named file; or if a file is too large for its kind.
+        HubError: If there is nothing to download, the named file is missing, several GGUF files need a choice, or a
+            file is too large for its kind.
     """
     listed = list(files)
     known = [file for file in listed if is_safe_name(file.name) and _is_known(file.name) and not _is_long(file)]
@@ -169,20 +185,21 @@ def chosen_files(files: Iterable[HubFile], gguf: str = "") -> tuple[tuple[HubFil
     elif weights:
         left_out |= {file.name for file in ggufs}
     else:
-        raise HubError("It holds no weights that rdchat reads.", "Look for an MLX model, or a GGUF file of it.")
+        raise HubError("It has no weights that rdchat can read.", "Search for an MLX or GGUF version of it.")
     taken = [file for file in known if file.name not in left_out]
     if len({file.name.casefold() for file in taken}) < len(taken):
-        raise HubError("It has files whose names differ in upper and lower case only.", "No Mac could hold both.")
+        words = "Some of its files have names that differ only in upper and lower case."
+        raise HubError(words, "A Mac cannot keep both.")
     for file in taken:
         if (most := most_bytes(Path(file.name))) is not None and file.size > most:  # nothing would read it
-            words = f"{file.name} is too large: {file.size / 1e6:,.0f} MB, where {most / 1e6:,.0f} MB are the most."
+            words = f"{file.name} is too large: {file.size / 1e6:,.0f} MB. The limit is {most / 1e6:,.0f} MB."
             raise HubError(words, "Look for another version of the model.")
     names = {file.name for file in taken}
     return tuple(sorted(taken, key=lambda file: file.name)), tuple(f.name for f in listed if f.name not in names)
 
 
 def readable_ggufs(files: Iterable[HubFile]) -> tuple[HubFile, ...]:
-    """Return the GGUF files of types that are read right, smallest first; one of them is a whole model."""
+    """Return the GGUF files of supported types, smallest first; each is a whole model."""
     known = (file for file in files if file.name.lower().endswith(".gguf"))
     return tuple(sorted((f for f in known if is_safe_name(f.name) and _is_known(f.name)), key=lambda file: file.size))
 
@@ -194,13 +211,11 @@ def _is_known(name: str) -> bool:
         return False
     if name.lower().endswith(".gguf"):
         return bool(_GGUF_TYPE.search(name)) and not _NO_MODEL.search(name)
-    return (
-        name.endswith((".safetensors", ".json", *_TOKENIZER_ENDINGS)) or name in _TOKENIZER_FILES or is_document(name)
-    )
+    return name.endswith((".safetensors", ".json", ".tiktoken")) or name in TOKENIZER_FILES or is_document(name)
 
 
 def _is_long(file: HubFile) -> bool:
-    """Tell whether a file for people is longer than anybody reads."""
+    """Return whether a document is too long for anybody to read."""
     return is_document(file.name) and file.size > _MOST_DOCUMENT_BYTES
 
 
@@ -212,5 +227,7 @@ def _one_gguf(files: Sequence[HubFile], wanted: str) -> str:
     if wanted:
         raise HubError(f"It has no file {wanted} that rdchat reads.", f"GGUF files that it reads: {listed}.")
     if len(names) > 1:
-        raise SeveralFilesError(f"It holds {len(names)} GGUF files: {listed}.", "Choose one.", names[0])
+        raise HubError(
+            f"It holds {len(names)} GGUF files: {listed}.", f"Choose one, as with --file {shlex.quote(names[0])}."
+        )
     return names[0]

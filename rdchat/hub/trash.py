@@ -1,13 +1,12 @@
 """Moves deleted models to the system's Trash or to rdchat's own trash, and restores them.
 
-One whole folder goes to the system's Trash where there is one, everything else to rdchat's own.
+A single whole folder goes to the system's Trash if there is one; everything else goes to rdchat's own trash.
 
-The journal says what goes where before anything is moved, so a crash in between loses nothing. rdchat's own trash lies
-on the same disk; each move into it is one rename, and its journal puts everything back. Of what is in the system's
-Trash the journal says where it lies there; that Trash can put it back as well, and empties it.
+A journal says what goes where before anything is moved, so a crash in between loses nothing. rdchat's own trash is on
+the same disk; each move into it is one rename, and its journal can undo all of them. For models in the system's Trash
+the journal says where they are; that Trash can also restore them, and is emptied there.
 """
 
-import json
 import os
 import re
 import secrets
@@ -18,10 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdchat.errors import ModelError, RdchatError, StorageError
+from rdchat.errors import ModelError, RdchatError, StorageError, file_error
 from rdchat.files.atomic_file import make_folder, write_json
-from rdchat.files.file_errors import file_error
-from rdchat.files.foreign_files import entries_of, read_json
+from rdchat.files.foreign_files import read_json, readable_entries
 
 _TRASH = ".rdchat-trash"
 _JOURNAL = "moved.json"
@@ -29,49 +27,42 @@ _MOST_BYTES = 2**24
 _LONGEST_NAME = 1_000
 _LATEST = 32e9  # seconds since 1970: the year 2984; calendars end at 9999
 _TRASHES = re.compile(r"\.?trash(?:es)?(?:-\d+)?", re.IGNORECASE)  # ~/.Trash, /Volumes/X/.Trashes, .Trash-1000
-_MOVING_S = 60.0  # in which another process may be between its journal and its move
-_UNSEEN_S = 30 * 86400.0  # that a model is listed which a Trash does not let us see; then that may empty itself
+_MISSING = -1  # in place of an inode
+_MOVING_S = 60.0  # time in which another process may be between its journal and its move
+_UNSEEN_S = 30 * 86400.0  # how long to list a model in a Trash that cannot be read; it may have emptied itself then
 _HINT = "Check the permissions of the folder."
 
 SystemTrash = Callable[[Path], Path | None]
-"""Moves a folder to the system's Trash and returns where it lies there; None where it has none."""
+"""Moves a folder to the system's Trash and returns its path there; None if there is no Trash."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrashedModel:
-    """A model in the trash.
+    """A model in the trash."""
 
-    Attributes:
-        name: As it was called.
-        deleted: Seconds since 1970.
-        size: Bytes that emptying the trash frees.
-        entry: The folder of its journal, in rdchat's own trash.
-        place: Where it lies in the system's Trash; None where it is in rdchat's own.
-        inode: Of the folder in the system's Trash, as another one may take that place; None where it is not known.
-    """
-
-    name: str
-    deleted: float
-    size: int
-    entry: Path
-    place: Path | None = None
+    name: str  # its former name
+    deleted: float  # seconds since 1970
+    size: int  # bytes that emptying the trash frees
+    entry: Path  # the folder of its journal, in rdchat's own trash
+    place: Path | None = None  # its path in the system's Trash; None if it is in rdchat's own
+    # Inode of the folder in the system's Trash, because another one may take its path; None if unknown.
     inode: int | None = None
 
 
 def move_to_trash(
     name: str, base: Path, paths: Sequence[Path], system_trash: SystemTrash | None = None
 ) -> TrashedModel | None:
-    """Move files and folders aside; return what can be restored, None where the system's Trash alone can do that.
+    """Move files and folders to the trash; return what can be restored, None if only the system's Trash can do it.
 
     Args:
-        name: What people call the model.
-        base: The folder that all of them are in, and that the trash is in.
-        paths: Below `base`; in this order.
-        system_trash: Takes what is one folder; None for rdchat's own trash.
+        name: The model's name for people.
+        base: The folder that contains all of them, and the trash.
+        paths: Paths below `base`, moved in this order.
+        system_trash: Takes a single folder; None for rdchat's own trash.
 
     Raises:
         StorageFullError: If the disk is full.
-        StorageError: If one cannot be moved; those before it have been moved back.
+        StorageError: If one cannot be moved; those before it were moved back.
     """
     entry = base / _TRASH / f"{int(time.time())}-{secrets.token_hex(4)}"
     make_folder(entry)
@@ -84,7 +75,7 @@ def move_to_trash(
         place = system_trash(paths[0])
         if place is not None:
             inode = _inode(place)
-            with suppress(StorageError):  # it is in the Trash, whoever notes that
+            with suppress(StorageError):  # it is in the Trash, even if that cannot be recorded
                 make_folder(entry)
                 write_json(entry / _JOURNAL, {**journal, "place": str(place), "inode": inode, "size": size})
             return TrashedModel(name, deleted, size, entry, place, inode)
@@ -95,7 +86,7 @@ def move_to_trash(
         for number, path in enumerate(paths):
             path.rename(entry / str(number))
     except OSError as error:
-        with suppress(OSError):  # else it is in the trash as far as it got, and can be restored
+        with suppress(OSError):  # otherwise the moved part is in the trash, and can be restored
             _put_back([(entry / str(number), path) for number, path in enumerate(paths)])
             shutil.rmtree(entry, ignore_errors=True)
         raise file_error(error, f"{name} cannot be deleted", _HINT) from error
@@ -119,29 +110,31 @@ def trashed_models(base: Path) -> list[TrashedModel]:
 
 
 def restore(model: TrashedModel) -> None:
-    """Put a model back; parts that the person has put back by hand are left alone.
+    """Restore a model; parts that the person restored by hand are left alone.
 
     Raises:
-        ModelError: If something else is there by now, or the model has left the trash.
+        ModelError: If something else has its place, or it is no longer in the trash.
         StorageError: If it cannot be moved.
     """
-    gone = ModelError(f"{model.name} is not in the trash any more.", "Perhaps it was deleted there for good.")
+    gone = ModelError(f"{model.name} is no longer in the Trash.", "It may have been deleted for good.")
     if not (model.entry / _JOURNAL).exists():
         raise gone
     base = model.entry.parent.parent
     moves = _moves(model.entry)
     lies = [model.entry / str(number) for number in range(len(moves))] if model.place is None else [model.place]
-    parts = [(now, base / before) for now, before in zip(lies, moves, strict=False) if _is_there(now) is not False]
+    parts = [(now, base / before) for now, before in zip(lies, moves, strict=False) if _inode(now) != _MISSING]
     parts = parts if _is_in_trash(model) else []
-    # what is named by its checksum and was fetched again is the same
+    # a blob is named by its checksum, so one that was downloaded again is the same
     parts = [(now, before) for now, before in parts if before.parent.name != "blobs" or not before.exists()]
     if not parts and not all(os.path.lexists(base / before) for before in moves):
         raise gone
     for _, before in parts:
-        if not before.parent.resolve().is_relative_to(base.resolve()):  # through a link
-            raise ModelError(f"{model.name} cannot be restored: {before.parent} leads elsewhere.", "Delete that link.")
+        if not before.parent.resolve().is_relative_to(base.resolve()):  # a link leads elsewhere
+            raise ModelError(
+                f"{model.name} cannot be restored: {before.parent} is a link to another place.", "Delete that link."
+            )
         if os.path.lexists(before):
-            raise ModelError(f"{model.name} cannot be restored: {before} is there.", "Delete that first.")
+            raise ModelError(f"{model.name} cannot be restored: {before} already exists.", "Delete it first.")
     try:
         _put_back(parts)
     except OSError as error:
@@ -154,12 +147,12 @@ def delete_for_good(model: TrashedModel) -> None:
     """Delete one model that is in rdchat's own trash.
 
     Raises:
-        StorageError: If something of it cannot be deleted.
+        StorageError: If a part of it cannot be deleted.
     """
     try:
         shutil.rmtree(model.entry)
     except FileNotFoundError:
-        return  # another rdchat did
+        return  # another rdchat deleted it
     except OSError as error:
         raise file_error(error, f"{model.name} cannot be deleted", _HINT) from error
 
@@ -178,12 +171,12 @@ def empty(base: Path) -> int:
 
 
 def _put_back(parts: Sequence[tuple[Path, Path]]) -> None:
-    """Rename each from where it lies to where it was, the last one first."""
+    """Rename each part from its present to its former path, the last one first."""
     for now, before in reversed(parts):
-        if _is_there(now) is not False:
+        if _inode(now) != _MISSING:
             before.parent.mkdir(parents=True, exist_ok=True)
             now.rename(before)
-            if now.parent.name == "files":  # of the freedesktop's Trash, which describes it beside that
+            if now.parent.name == "files":  # in the freedesktop Trash, which describes it in a file beside it
                 (now.parent.parent / "info" / f"{now.name}.trashinfo").unlink(missing_ok=True)
 
 
@@ -204,59 +197,43 @@ def _read(entry: Path) -> TrashedModel:
 
 
 def _is_in_trash(model: TrashedModel) -> bool:
-    there = _is_there(model.place or model.entry / "0")  # which is moved first, and put back last
-    if there is None:
+    inode = _inode(model.place or model.entry / "0")  # the first part to move, and the last to restore
+    if inode is None:
         return time.time() - model.deleted < _UNSEEN_S
-    another = model.place is not None and model.inode is not None and _inode(model.place) != model.inode
-    return there and not another
+    return inode != _MISSING and (model.inode is None or model.inode == inode)
 
 
 def _inode(path: Path) -> int | None:
-    """Return the inode, which moves on one disk do not change; None where it cannot be read."""
+    """Return the inode, which a move within a disk does not change; `_MISSING` if there is no file.
+
+    None if it cannot be read, as may happen in a Mac's Trash.
+    """
     try:
         return path.lstat().st_ino
-    except OSError:
-        return None
-
-
-def _is_there(path: Path) -> bool | None:
-    """Tell whether the path exists; None where that cannot be read, as perhaps in a Mac's Trash."""
-    try:
-        path.lstat()
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return _MISSING
     except OSError:
         return None
-    return True
 
 
-def _moves(entry: Path) -> list[str]:
-    """Return where an entry's parts were; only places below the folder that the trash is in."""
-    try:
+def _moves(entry: Path) -> list[Path]:
+    """Return the former paths of an entry's parts; only paths below the trash's folder."""
+    with suppress(RdchatError, KeyError, TypeError):
         moves = read_json(entry / _JOURNAL, most=_MOST_BYTES)["moved"]
-        if all(
-            isinstance(place, str) and not Path(place).is_absolute() and ".." not in Path(place).parts
-            for place in moves
-        ) and isinstance(moves, list):
-            return moves
-    except (RdchatError, KeyError, TypeError, json.JSONDecodeError):
-        pass
-    raise StorageError(f"{entry} cannot be restored: what it says of itself is damaged.", "Move its files by hand.")
+        if isinstance(moves, list):
+            places = [Path(place) for place in moves]
+            if not any(place.is_absolute() or ".." in place.parts for place in places):
+                return places
+    raise StorageError(f"{entry} cannot be restored: its record is damaged.", "Move its files by hand.")
 
 
 def _entries(base: Path) -> list[Path]:
-    try:
-        return [path for path in entries_of(base / _TRASH) if path.is_dir() and not path.is_symlink()]
-    except (RdchatError, OSError):
-        return []
+    return [path for path in readable_entries(base / _TRASH) if path.is_dir() and not path.is_symlink()]
 
 
 def _size(folder: Path) -> int:
     total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += (Path(place) / name).lstat().st_size
-            except OSError:
-                continue
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            total += 0 if path.is_dir() else path.lstat().st_size
     return total

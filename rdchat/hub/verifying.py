@@ -2,45 +2,32 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from pathlib import Path
 
 from rdchat.errors import ModelError, NetworkError
 from rdchat.hub.cache_layout import CachedRepository
-from rdchat.hub.checksums import checksum
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.hub_errors import HubError, MissingError
+from rdchat.hub.hub_errors import HubError
 from rdchat.hub.known_files import HubFile, chosen_files, is_document
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of a comparison with the hub's checksums.
+    """The result of a comparison with the hub's checksums."""
 
-    Attributes:
-        name: The hub id.
-        commit: That the files were held against; of a folder that is not the hub's cache, the one that fits it best.
-        intact: Files that have the hub's checksum.
-        damaged: Files that do not; documents, such as README, are left out: other tools leave or edit them.
-        missing: Files that the hub has, rdchat would fetch, and are not here; without documents. Of a folder that is
-            not the hub's cache the weights alone, as other programs fetch other files.
-        astray: Links that lead out of the repository's own `blobs`.
-        unknown: Files that the hub has no checksum for.
-        day: Of that commit, where it was found among older ones; None where it is the newest, or was asked for.
-        in_cache: Whether the files lie in the hub's cache; else another program filled their folder.
-        hub_problem: Why the hub was not asked; then the names of the cache's blobs, which are checksums, were held
-            against their bytes, and what is missing is not known. Empty where it was.
-    """
-
-    name: str
-    commit: str
-    intact: tuple[str, ...] = ()
+    name: str  # the hub id
+    commit: str  # the commit compared with; the newest one for a folder outside the hub's cache
+    intact: tuple[str, ...] = ()  # files with the hub's checksum
+    # Files with another checksum, without documents such as README, which other tools leave out or edit.
     damaged: tuple[str, ...] = ()
+    # Missing files that rdchat would download, without documents. Outside the hub's cache only weights count, because
+    # other programs download different files.
     missing: tuple[str, ...] = ()
-    astray: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
-    day: date | None = None
-    in_cache: bool = True
+    astray: tuple[str, ...] = ()  # links that lead out of the repository's own `blobs`
+    unknown: tuple[str, ...] = ()  # files for which the hub has no checksum
+    in_cache: bool = True  # whether the files are in the hub's cache; otherwise another program downloaded them
+    # Why the hub could not be asked; empty if it was. Without it the cache's blobs were compared with their names,
+    # which are checksums, and missing files are unknown.
     hub_problem: str = ""
 
     @property
@@ -50,21 +37,20 @@ class Verdict:
 
     @property
     def version_words(self) -> str:
-        """Say which version a folder holds, a sentence; empty where it is the newest, or the one that was asked for."""
-        if self.day is None:
+        """Return a sentence that another program's folder may have an older version; empty for the hub's cache."""
+        if self.in_cache or not self.damaged:
             return ""
-        day = f"{self.day.day} {self.day:%B %Y}"
-        return f"The files are those of commit {self.commit[:12]} of {day}, not the newest."
+        return "It was compared with the newest version. An older version differs too."
 
 
 def verify_cached(
     repository: CachedRepository, commit: str, api: HubApi, on_bytes: Callable[[int], None] = lambda _count: None
 ) -> Verdict:
-    """Verify a snapshot of the hub's cache, by the hub's checksums or, where it cannot be asked, by its blobs' names.
+    """Verify a snapshot in the hub's cache by the hub's checksums or, if that cannot be reached, by the blobs' names.
 
     Args:
-        repository: Where it lies.
-        commit: Which snapshot.
+        repository: Where the model is.
+        commit: The snapshot's commit.
         api: The hub.
         on_bytes: Called with the number of bytes read since the last call; may raise to give up.
 
@@ -77,101 +63,55 @@ def verify_cached(
             f"{repository.name} is not in the Hugging Face cache.", f"`rdchat models download {repository.name}` does."
         )
     blobs = repository.blobs_of(commit)
-    files = _FolderFiles(snapshot, on_bytes)
-    present = files.names
+    present = _names(snapshot)
     astray = tuple(name for name in present if (snapshot / name).is_symlink() and name not in blobs)
     try:
-        listed = _by_name(api.all_files(repository.name, commit)[0])
+        listed = api.look_at(repository.name, commit).files
         wanted = {file.name for file in api.files(repository.name, commit, _gguf_of(present)).files}
         problem = ""
     except NetworkError as error:
-        listed = {name: HubFile(name, _size(snapshot / name), digest) for name, digest in blobs.items()}
+        listed = tuple(HubFile(name, _size(snapshot / name), digest) for name, digest in blobs.items())
         wanted, problem = set(), error.message
     missing = tuple(sorted(name for name in wanted - set(present) if not is_document(name)))
     verdict = Verdict(repository.name, commit, missing=missing, astray=astray, hub_problem=problem)
-    return _compared(verdict, files, listed)
+    return _compared(verdict, snapshot, listed, on_bytes)
 
 
 def verify_folder(
     name: str, folder: Path, api: HubApi, on_bytes: Callable[[int], None] = lambda _count: None
 ) -> Verdict:
-    """Verify a folder that some other program filled from a model of the hub, by the names of its files.
+    """Verify a folder that another program downloaded from the hub, by the names of its files.
 
-    Where they differ from the newest version, older ones are tried, and they are held against the one that fits best.
+    They are compared with the newest version, because other programs do not record the commit.
 
     Raises:
-        NetworkError: If the hub cannot be asked, or refuses, and an older version may be what is here.
+        NetworkError: If the hub cannot be asked, or refuses.
     """
-    files = _FolderFiles(folder, on_bytes)
-    listed, newest = api.all_files(name)
-    best = _held_against(Verdict(name, newest, in_cache=False), files, listed)
-    if _explains_all(best):
-        return best
+    newest, present = api.look_at(name), _names(folder)
     try:
-        for version in api.commits(name):
-            if version.commit != newest and not _explains_all(best):
-                try:
-                    listed, _ = api.all_files(name, version.commit)
-                except MissingError:  # the hub has this one no longer
-                    continue
-                older = Verdict(name, version.commit, day=version.day, in_cache=False)
-                best = max(best, _held_against(older, files, listed), key=_fit)
-    except NetworkError:
-        if best.damaged:
-            raise
-    return best
-
-
-def _held_against(verdict: Verdict, files: "_FolderFiles", listed: Sequence[HubFile]) -> Verdict:
-    """Compare another program's folder with a version."""
-    try:
-        wanted, _ = chosen_files(listed, _gguf_of(files.names))
+        wanted, _ = chosen_files(newest.files, _gguf_of(present))
         weights = {file.name for file in wanted if file.name.endswith(".safetensors")}
-    except HubError:  # of a GGUF file that this version has not, or has not alone
+    except HubError:  # a GGUF file that the hub does not have, or not alone
         weights = set()
-    return _compared(replace(verdict, missing=tuple(sorted(weights - set(files.names)))), files, _by_name(listed))
+    verdict = Verdict(name, newest.commit, missing=tuple(sorted(weights - set(present))), in_cache=False)
+    return _compared(verdict, folder, newest.files, on_bytes)
 
 
-def _explains_all(verdict: Verdict) -> bool:
-    """Tell whether a version has all files of a folder; the system's hidden ones do not count."""
-    return not verdict.damaged and all(Path(name).name.startswith(".") for name in verdict.unknown)
+def _names(folder: Path) -> list[str]:
+    paths = (path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+    return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
-def _fit(verdict: Verdict) -> tuple[int, int]:
-    """Return how many files a version has that a model needs, and how many documents."""
-    documents = sum(map(is_document, verdict.intact))
-    return len(verdict.intact) - documents, documents
-
-
-class _FolderFiles:
-    """The files of a folder, each read once, however many versions it is held against."""
-
-    def __init__(self, folder: Path, on_bytes: Callable[[int], None]) -> None:
-        self._folder, self._on_bytes = folder, on_bytes
-        self._checksums: dict[tuple[str, int], str] = {}
-        self.names = sorted(
-            path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or path.is_file()
-        )
-
-    def has(self, file: HubFile) -> bool:
-        """Tell whether it is here just as the hub has it."""
-        path, key = self._folder / file.name, (file.name, len(file.digest))
-        if _size(path) != file.size:
-            return False
-        if key not in self._checksums:
-            self._checksums[key] = checksum(path, len(file.digest), self._on_bytes)
-        return self._checksums[key] == file.digest
-
-
-def _compared(verdict: Verdict, files: _FolderFiles, listed: dict[str, HubFile]) -> Verdict:
-    """Add to a verdict how the files that are here compare with those that the hub lists."""
+def _compared(verdict: Verdict, folder: Path, listed: Sequence[HubFile], on_bytes: Callable[[int], None]) -> Verdict:
+    """Compare the files on disk with those listed by the hub, and add the result to a verdict."""
+    at_hub = {file.name: file for file in listed}
     intact, damaged, unknown = [], [], []
-    for name in files.names:
+    for name in _names(folder):
         if name in verdict.astray:
             continue
-        if name not in listed:
+        if name not in at_hub:
             unknown.append(name)
-        elif files.has(listed[name]):
+        elif at_hub[name].is_at(folder / name, on_bytes):
             intact.append(name)
         elif not is_document(name):
             damaged.append(name)
@@ -179,14 +119,10 @@ def _compared(verdict: Verdict, files: _FolderFiles, listed: dict[str, HubFile])
 
 
 def _gguf_of(present: Sequence[str]) -> str:
-    """Return the GGUF file that a snapshot holds instead of safetensors; empty where it holds none."""
+    """Return the GGUF file of a snapshot without safetensors; empty if there is none."""
     if any(name.endswith(".safetensors") for name in present):
         return ""
     return next((name for name in present if name.lower().endswith(".gguf")), "")
-
-
-def _by_name(files: Sequence[HubFile]) -> dict[str, HubFile]:
-    return {file.name: file for file in files}
 
 
 def _size(path: Path) -> int:

@@ -1,7 +1,7 @@
-"""Language models on this machine: loading, decoding, chat sessions. MLX lives here and nowhere else; Qt never does.
+"""Language models on this machine: loading, decoding, chat sessions. All MLX code is here, and no Qt.
 
-Importing this package is cheap. The names below load MLX when they are first used, so that a window can be shown
-before; its plain data, `api`, never needs MLX at all.
+Importing this package is cheap. The public names below load MLX when they are first used, so that a window can be
+shown before.
 """
 
 from importlib import import_module

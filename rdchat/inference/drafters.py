@@ -1,4 +1,4 @@
-"""The drafters of one target: loaded when first asked for, kept between replies."""
+"""The drafters of one target: loaded at first use, kept between replies."""
 
 import logging
 from collections.abc import Callable
@@ -8,8 +8,9 @@ from pathlib import Path
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.model_card import DraftKind
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.inference.auto.auto_drafter import AutoDrafter
+from rdchat.inference.auto.auto_iterator import AutoDrafter
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.reply import ReplyJob
@@ -24,10 +25,10 @@ from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.models.fingerprint import TargetBinding
-from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.models.model_files import display_name
 from rdchat.inference.target.target import LoadedModel
 
-NO_DRAFT_MODEL = "No draft model is chosen: it is a smaller model that knows the same tokens."
+NO_DRAFT_MODEL = "Choose a smaller model with the same tokenizer."
 
 Progress = Callable[[LoadProgress], None]
 _LOG = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ def cannot_verify(model: LoadedModel) -> str:
     """Return a sentence that says why a model cannot verify drafts; empty where it can."""
     capability = model.capability
     if capability.kind is DraftKind.NONE:
-        return f"{model.info.name} cannot verify drafts: {capability.reason}."
+        return f"{model.info.name} cannot check drafts: {capability.reason}."
     return ""
 
 
@@ -51,31 +52,31 @@ class Drafters:
 
     Args:
         model: The target.
-        load_anyway: Whether a draft model is loaded also where it seems too large for the memory.
+        load_anyway: Whether to load a draft model even if it seems too large for the memory.
 
     Attributes:
-        auto: What the automatic mode knows.
-        most_heads: How many drafter heads are kept in memory; those used last stay.
+        auto: State of the automatic mode.
+        most_heads: Number of drafter heads kept in memory; the last used ones stay.
     """
 
     def __init__(self, model: LoadedModel, load_anyway: bool = False) -> None:
         self._model = model
         self._load_anyway = load_anyway
         self._draft_models: dict[str, DraftModel] = {}
-        self._heads: dict[Path, HeadModel] = {}  # by folder, the last used behind the others
+        self._heads: dict[Path, HeadModel] = {}  # by folder, the last used one last
         self.most_heads = 1
         self.auto = AutoState(model)
 
     def drafter_folder(self, named: str | None) -> Path | None:
-        """Return the folder of the drafter that is named, else of the one made for the target; None without either.
+        """Return the folder of the named drafter, else of the one made for the target; None without either.
 
         Raises:
-            ModelError: If a hub id is named that is not in the hub's cache.
+            ModelError: If `named` is a hub id that is not in the hub's cache.
         """
         return self.own_drafters().folder if named is None else resolve_drafter(named)
 
     def own_drafters(self) -> DrafterSearch:
-        """Look for the drafter made for the target: anew, as one may be trained while the app is open."""
+        """Look for the drafter made for the target, each time, since one may be trained while the app is open."""
         return search_drafters(self._target_hash)
 
     @cached_property
@@ -89,7 +90,7 @@ class Drafters:
             A sentence that says why the mode cannot run; None where it can.
 
         Raises:
-            RdchatError: If a drafter or draft model that was named is wrong, missing or damaged.
+            RdchatError: If the drafter or draft model in the settings is missing, damaged or does not fit.
         """
         if settings.mode is Mode.OFF:
             return None
@@ -103,21 +104,21 @@ class Drafters:
             self._load_all(settings, on_progress)
         return None
 
-    def try_load(self, settings: DraftSettings) -> str | None:
-        """Load what a mode needs; what is wrong with a drafter or a draft model is a reason as any other.
+    def try_load(self, settings: DraftSettings, on_progress: Progress = lambda _: None) -> str | None:
+        """Load what a mode needs; a problem with a drafter or draft model becomes the reason returned.
 
-        The automatic mode does without what is wrong.
+        The automatic mode continues without it.
         """
         try:
-            return self.load(settings)
+            return self.load(settings, on_progress)
         except RdchatError as error:
             if settings.mode is Mode.AUTO:
-                _LOG.warning("The automatic mode does without: %s", error)
+                _LOG.warning("The automatic mode continues without: %s", error)
                 return None
             return str(error)
 
     def prepare(self, job: ReplyJob) -> tuple[ReplyJob, Drafter] | None:
-        """Return a reply's job with its drafter in it, and that; `load` has found nothing in the way.
+        """Return a reply's job with its drafter, and the drafter; call it only after `load` returned None.
 
         In mode `off` there is none.
         """
@@ -145,17 +146,17 @@ class Drafters:
                 return job, head.drafter(prompt, request, ledger)
 
     def forget(self) -> None:
-        """Empty what drafters keep between replies: KV caches of their own."""
+        """Clear what drafters keep between replies, such as KV caches of their own."""
         for draft in self._draft_models.values():
             draft.cache.reset()
         for head in self._heads.values():
             head.forget()
 
     def _load_all(self, settings: DraftSettings, on_progress: Progress) -> None:
-        """Load what the automatic mode can choose from: the drafter head, and a draft model that is named.
+        """Load what the automatic mode can choose from: the drafter head, and the draft model in the settings.
 
         Raises:
-            RdchatError: If one that was named is wrong; what is left is ready nevertheless.
+            RdchatError: If one of them cannot be used; the others are loaded nevertheless.
         """
         found, draft_model, wrong = None, None, list[RdchatError]()
         try:
@@ -172,7 +173,7 @@ class Drafters:
             except RdchatError as error:
                 wrong.append(error)
         folder, head = found or (None, None)
-        self.auto.equip(AvailableDrafters(head, folder, draft_model))
+        self.auto.use_drafters(AvailableDrafters(head, folder, draft_model))
         if wrong:
             raise wrong[0]
 
@@ -190,17 +191,19 @@ class Drafters:
         if name is None:
             return NO_DRAFT_MODEL
         if name not in self._draft_models:
-            draft = load_draft_model(name, self._model, on_progress=on_progress, anyway=self._load_anyway)
+            stage = f"Loading the draft model {display_name(name, Path(name))}"
+            tell = lambda progress: on_progress(LoadProgress(stage, progress.fraction))  # noqa: E731
+            draft = load_draft_model(name, self._model, on_progress=tell, anyway=self._load_anyway)
             self._draft_models = {name: draft}
         return None
 
     def _load_head(self, named: str | None) -> tuple[Path, HeadModel] | None:
-        """Return the drafter and its folder; None where none is named and the target has none."""
+        """Return the drafter and its folder; None where `named` is None and the target has none."""
         folder = self.drafter_folder(named)
         if folder is None:
             return None
         head = self._heads.pop(folder, None)
-        while len(self._heads) >= self.most_heads:  # before another one takes memory
+        while len(self._heads) >= self.most_heads:  # before another one is loaded
             del self._heads[next(iter(self._heads))]
         self._heads[folder] = head or HeadModel(self._model, load_drafter(folder, self._model))
         return folder, self._heads[folder]

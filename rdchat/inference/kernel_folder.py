@@ -1,7 +1,7 @@
 """Keeps the kernels that MLX compiles for the CPU in a folder that no other user can write to.
 
-MLX runs `mlx/VERSION/cpu/libKERNEL.so` of the folder for temporary files if it is there, whoever wrote it. That folder
-is often one that all users share, and the names can be known beforehand.
+MLX runs `mlx/VERSION/cpu/libKERNEL.so` in the folder for temporary files if it exists, whoever wrote it. All users
+often share that folder, and the file names are predictable.
 """
 
 import logging
@@ -17,57 +17,57 @@ from rdchat.errors import StorageError
 from rdchat.files.privacy import is_ours, is_private, private_folder
 
 _LOG = logging.getLogger(__name__)
-_VARIABLE = "TMPDIR"  # which `std::filesystem::temp_directory_path` looks at first, each time that MLX asks it
+_VARIABLE = "TMPDIR"  # `std::filesystem::temp_directory_path` reads it first, each time that MLX calls it
 _MLX = "mlx"
-_ELF_END = struct.Struct("<40xQ10xHH2x")  # of a 64-bit header: place, size and number of what stands last in a file
-_BUSY_S = 60.0  # a file as young as that may be one that another process writes just now
+_ELF_END = struct.Struct("<40xQ10xHH2x")  # of a 64-bit header: offset, size and number of the last table in the file
+_BUSY_S = 60.0  # another process may still be writing a file younger than this
 _made: "list[tempfile.TemporaryDirectory[str]]" = []  # removed when the process ends
 
 
 def keep_kernels_private() -> None:
-    """Have MLX load and keep its kernels where no other user of the machine can write.
+    """Make MLX load and keep its kernels where no other user of the machine can write.
 
-    A `TMPDIR` that is private stays, such as the one that macOS gives each user. Else it is a folder of the cache
-    folder, so that kernels last from start to start. Where there can be none, or another user may have put something
-    into it, kernels are compiled anew at each start; the log says so. It raises nothing: nearly every module of this
-    package imports it, those that need no kernels too.
+    A private `TMPDIR`, such as the one that macOS gives each user, stays. Otherwise it is a folder in the cache folder,
+    so that kernels are kept between starts. If that is impossible, or another user may have put something into it,
+    kernels are compiled at each start, and the log says so. It never raises: nearly every module of this package
+    imports it, also those that need no kernels.
 
-    Idempotent. Only the variable that C++ reads is set: Python's own temporary files, and children that are started
-    with `os.environ`, stay where they were.
+    Idempotent. Only the variable that C++ reads is set: Python's own temporary files, and children started with
+    `os.environ`, are not affected.
     """
     if _made:
         return
     named = Path(os.environ.get(_VARIABLE, ""))
     if named.is_absolute() and is_private(named) and _none_planted(named):
         return
-    os.putenv(_VARIABLE, str(_lasting_folder() or _fleeting_folder()))
+    os.putenv(_VARIABLE, str(_cached_folder() or _temporary_folder()))
 
 
-def _lasting_folder() -> Path | None:
+def _cached_folder() -> Path | None:
     folder = paths.kernels_dir()
     try:
         private_folder(folder)
         if not _none_planted(folder):
-            raise StorageError(f"Another user of this machine may have put kernels into {folder}.", "Delete it.")
+            raise StorageError(
+                f"Another user of this machine may have put kernels into {folder}.", "Delete that folder."
+            )
         _remove_unfinished(folder / _MLX)
     except StorageError as error:
-        _LOG.warning(
-            "MLX compiles its kernels anew at each start. %s", error
-        )  # on the terminal too: there is no log yet
+        _LOG.warning("MLX compiles its kernels at each start. %s", error)  # on the terminal too: there is no log yet
         return None
-    except OSError as error:  # on a disk that is read only, or full
-        _LOG.info("MLX compiles its kernels anew at each start: %s", error)
+    except OSError as error:  # the disk is read-only or full
+        _LOG.info("MLX compiles its kernels at each start: %s", error)
         return None
     return folder
 
 
-def _fleeting_folder() -> Path:
+def _temporary_folder() -> Path:
     _made.append(tempfile.TemporaryDirectory(prefix="rdchat-kernels-", ignore_cleanup_errors=True))
     return Path(_made[-1].name)
 
 
 def _none_planted(folder: Path) -> bool:
-    """Tell whether nobody else made the kernels in a folder, which others could enter in earlier times."""
+    """Return whether no other user made the kernels in a folder, which others could enter in earlier versions."""
     try:
         return is_ours((folder / _MLX).lstat())
     except FileNotFoundError:
@@ -75,7 +75,7 @@ def _none_planted(folder: Path) -> bool:
 
 
 def _remove_unfinished(folder: Path) -> None:
-    """Remove kernels whose compiler was killed: MLX would fail on each for ever. 10 µs for each kernel."""
+    """Remove kernels whose compiler was killed, which MLX could never load. Takes 10 µs for each kernel."""
     for kernel in folder.glob("*/cpu/lib*.so"):
         with suppress(OSError):
             if time.time() - kernel.stat().st_mtime > _BUSY_S and not _is_whole(kernel):
@@ -86,7 +86,7 @@ def _is_whole(kernel: Path) -> bool:
     with kernel.open("rb") as file:
         header = file.read(_ELF_END.size)
     if header[:4] != b"\x7fELF":
-        return header[:4] == b"\xcf\xfa\xed\xfe"  # of macOS; the Mac's own compiler renames a file that is whole
+        return header[:4] == b"\xcf\xfa\xed\xfe"  # macOS: its compiler renames the file when it is complete
     if len(header) < _ELF_END.size:
         return False
     place, size, number = _ELF_END.unpack(header)

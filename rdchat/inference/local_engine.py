@@ -14,22 +14,19 @@ from rdchat.host import give_freed_memory_back
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.bench_results import BenchRunner
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo
-from rdchat.inference.api.model_card import TriedOut, Verifies
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.library.facts_file import remember_tried
+from rdchat.inference.library.model_library import store_capability
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.device import unwire_memory
-from rdchat.inference.target.target import LoadedModel
 
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """What `load` was asked for, and what came of it."""
+    """The arguments of `load`, and its result."""
 
     model: str | None
     dtype: Dtype
@@ -43,7 +40,7 @@ class LocalEngine:
     def __init__(self) -> None:
         self._session: ChatSession | None = None
         self._chosen: _Chosen | None = None
-        self._count: Callable[[Sequence[ChatMessage]], int] | None = None  # read by other threads
+        self._count: Callable[[Sequence[ChatMessage]], int] | None = None  # other threads read it
 
     def load(
         self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
@@ -65,6 +62,9 @@ class LocalEngine:
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         return self._loaded().draft_options(settings, drafters)
 
+    def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
+        self._loaded().load_drafters(settings, on_progress)
+
     def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         count = self._count
         if count is None:
@@ -79,7 +79,7 @@ class LocalEngine:
         return InterleavedRunner(plan, self._session_in, self._go_back)
 
     def _session_in(self, dtype: Dtype) -> ChatSession:
-        """Return a session for a benchmark, with caches of its own; another precision replaces the loaded model."""
+        """Return a session for a benchmark, with its own caches; another precision replaces the loaded model."""
         chosen = self._chosen
         assert chosen is not None
         precision = chosen.info.dtype if dtype is Dtype.AUTO else dtype.value
@@ -90,7 +90,7 @@ class LocalEngine:
         return self._loaded().fork()
 
     def _go_back(self) -> None:
-        """Load the model that was chosen again, where a benchmark replaced it."""
+        """Load the chosen model again, if a benchmark replaced it."""
         chosen = self._chosen
         assert chosen is not None
         if self._session is None or self._session.model.info.dtype != chosen.info.dtype:
@@ -103,12 +103,13 @@ class LocalEngine:
         anyway: bool,
         on_progress: Callable[[LoadProgress], None] = lambda _: None,
     ) -> ModelInfo:
-        self._unload()  # first: two models may not fit
+        self._unload()  # first, since two models may not fit
         loaded = load_model(model, dtype, on_progress, anyway=anyway)
         on_progress(LoadProgress("Warming up", None))
         session = ChatSession(loaded, Drafters(loaded, anyway))
         session.warm_up()
-        _remember(loaded)
+        # Warming up has measured it; the models window lists it later.
+        store_capability(loaded.info.path, loaded.capability)
         self._session = session
         self._count = partial(loaded.prompts.count, context_length=loaded.info.context_length)
         return loaded.info
@@ -120,8 +121,8 @@ class LocalEngine:
 
     def close(self) -> None:
         self._unload()
-        mx.synchronize()  # what a stopped reply left queued runs on a stream that goes now
-        mx.clear_streams()  # and the thread's compiled functions, as MLX asks of every thread but the main one
+        mx.synchronize()  # work queued by a stopped reply runs on a stream that is freed now
+        mx.clear_streams()  # and the thread's compiled functions, as MLX requires of every thread but the main one
 
     def _unload(self) -> None:
         self._session = self._count = None
@@ -131,15 +132,8 @@ class LocalEngine:
 
 
 def _no_model() -> ModelError:
-    return ModelError("No model is loaded.", "Pick one from the menu above the chat.")
+    return ModelError("No model is loaded.", "Choose one from the menu above the chat.")
 
 
 def _held_bytes() -> int:
     return int(mx.get_active_memory()) + int(mx.get_cache_memory())
-
-
-def _remember(model: LoadedModel) -> None:
-    """Keep what a model can verify, for a window that lists it later: warming it up has tried that."""
-    kinds = {DraftKind.TREE: Verifies.TREES, DraftKind.CHAIN: Verifies.CHAINS, DraftKind.NONE: Verifies.NOTHING}
-    capability = model.capability
-    remember_tried(model.info.path, TriedOut(kinds[capability.kind], capability.reason))

@@ -1,48 +1,100 @@
-"""A chat with one model: applies its chat template and keeps the KV cache between turns."""
+"""A chat with one model: applies its chat template and keeps the KV cache between turns.
+
+`warm` compiles what a first reply needs before there is one, in short slices.
+"""
 
 import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
 import logging
 from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import mlx.core as mx
+import numpy as np
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.events import DraftOptions
+from rdchat.inference.api.events import DraftOptions, LoadProgress
 from rdchat.inference.api.protocol import StoppedError, TokenIterator
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest
-from rdchat.inference.auto.auto_drafter import AutoDrafter
-from rdchat.inference.auto.auto_iterator import AutoIterator
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.memory_errors import memory_errors
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.warming import warm
+
+# isort: split
+
 
 _LOG = logging.getLogger(__name__)
+_MODES = (Mode.OFF, Mode.LOOKUP, Mode.DRAFTER)  # those of the automatic mode; a draft model is loaded only when needed
+_PROMPT_TOKENS, _REPEATED = 24, 3  # tokens for prompt lookup to find
+_TOKENS = 16
+_SEEDS = 3  # seeds to try, since a reply may end with its first token
+# isort: split
 
 
-class ChatSession:
-    """Makes replies, one at a time, each prefilling only what differs from the conversation before.
+def warm(model: LoadedModel, drafters: Drafters) -> Generator[bool]:
+    """Write a few sampled and traced tokens in each available mode.
 
-    The text of a reply is a function of the request alone, up to rounding: the cache is trimmed to the common prefix of
-    its tokens and the prompt's, so after a further turn only the new tokens are read, after an edit those behind it.
+    Nothing is learnt from it: it uses its own caches, and the automatic mode does not see it. If a model fails, the
+    warming ends, and the first reply reports the error.
 
     Args:
         model: The target.
-        drafters: The model's drafters, where another session has loaded some.
+        drafters: Its drafters, the usual ones loaded.
+
+    Yields:
+        True after each slice; whoever needs the thread closes the generator.
+    """
+    try:
+        for mode in _MODES:
+            draft = DraftSettings(mode, trace=True)
+            if drafters.try_load(draft) is None:
+                yield from _write(model, drafters, draft)
+    except Exception:
+        _LOG.exception("Warming up failed")
+
+
+def _write(model: LoadedModel, drafters: Drafters, draft: DraftSettings) -> Generator[bool]:
+    few = np.random.default_rng(0).integers(0, model.info.vocabulary_size, _PROMPT_TOKENS // _REPEATED).tolist()
+    sampling = SamplingParams(max_tokens=_TOKENS)
+    for seed in range(_SEEDS):
+        request = GenerationRequest((ChatMessage(Role.USER, "-"),), sampling, seed, draft=draft)
+        with closing(_reply(model, drafters, few * _REPEATED, request)) as events:
+            for _ in events:
+                yield True
+            if draft.mode is Mode.OFF or events.statistics.rounds:
+                return
+
+
+def _reply(model: LoadedModel, drafters: Drafters, prompt: list[int], request: GenerationRequest) -> ReplyIterator:
+    job = ReplyJob.fresh(model, prompt, request)
+    ready = drafters.prepare(job)
+    return AutoregressiveIterator(job) if ready is None else RoundIterator(*ready)
+
+
+class ChatSession:
+    """Makes replies, one at a time, and reads only what is new since the last one.
+
+    A reply's text depends on the request alone, up to rounding. The cache is trimmed to the common prefix of its tokens
+    and the prompt's: after a further turn only the new tokens are read, after an edit those after it.
+
+    Args:
+        model: The target.
+        drafters: The model's drafters, if another session has loaded some.
 
     Attributes:
         model: The target.
         drafters: Give a reply its drafter.
-        cache: Holds the conversation as far as it was fed to the model.
+        cache: The conversation as far as it was fed to the model.
     """
 
     def __init__(self, model: LoadedModel, drafters: Drafters | None = None) -> None:
@@ -51,15 +103,15 @@ class ChatSession:
         self.drafters = drafters or Drafters(model)
         self._options = ModeOptions(model, self.drafters)
         self._running: TokenIterator | None = None
-        self._warming: Generator[None] | None = None
+        self._warming: Generator[bool] | None = None
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
-        """Begin a reply; one still running is closed first.
+        """Begin a reply; one that still runs is closed first.
 
-        `stopped` is asked while the chat template is rendered, which a stranger wrote.
+        `stopped` is called while the chat template, which is foreign code, is rendered.
 
-        A drafting mode that this model cannot serve, or whose drafter or draft model is missing or wrong, gives plain
-        decoding; the end of the reply says why.
+        If the model cannot use a drafting mode, or its drafter or draft model is missing or unsuitable, decoding is
+        plain; the end of the reply says why.
 
         Raises:
             PromptTooLongError: If the conversation leaves no room for a reply.
@@ -69,7 +121,7 @@ class ChatSession:
         self._warming = None
         if self._running is not None:
             self._running.close()
-        with memory_errors("for what drafts"):
+        with memory_errors("for the drafter"):
             reason = self.drafters.try_load(request.draft)
         clock, ledger = Clock(), Ledger()
         with ledger.stage("template and tokenize"):
@@ -102,42 +154,37 @@ class ChatSession:
         return self._running
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
-        """Tell which modes the target can have with what `settings` name, and which of some drafters fit it."""
-        return DraftOptions(self.model.info.path, self._options.tell(settings), self._options.fits(drafters))
+        """Return which modes the target can have with `settings`, and which of some drafters fit it."""
+        return DraftOptions(self.model.info.path, self._options.all(settings), self._options.fits(drafters))
+
+    def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
+        """Load what a mode drafts with; see `Engine.load_drafters`."""
+        with memory_errors("for what drafts"):
+            self.drafters.try_load(settings, on_progress)
 
     def idle(self) -> bool:
-        """Do a slice of what can wait; see `Engine.idle`. Nothing is measured before the first reply."""
+        """Do a slice of background work; see `Engine.idle`. Nothing is measured before the first reply."""
         if self._warming is not None:
-            return self._warm()
+            more = next(self._warming, False)
+            self._warming = self._warming if more else None
+            return more
         return self._running is not None and self.drafters.auto.measure()
 
-    def _warm(self) -> bool:
-        """Do a slice of warming; return whether there is more. A model may fail in its own ways, and its reply says."""
-        assert self._warming is not None
-        try:
-            next(self._warming)
-        except StopIteration:
-            self._warming = None
-        except Exception:
-            _LOG.exception("Warming up broke off")
-            self._warming = None
-        return self._warming is not None
-
     def fork(self) -> "ChatSession":
-        """Return another session of the same model and drafters, with an empty KV cache of its own."""
+        """Return another session of the same model and drafters, with its own empty KV cache."""
         return ChatSession(self.model, self.drafters)
 
     def forget(self) -> None:
-        """Empty the KV caches, a draft model's too, so that the next reply begins with nothing."""
+        """Empty the KV caches, also the draft model's, so that the next reply starts without any."""
         if self._running is not None:
             self._running.close()
         self.cache.reset()
         self.drafters.forget()
 
     def warm_up(self) -> None:
-        """Run the network once, so that the model can be used, and load what the usual mode drafts with.
+        """Run the network once, so that the model is ready, and load the usual mode's drafters.
 
-        What else a first reply compiles is compiled by `idle`, until there is one.
+        `idle` compiles the rest of what a first reply needs, until there is one.
         """
         with memory_errors(f"to run {self.model.info.name}"):
             cache = KVCache(self.model.network)
@@ -150,9 +197,8 @@ class ChatSession:
         context = self.model.info.context_length
         if length >= context:
             raise PromptTooLongError(
-                f"The conversation is {length:,} tokens long; with the reply, "
-                f"{self.model.info.name} takes {context:,}.",
-                "Shorten the prompt, start a new chat, or pick a model with a longer context.",
+                f"This chat has {length:,} tokens; together with the reply, {self.model.info.name} takes {context:,}.",
+                "Shorten the prompt, start a new chat, or choose a model with a longer context.",
             )
 
 

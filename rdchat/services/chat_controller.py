@@ -3,11 +3,11 @@
 import logging
 from dataclasses import replace
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from rdchat.chat.conversation import MadeWith, Message, Notice
-from rdchat.chat.message_path import from_cut
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.conversation import Conversation, MadeWith, Message, Notice
+from rdchat.chat.message_path import MessagePath, from_cut
+from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import ModelInfo
@@ -17,13 +17,14 @@ from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.one_reply import BorrowedModel, ReplyWish
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.replies import Replies
-from rdchat.services.chat.settings_control import SettingsControl
-from rdchat.services.chat.storage_watch import StorageWatch
+from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.chat.time_ledger import TimeLedger
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
+from rdchat.services.chat.unsent_memory import WaitingMessage
 from rdchat.services.context.chat_context import TOO_LONG, ChatContext
 from rdchat.services.engine.benchmark import Benchmark, Race
 from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.order.chat_list import ChatList
 from rdchat.services.order.message_editor import MessageEditor
@@ -31,6 +32,8 @@ from rdchat.services.order.title_writer import TitleWriter
 
 _LOG = logging.getLogger(__name__)
 _EMPTY_MESSAGE = Notice("The message is empty", "Type something to ask. The old one was kept.")
+_MEASURING = Notice("A race or a benchmark is running", "Wait for it to end, or stop it in its window.")
+_REMEMBERED_MS = 2000  # after a chat was opened: one that crashes the app is not opened again
 _NO_QUESTION = Notice("There is no question to answer", "Type one below, or start a new chat.")
 
 
@@ -38,7 +41,7 @@ class ChatController(QObject):
     """The commands are never refused by an exception. Views connect to the services, its attributes, directly.
 
     A new chat is stored with its first prompt. One reply is written at a time, in the open conversation or, after
-    another one was opened, behind it. Editing and regenerating stop it first; sending waits for the person to.
+    another one was opened, behind it. Editing and regenerating stop it first; what is sent meanwhile waits for its end.
     """
 
     notice_raised = Signal(Notice)
@@ -53,8 +56,8 @@ class ChatController(QObject):
         preferences = self.preferences = SettingsControl(settings, self.storage, self)
         model = self.model_slot = ModelSlot(engine, settings.settings, self)
         self.drafting = DraftControl(model, lambda: preferences.settings, preferences.change)
-        replies = self.replies = Replies(store, self.storage, model, self.drafting)
-        self.recorder, self.traces, self.texts = replies.recorder, replies.traces, replies.texts
+        replies = self.replies = Replies(store, self.storage, model, self.drafting, preferences)
+        self.recorder, self.traces = replies.recorder, replies.traces
         self.chat = OpenChat(store, self.storage, preferences, replies)
         self.chats = ChatList(store, self.chat, self.storage)
         self.unsaved = UnsavedReplies(self.recorder, self.chats.title_of, store.path.parent)
@@ -65,10 +68,14 @@ class ChatController(QObject):
         self.context = ChatContext(self.chat, replies, self.storage, self.notice_raised.emit)
         self.editor = MessageEditor(self.chats, self.recorder, self.notice_raised.emit)
         self._closed = False
+        self._next = QTimer(self, singleShot=True, interval=0)  # behind all that follows the end of a reply
+        self._next.timeout.connect(self._send_next)
+        self._opened = QTimer(self, singleShot=True, interval=_REMEMBERED_MS)
+        self._opened.timeout.connect(self._remember_chat)
         self._connect()
 
     def _connect(self) -> None:
-        self._store.tell(self.notice_raised.emit)
+        self._store.on_notice = self.notice_raised.emit
         for happened in (self.model_slot.loaded, self.model_slot.failed, self.borrowed.stayed):
             happened.connect(self._remember_model)
         self.model_slot.loaded.connect(self._warn_of_memory)
@@ -78,13 +85,20 @@ class ChatController(QObject):
         self.replies.ended.connect(self.chats.refresh)
         self.chats.conversation_removed.connect(self.replies.stop)
         self.context.reply_wanted.connect(self.continue_reply)
+        for free in (self.replies.state_changed, self.chat.unsent.waiting_changed, self._engine.request_ended):
+            free.connect(self._next.start)
+        for opened in (self.chat.opened, self.chat.stored):
+            opened.connect(self._opened.start)
 
     def start(self) -> None:
-        """Open the latest conversation and load the model of the settings."""
+        """Open the conversation viewed last and load the model of the settings."""
         for notice in (self._store.notice, self.preferences.notice):
             if notice:
                 self.notice_raised.emit(notice)
-        self.chats.start()
+        settings = self.preferences.settings
+        if settings.last_chat is not None:
+            self.preferences.change(replace(settings, last_chat=None))  # should opening it crash the app
+        self.chats.start(settings.last_chat)
         if notice := left_behind(self._store.path.parent):
             self.notice_raised.emit(notice)
         self.model_slot.retry()
@@ -95,6 +109,10 @@ class ChatController(QObject):
         What cannot be saved goes into a file beside the chats, unless the person gave it up. Closing again saves again
         what could not be saved, but waits for the thread no longer.
         """
+        self._next.blockSignals(True)
+        self._opened.stop()
+        if not self._closed:
+            self._remember_chat()
         for part in (self.titles, self.context, self.chat.files, self.chats, self.replies):
             part.close()
         ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
@@ -102,30 +120,69 @@ class ChatController(QObject):
         self.recorder.close()
         self.traces.close()
         self.unsaved.rescue()
-        self._store.tell(lambda notice: _LOG.warning("%s: %s", notice.title, notice.detail))
+        self._store.on_notice = lambda notice: _LOG.warning("%s: %s", notice.title, notice.detail)
         return ended
+
+    @Slot()
+    def _remember_chat(self) -> None:
+        """Keep which chat is open for the next start."""
+        if self.preferences.settings.last_chat != self.chat.id:
+            self.preferences.change(replace(self.preferences.settings, last_chat=self.chat.id))
 
     # Messages
 
     def send(self, text: str) -> None:
-        """Add a prompt and have it answered, or say why not with `prompt_refused`."""
-        reason = self.replies.reason_to_refuse(text, self.chat.id) or self.chat.files.reason_to_wait()
+        """Add a prompt and have it answered, or say why not with `prompt_refused`.
+
+        While the engine is not free it waits in the queue (`UnsentMemory`). Without a model the chosen one is loaded.
+        """
+        if text.strip():
+            self._want_model()
+        reason = self.chat.files.reason_to_wait() if text.strip() else "Type something to ask."
         if reason := reason or (TOO_LONG if self.context.refuses(text) else ""):
             self.prompt_refused.emit(text, reason)
             return
         try:
-            self.chat.add_prompt(text)
+            message = self.chat.take_message(text)
+            if self.replies.free and not self.chat.unsent.waiting:
+                self._ask(message)
+            else:
+                self.chat.unsent.wait(message)
         except StorageError as error:
             self.storage.report(error)
             self.prompt_refused.emit(text, str(error))
+
+    @Slot()
+    def _send_next(self) -> None:
+        """Send the first message that waits, if the engine is free. One that cannot be stored is typed again."""
+        unsent = self.chat.unsent
+        if not unsent.waiting or self.replies.state is not EngineState.IDLE or not self.replies.free:
+            return
+        message = unsent.waiting[0]
+        try:
+            self._ask(message)
+        except StorageError as error:
+            self.storage.report(error)
+            self.chat.take_back(message)
         else:
-            with self.storage.writing():
-                self._answer()
+            unsent.end_wait(message)
+
+    def _ask(self, message: WaitingMessage) -> None:
+        """Store a prompt and have it answered. Raises StorageError if it is not stored."""
+        about, path = self.chat.add_prompt(message)
+        with self.storage.writing():
+            self._answer(about, path)
+
+    def _want_model(self) -> None:
+        """Load the chosen model if none is loaded."""
+        if self.replies.state is EngineState.NO_MODEL:
+            self.model_slot.retry()
 
     @Slot()
     def stop(self) -> None:
-        """Stop the reply that is being written, or that waits for the model."""
-        self.replies.stop()
+        """Stop the open chat's reply that is being written, or that waits for the model."""
+        if self.chat.id is not None:
+            self.replies.stop(self.chat.id)
 
     @Slot(int, str)
     def edit_message(self, message_id: int, text: str) -> None:
@@ -135,7 +192,7 @@ class ChatController(QObject):
             return
         old = self.chat.path.find(message_id)
         is_reply = old is not None and old.role is Role.ASSISTANT
-        if not is_reply and not self._may_write(without_model=True):
+        if not is_reply and not self._may_write():
             return
         self.replies.stop()
         with self.storage.writing():
@@ -145,7 +202,7 @@ class ChatController(QObject):
                 return
             self.chat.add_version(message, text)
             if not is_reply:
-                self._answer()
+                self._answer(self.chat.about, self.chat.path)
 
     @Slot(int)
     def regenerate(self, message_id: int, wish: ReplyWish = ReplyWish()) -> None:  # noqa: B008  it is frozen
@@ -153,7 +210,7 @@ class ChatController(QObject):
 
         A wish holds for this reply alone. Another model is loaded for it, and the present one again when it has ended.
         """
-        if not self._may_write(without_model=wish.other is not None):
+        if not self._may_write(load=wish.other is None):
             return
         self.replies.stop()
         with self.storage.writing():
@@ -161,14 +218,13 @@ class ChatController(QObject):
             if not ends_with_question(path):
                 self.notice_raised.emit(_NO_QUESTION)
                 return
-            made_with = MadeWith(
-                wish.sampling or self.chat.options.sampling, wish.system_prompt, once=wish != ReplyWish()
-            )
+            sampling = wish.sampling or self.chat.about.sampling
+            made_with = MadeWith(sampling, wish.system_prompt, once=wish != ReplyWish())
             name = wish.other.name if wish.other else self.model_slot.name
             reply = self.chat.add_reply(path, name, made_with)
             if wish.other:
                 self.borrowed.borrow(wish.other, reply.id)
-            self._write(reply)
+            self._write(reply, self.chat.about, path)
 
     @Slot(int)
     def continue_reply(self, message_id: int) -> None:
@@ -183,30 +239,39 @@ class ChatController(QObject):
         self.replies.stop()
         with self.storage.writing():
             self.recorder.flush()  # the store reopens its own text
-            self._write(self.chat.reopen_reply())
+            reply = self.chat.reopen_reply()
+            path = self.chat.path[:-1]
+            if reply.text.strip():
+                path.append(replace(reply, context_cut=None))  # the text that is continued is in the prompt
+            self._write(reply, self.chat.about, path)
 
-    def _answer(self) -> None:
-        """Add a reply to the prompt that ends the path and have it written."""
-        made_with = MadeWith(self.chat.options.sampling)
-        self._write(self.chat.add_reply(self.chat.path, self.model_slot.name, made_with))
+    def _answer(self, about: Conversation, path: MessagePath) -> None:
+        """Add a reply to the prompt that ends a chat's path and have it written."""
+        prompts = path[:]
+        self._write(self.chat.add_reply(path, self.model_slot.name, MadeWith(about.sampling)), about, prompts)
 
-    def _write(self, reply: Message) -> None:
-        """Have the reply that ends the path written, or written on, by the chat's own model or one borrowed for it."""
+    def _write(self, reply: Message, about: Conversation, path: MessagePath) -> None:
+        """Have a reply written, or written on, by the chat's own model or one borrowed for it.
+
+        Args:
+            reply: The message.
+            about: Its chat.
+            path: The messages of the prompt; the last one may be the reply itself, with its text.
+        """
         if self.borrowed.loan is not None and self.borrowed.loan.reply_id != reply.id:
             self.borrowed.give_back()
-        path = self.chat.path[:-1]
-        if reply.text.strip():
-            path = self.chat.path[:]
-            path.put(replace(path[-1], context_cut=None))  # the text that is continued is in the prompt
-        options = self.chat.options.of(reply)
-        prompt = ChatPrompt(from_cut(path.told()), options.system_prompt)
-        self.replies.write(reply, prompt, options.sampling, self.chat.thinking)
+        made = reply.made_with or MadeWith()
+        system_prompt = self.chat.system_prompt_of(about) if made.system_prompt is None else made.system_prompt
+        prompt = ChatPrompt(from_cut(path), system_prompt)
+        self.replies.write(reply, prompt, made.sampling, about.thinking_choice)
 
-    def _may_write(self, *, without_model: bool = False) -> bool:
-        """Whether a reply can be written now; else say why not."""
-        if notice := self.replies.notice_against(without_model=without_model):
-            self.notice_raised.emit(notice)
-        return notice is None
+    def _may_write(self, *, load: bool = True) -> bool:
+        """Whether another reply can be written now; else say why not. Loads the chosen model if none is loaded."""
+        if measuring := self.model_slot.engine.measuring:
+            self.notice_raised.emit(_MEASURING)
+        elif load:
+            self._want_model()
+        return not measuring
 
     # Models
 

@@ -1,4 +1,4 @@
-"""The limits of a request to a child process, and the errors of a child that ends early."""
+"""Limits of a request to a child process, and the errors of a child that ends early."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ class ChildError(RdchatError):
     """The child ended, or was ended at a limit.
 
     Attributes:
-        words: What became of the thing it worked on, as the end of a sentence that begins with that thing.
-        interrupted: The child was killed or stopped from outside: what it worked on is not to blame.
+        words: What happened to the work, as the end of a sentence that begins with its object.
+        interrupted: Whether the child was killed or stopped from outside, so that its work is not at fault.
     """
 
     interrupted = False
@@ -21,17 +21,17 @@ class ChildError(RdchatError):
 
 
 class ChildLimitError(ChildError):
-    """The child took longer, or more memory, than the request allows."""
+    """The child took more time or memory than the request allows."""
 
     def __init__(self, limit: str) -> None:
         super().__init__(f"took {limit}, so it was ended")
 
 
 class ChildEndedError(ChildError):
-    """The child ended by itself, answered nonsense, or could not be started.
+    """The child ended by itself, gave an invalid answer, or could not be started.
 
     Attributes:
-        what: What became of the process, as the end of a sentence that begins with it.
+        what: What happened to the process, as the end of a sentence that begins with it.
     """
 
     def __init__(self, what: str) -> None:
@@ -40,21 +40,17 @@ class ChildEndedError(ChildError):
 
 
 class ChildInterruptedError(ChildEndedError):
-    """The child was killed or stopped by another program, or by the system where memory is short."""
+    """The child was killed or stopped by another program, or by the system when memory is short."""
 
     interrupted = True
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one request may take. macOS does not hold a process to limits of memory, so the parent looks.
+    """Limits of one request. macOS does not enforce memory limits, so the parent checks."""
 
-    Attributes:
-        seconds: From the request, or from the last progress, to the next progress or the answer; None is without limit.
-        memory_bytes: Resident memory beyond what the child has then; None is without limit.
-        cancel_s: Time to stop in good order when cancelled; then the child is killed. None never kills it.
-    """
-
+    # From the request, or the last progress, to the next progress or the answer; None for no limit.
     seconds: float | None = None
-    memory_bytes: int | None = None
+    memory_bytes: int | None = None  # resident memory in addition to what the child has at the start; None for no limit
+    # Time to stop in good order after cancelling; then the child is killed. None never kills it.
     cancel_s: float | None = 0.0

@@ -1,6 +1,6 @@
-"""A watched child process, `rdchat --child NAME`: starts it with the first request, and again after it ended.
+"""A watched child process, `rdchat --child NAME`, started by the first request and again after it ended.
 
-Each request has a thread of its own, which sends it, waits for the answer, and holds the child to the request's limits.
+Each request has its own thread, which sends it, waits for the answer, and enforces the request's limits.
 """
 
 import os
@@ -20,14 +20,14 @@ from rdchat.work.serial_thread import outcome_of
 class ChildProcess:
     """A child, `rdchat --child NAME`. Any thread may call it.
 
-    The child starts with the first request, and anew with the next one after it ended.
+    The child starts with the first request, and again with the next one after it ended.
 
     Args:
-        name: One of `rdchat.children`; it answers by `work.served`.
-        at_once: How many requests the child gets at a time.
-        environment: More variables for the child.
-        idle_s: Time without a request after which the child is ended; None keeps it.
-        umask: Of the child; -1 is this process's.
+        name: One of `rdchat.children`; it answers through `work.served`.
+        at_once: Number of requests that the child gets at a time.
+        environment: Further environment variables of the child.
+        idle_s: The child ends after this time without a request; None keeps it.
+        umask: Umask of the child; -1 for that of this process.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ChildProcess:
         self._turns = threading.Semaphore(at_once)
         self._guard = threading.Lock()
         self._running: ChildRun | None = None
-        self._last_sent = threading.Event()  # of the request before: they are sent in order
+        self._last_sent = threading.Event()  # of the previous request: they are sent in order
         self._last_sent.set()
         self._end: weakref.finalize[..., Any] | None = None
         self._closes = 0
@@ -51,12 +51,12 @@ class ChildProcess:
 
     @property
     def pid(self) -> int | None:
-        """The child's; None where there is none."""
+        """The child's process id; None if it does not run."""
         running = self._running
         return running.process.pid if running is not None and running.error is None else None
 
     def start(self) -> None:
-        """Start the child and return at once, unless it runs.
+        """Start the child unless it runs, and return at once.
 
         Raises:
             ChildEndedError: If it cannot be started.
@@ -74,20 +74,20 @@ class ChildProcess:
         on_progress: Callable[[Any], object] | None = None,
         on_end: Callable[[Any], object] | None = None,
     ) -> Job[Any]:
-        """Ask the child for something; the job's result is its answer.
+        """Send a request to the child; the job's result is its answer.
 
         Args:
-            do: Which of the child's calls.
-            arguments: Of the call, JSON.
-            limits: Of this request.
-            read: Makes the job's result of the answer. Its LookupError, TypeError or ValueError says that the answer
-                makes no sense, which ends the child.
-            on_progress: Called on a thread of the child with its progress reports; may raise as `read`.
+            do: Name of the child's call.
+            arguments: Arguments of the call, as JSON.
+            limits: Limits of this request.
+            read: Converts the answer to the job's result. A LookupError, TypeError or ValueError from it means that the
+                answer is invalid, which ends the child.
+            on_progress: Called on a thread of the child with its progress reports; may raise as `read` does.
             on_end: Called on a thread of the child, or of the request, with the answer or the error.
 
         Returns:
-            The job. It ends with a ChildError where the child ended or a limit was passed, with a FrameError where the
-            arguments are too long to be sent.
+            The job. It ends with a ChildError if the child ended or exceeded a limit, with a FrameError if the
+            arguments are too long to send.
         """
         job: Job[Any] = Job(on_progress, on_end)
         request = Request(job, do, arguments, limits, read)
@@ -114,7 +114,7 @@ class ChildProcess:
             running.close(grace_s)
 
     def _answer(self, request: Request, before: threading.Event, closes: int) -> None:
-        """Have the child answer; ask another one where the child ended before it got the request."""
+        """Let the child answer; ask a new one if the child ended before it got the request."""
 
         def ask(_job: Job[Any]) -> Any:
             while not self._current(closes).ask(request):
@@ -124,7 +124,7 @@ class ChildProcess:
         before.wait()
         with self._turns:
             outcome = outcome_of(request.job, ask, self._name)
-        request.sent.set()  # or never will be
+        request.sent.set()  # sent, or it never will be
         request.job.end(outcome)
 
     def _current(self, closes: int) -> ChildRun:

@@ -1,4 +1,4 @@
-"""One run of a child process: its requests, their limits, and the threads that read its answers and its log."""
+"""One run of a child process: its requests, their limits, and the threads that read its answers and log."""
 
 import itertools
 import logging
@@ -41,8 +41,8 @@ class Request:
     arguments: Message
     limits: Limits
     read: Callable[[Any], Any]
-    woken: threading.Event = field(default_factory=threading.Event)  # set with the outcome and when cancelled
-    sent: threading.Event = field(default_factory=threading.Event)  # or ended without having been sent
+    woken: threading.Event = field(default_factory=threading.Event)  # set at the outcome and when cancelled
+    sent: threading.Event = field(default_factory=threading.Event)  # also set if it ended without being sent
     outcome: Any = _NO_ANSWER
     deadline: float | None = None
     most_memory: int | None = None
@@ -77,7 +77,7 @@ class ChildRun:
         threading.Thread(target=self._pass_on_log, name=f"{name} log", daemon=True).start()
 
     def ask(self, request: Request) -> bool:
-        """Send a request and wait for its outcome; return False where the child ended before it got the request.
+        """Send a request and wait for its outcome; return False if the child ended before it got the request.
 
         Raises:
             RdchatError: If the request cannot be sent, or the child did not become ready.
@@ -124,9 +124,9 @@ class ChildRun:
             self._check_limits(request)
 
     def _send(self, frame: bytes, request: Request) -> None:
-        """Write a frame, checking the limits meanwhile: a child that is stuck reads nothing."""
+        """Write a frame and check the limits meanwhile: a stuck child reads nothing."""
         left, poll = memoryview(frame), select.poll()
-        with self._writing, suppress(BrokenPipeError, ValueError):  # the end of the child is read from its output
+        with self._writing, suppress(BrokenPipeError, ValueError):  # the reader notices the end of the child
             poll.register(self._input.fileno(), select.POLLOUT)
             while left and self.error is None:
                 if poll.poll(_TICK_S * 1000):
@@ -136,7 +136,7 @@ class ChildRun:
                 self._check_limits(request)
 
     def _check_limits(self, request: Request) -> None:
-        """Kill the child if a request that has no outcome yet is beyond its limits."""
+        """Kill the child if an unanswered request exceeds its limits."""
         limits, pid = request.limits, self.process.pid
         if request.outcome is not _NO_ANSWER:
             return
@@ -188,10 +188,10 @@ class ChildRun:
             self._idle_timer.daemon = True
             self._idle_timer.start()
 
-    # On the threads that read
+    # On the reading threads
 
     def _read(self) -> None:
-        """Take what the child sends until it ends."""
+        """Read the child's messages until it ends."""
         error: ChildError = ChildEndedError("ended unexpectedly")
         try:
             while self.error is None and (message := read_message(self._output)) is not None:
@@ -199,7 +199,7 @@ class ChildRun:
             with suppress(subprocess.TimeoutExpired):
                 error = _ended(self.process.wait(_EXIT_S))
         except FrameError:
-            error = ChildEndedError("gave an answer that makes no sense")
+            error = ChildEndedError("sent an answer that could not be read")
         except Exception:
             _LOG.exception("Following the child %s failed", self._name)
         self.kill(error)
@@ -218,12 +218,12 @@ class ChildRun:
                 if request.limits.seconds is not None and not request.job.cancelled:
                     request.deadline = time.monotonic() + request.limits.seconds
                 with suppress(StopWork):
-                    request.job.tell(message["progress"])
+                    request.job.report_progress(message["progress"])
                 return
             request.outcome = _outcome(message, request.read)
         except (LookupError, TypeError, ValueError) as error:
             raise FrameError("A process sent an answer of an unexpected shape.") from error
-        request.job.end(request.outcome)  # here, to stay in order with the progress of other requests
+        request.job.end(request.outcome)  # here, so that it keeps its order with the progress of other requests
         request.woken.set()
 
     def _pass_on_log(self) -> None:

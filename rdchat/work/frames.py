@@ -28,26 +28,11 @@ def packed(message: Message) -> bytes:
     return len(content).to_bytes(_LENGTH_BYTES, "big") + content
 
 
-def unpacked(content: bytes) -> Message:
-    """Return the message in the bytes behind a length.
-
-    Raises:
-        FrameError: If they are not a JSON object.
-    """
-    try:
-        message = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise FrameError("A process sent what is not JSON.") from error
-    if not isinstance(message, dict):
-        raise FrameError("A process sent JSON that is not an object.")
-    return message
-
-
 def read_message(source: BinaryIO) -> Message | None:
-    """Wait for the next message of a blocking stream; None where the other side has gone.
+    """Wait for the next message of a blocking stream; None if the other side closed it.
 
     Raises:
-        FrameError: If its length is beyond `MOST_BYTES`, or it is not a JSON object.
+        FrameError: If it is longer than `MOST_BYTES`, or not a JSON object.
     """
     length = source.read(_LENGTH_BYTES)
     if len(length) < _LENGTH_BYTES:
@@ -56,4 +41,12 @@ def read_message(source: BinaryIO) -> Message | None:
     if number > MOST_BYTES:
         raise FrameError("A process sent a message that is too long.")
     content = source.read(number)
-    return unpacked(content) if len(content) == number else None
+    if len(content) < number:
+        return None
+    try:
+        message = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise FrameError("A process sent what is not JSON.") from error
+    if not isinstance(message, dict):
+        raise FrameError("A process sent JSON that is not an object.")
+    return message

@@ -1,4 +1,4 @@
-"""One piece of work that runs elsewhere: its progress, its result or error, and the way to cancel it."""
+"""A job on a thread or in a child process: progress, result or error, and cancellation."""
 
 import threading
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 from rdchat.errors import RdchatError
 
-_TICK_S = 0.02  # between two looks of a caller that waits
+_TICK_S = 0.02  # between two calls of `waiting`
 
 
 class CancelledError(RdchatError):
@@ -17,14 +17,14 @@ class CancelledError(RdchatError):
 
 
 class StopWork(BaseException):
-    """Ends the work of a cancelled job; work that puts its own errors in words does not catch this."""
+    """Ends the work of a cancelled job; handlers of ordinary errors do not catch it."""
 
 
 class Job[T]:
     """Work on a thread or in a child process. Any thread may call it.
 
     Args:
-        on_progress: Called on the worker's thread with what the work tells while it runs.
+        on_progress: Called on the worker's thread with progress.
         on_end: Called once on the worker's thread, with the result or the RdchatError. Not after `forget`.
     """
 
@@ -49,7 +49,7 @@ class Job[T]:
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
-        """Ask the work to stop; `on_end` follows when it has, mostly with a CancelledError."""
+        """Ask the work to stop; `on_end` follows, usually with a CancelledError."""
         with self._guard:
             if self._cancelled.is_set():
                 return
@@ -59,7 +59,7 @@ class Job[T]:
             on_cancel()
 
     def forget(self) -> None:
-        """Cancel, and call nothing from now on: whoever wanted the result has gone."""
+        """Cancel the job, and make no more calls."""
         with self._guard:
             self._on_progress = self._on_end = None
         self.cancel()
@@ -68,10 +68,10 @@ class Job[T]:
         """Wait for the end and return the result.
 
         Args:
-            waiting: Called every 20 ms; what it raises cancels the job and goes on to the caller.
+            waiting: Called every 20 ms; an exception from it cancels the job and is raised.
 
         Raises:
-            RdchatError: What the job ended with.
+            RdchatError: The error with which the job ended.
         """
         try:
             while not self._ended.wait(None if waiting is None else _TICK_S):
@@ -84,9 +84,9 @@ class Job[T]:
             raise self._outcome
         return self._outcome
 
-    # For the thread or the process that does the work
+    # For the thread or process that does the work
 
-    def tell(self, progress: Any) -> None:
+    def report_progress(self, progress: Any) -> None:
         """Report progress, or raise StopWork if the job was cancelled."""
         self.check()
         with self._guard:
@@ -99,7 +99,7 @@ class Job[T]:
             raise StopWork
 
     def when_cancelled(self, on_cancel: Callable[[], object]) -> None:
-        """Call this once the job is cancelled, on the thread that cancels it; at once if it was."""
+        """Call this when the job is cancelled, on the cancelling thread; at once if it already is."""
         with self._guard:
             self._on_cancel = on_cancel
             late = self._cancelled.is_set()

@@ -1,4 +1,4 @@
-"""A named thread that does one job after the other."""
+"""A named thread that runs one job after another."""
 
 import logging
 import queue
@@ -16,10 +16,10 @@ _Task = tuple[Job[Any], Callable[[Job[Any]], Any]]
 
 
 class SerialThread:
-    """Runs jobs in the order they were given; the thread starts with the first one.
+    """Runs jobs in the order in which they are given; the thread starts with the first one.
 
     Args:
-        name: Of the thread, for the log and for people who debug.
+        name: Name of the thread, for the log and for debugging.
     """
 
     def __init__(self, name: str) -> None:
@@ -35,12 +35,12 @@ class SerialThread:
 
     @property
     def busy(self) -> bool:
-        """Whether the job that was given last has not ended."""
+        """Whether the last job given has not ended."""
         return self._latest is not None and not self._latest.ended
 
     @property
     def has_more(self) -> bool:
-        """Whether jobs wait for the one that runs."""
+        """Whether other jobs wait behind the running one."""
         return not self._tasks.empty()
 
     def do[T](
@@ -49,12 +49,12 @@ class SerialThread:
         on_end: Callable[[T | RdchatError], object] | None = None,
         on_progress: Callable[[Any], object] | None = None,
     ) -> Job[T]:
-        """Do this behind what was given before.
+        """Run this after all earlier jobs.
 
         Args:
-            work: Called on the thread with its job. What it raises becomes an RdchatError.
+            work: Called on the thread with its job. Its exceptions become RdchatErrors.
             on_end: Called on the thread with the result or the error.
-            on_progress: Called on the thread with what the work tells.
+            on_progress: Called on the thread with progress.
         """
         job: Job[T] = Job(on_progress, on_end)
         if self._closed:
@@ -72,9 +72,10 @@ class SerialThread:
         on_end: Callable[[T | RdchatError], object] | None = None,
         on_progress: Callable[[Any], object] | None = None,
     ) -> Job[T]:
-        """Do this instead of what was given last, of which nothing is told any more.
+        """Run this instead of the last job, whose callbacks are no longer called.
 
-        It does not wait for that: a request to a hub cannot be cut short, so it is left to a thread that ends after it.
+        It does not wait for the last job: a request to a hub cannot be interrupted, so it keeps its own thread until it
+        ends.
         """
         self.forget()
         job = self.do(work, on_end, on_progress)
@@ -82,7 +83,7 @@ class SerialThread:
         return job
 
     def forget(self) -> None:
-        """Cancel the job that was given last, tell nothing of it, and leave its thread to it."""
+        """Cancel the last job and its callbacks, and leave its thread to it."""
         job, self._latest = self._latest, None
         if job is not None and not job.ended:
             job.forget()
@@ -91,9 +92,9 @@ class SerialThread:
             self._started = False
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Do what was given, but wait no longer than this: a disk or a hub may hang.
+        """Wait for the jobs given, but only this long, because a disk or a hub may hang.
 
-        Work that was to `replace` other work is cancelled, and so are later jobs.
+        Jobs given by `replace`, and later jobs, are cancelled.
         """
         self._closed = True
         if self._may_stop:
@@ -123,7 +124,7 @@ def _run(name: str, tasks: "queue.SimpleQueue[_Task | None]") -> None:
 
 
 def outcome_of[T](job: Job[T], work: Callable[[Job[T]], T], name: str) -> T | RdchatError:
-    """Return what a job's work returns, or why it failed; what was not foreseen is logged under the work's name."""
+    """Return the result of a job's work, or the error; unexpected ones are logged under the work's name."""
     try:
         job.check()
         return work(job)
@@ -134,7 +135,7 @@ def outcome_of[T](job: Job[T], work: Callable[[Job[T]], T], name: str) -> T | Rd
 
 
 def error_of(error: Exception, name: str) -> RdchatError:
-    """Return why work failed; what was not foreseen is logged under the work's name."""
+    """Return the error for people; unexpected ones are logged under the work's name."""
     if isinstance(error, RdchatError):
         return error
     if isinstance(error, OSError):

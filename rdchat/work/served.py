@@ -1,4 +1,4 @@
-"""The child's side of a watched child process: takes requests from the parent, answers them."""
+"""The child's side of a watched child process: reads requests from the parent and answers them."""
 
 import asyncio
 import logging
@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rdchat.errors import RdchatError
@@ -16,35 +15,22 @@ from rdchat.work.frames import Message, packed, read_message
 from rdchat.work.job import CancelledError, Job
 from rdchat.work.serial_thread import error_of, outcome_of
 
-_ALARM_S = 5.0  # behind the parent's own limit: ends this process where nobody is left to do so
+_ALARM_S = 5.0  # after the parent's own limit, in case the parent is gone
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the parent asks.
-
-    Attributes:
-        job: Takes the progress and the result, and knows whether the parent cancelled.
-        do: Which of the child's calls.
-        arguments: Of the call.
-        seconds: The parent's limit of time, or None.
-    """
-
-    job: Job[Any]
-    do: str
-    arguments: Mapping[str, Any]
-    seconds: float | None
+Request = tuple[Job[Any], Message]
+"""A job, through which progress and result are sent and cancellation is seen, and the parent's message."""
 
 
 class ParentLink:
-    """The pipe to the parent. One for a process; it takes over standard input, output and error.
+    """The pipe to the parent. Each process has one; it takes over standard input, output and error.
 
-    What libraries print goes nowhere. Ctrl-C is for the parent. When the parent closes the pipe, all requests are
-    cancelled, and the process ends at the latest after `grace_s`.
+    Output of libraries is discarded. Ctrl-C is left to the parent. When the parent closes the pipe, all requests are
+    cancelled, and the process ends after at most `grace_s`.
 
     Args:
-        grace_s: What requests get to stop in good order once the parent is gone.
-        logs: Whether the log goes to the parent's; not where it could quote a stranger's file.
+        grace_s: Time for requests to stop in good order after the parent is gone.
+        logs: Whether the parent logs the child's messages; not if they could quote a foreign file.
     """
 
     def __init__(self, grace_s: float = 0.0, *, logs: bool = False) -> None:
@@ -63,7 +49,7 @@ class ParentLink:
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
 
     def requests(self) -> Iterator[Request]:
-        """Say that this process is ready, and give the parent's requests until the parent has gone."""
+        """Report that this process is ready, and yield the parent's requests until the parent is gone."""
         threading.Thread(target=self._read, name="requests", daemon=True).start()
         self._send({"ready": True})
         while (request := self._requests.get()) is not None:
@@ -74,7 +60,7 @@ class ParentLink:
             self._take(message)
         jobs = list(self._jobs.values())
         if not jobs or not self._grace_s:
-            os._exit(0)  # also in the midst of a call that hangs
+            os._exit(0)  # even within a call that hangs
         for job in jobs:
             job.cancel()
         self._requests.put(None)
@@ -98,7 +84,7 @@ class ParentLink:
 
         job: Job[Any] = Job(tell, end)
         self._jobs[number] = job
-        self._requests.put(Request(job, message["do"], message["arguments"], seconds))
+        self._requests.put((job, message))
 
     def _send(self, message: Message) -> None:
         left = memoryview(packed(message))
@@ -107,7 +93,7 @@ class ParentLink:
                 while left:
                     left = left[os.write(self._output, left) :]
         except BrokenPipeError:
-            os._exit(0)  # the parent has gone
+            os._exit(0)  # the parent is gone
 
 
 def serve(
@@ -117,18 +103,18 @@ def serve(
     grace_s: float = 0.0,
     logs: bool = False,
 ) -> int:
-    """Answer the parent's requests one after the other, and return the exit status when the parent has gone.
+    """Answer the parent's requests one after another; return the exit status when the parent is gone.
 
     Args:
-        calls: By name. Each is called with its `Job` and the request's arguments, and returns JSON.
-        prepare: Called before this process is ready, such as imports, which no request's limit of time counts.
+        calls: By name. Each gets its `Job` and the request's arguments, and returns JSON.
+        prepare: Called before this process is ready, for example for imports, which no request's time limit includes.
         grace_s: See `ParentLink`.
         logs: See `ParentLink`.
     """
     link = ParentLink(grace_s, logs=logs)
     prepare()
-    for request in link.requests():
-        _answer_one(request, calls[request.do])
+    for job, message in link.requests():
+        _answer_one(job, message, calls[message["do"]])
     sys.stdout.flush()
     os._exit(0)  # threads that still wait for a disk or a hub hold nothing
 
@@ -136,12 +122,12 @@ def serve(
 async def serve_together(
     calls: Mapping[str, Callable[..., Awaitable[Any]]], *, grace_s: float = 0.0, logs: bool = False
 ) -> None:
-    """Answer the parent's requests on one event loop, all at the same time, until the parent has gone; never returns.
+    """Answer the parent's requests concurrently on one event loop until the parent is gone; never returns.
 
-    The task of a request that the parent cancels is cancelled; what its call returns then is the answer.
+    Cancelling a request cancels its task; the result of its call is then the answer.
 
     Args:
-        calls: As `serve`; each gives something to await.
+        calls: As in `serve`; each returns an awaitable.
         grace_s: See `ParentLink`.
         logs: See `ParentLink`.
     """
@@ -149,11 +135,12 @@ async def serve_together(
     gone, tasks = asyncio.Event(), set[asyncio.Task[None]]()
 
     def begin(request: Request) -> None:
-        task = loop.create_task(_answer_task(request, calls[request.do]))
+        job, message = request
+        task = loop.create_task(_answer_task(job, message, calls[message["do"]]))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
-        # its first step comes before a cancellation, which is scheduled behind it
-        request.job.when_cancelled(lambda: loop.call_soon_threadsafe(task.cancel))
+        # its first step runs before a cancellation, which is scheduled after it
+        job.when_cancelled(lambda: loop.call_soon_threadsafe(task.cancel))
 
     def read() -> None:
         for request in link.requests():
@@ -166,23 +153,23 @@ async def serve_together(
     os._exit(0)  # threads that still wait for a disk or a hub hold nothing
 
 
-async def _answer_task(request: Request, call: Callable[..., Awaitable[Any]]) -> None:
+async def _answer_task(job: Job[Any], message: Message, call: Callable[..., Awaitable[Any]]) -> None:
     try:
-        outcome = await call(request.job, **request.arguments)
+        outcome = await call(job, **message["arguments"])
     except asyncio.CancelledError:
         outcome = CancelledError()
     except Exception as error:
-        outcome = error_of(error, request.do)
-    request.job.end(outcome)
+        outcome = error_of(error, message["do"])
+    job.end(outcome)
 
 
-def _answer_one(request: Request, call: Callable[..., Any]) -> None:
-    _set_alarm(request.seconds)
+def _answer_one(job: Job[Any], message: Message, call: Callable[..., Any]) -> None:
+    _set_alarm(message.get("seconds"))
     try:
-        outcome = outcome_of(request.job, lambda job: call(job, **request.arguments), request.do)
+        outcome = outcome_of(job, lambda job: call(job, **message["arguments"]), message["do"])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    request.job.end(outcome)
+    job.end(outcome)
 
 
 def _set_alarm(seconds: float | None) -> None:

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -133,4 +134,5 @@ def _order(store: ConversationStore, draw: Random) -> None:
         case 3:
             organiser.create_folder(f"Folder {draw.random()}")
         case _:
-            store.set_chat_options(chat.id, f"Prompt {draw.random()}", SamplingParams(temperature=draw.random()))
+            prompt, sampling = f"Prompt {draw.random()}", SamplingParams(temperature=draw.random())
+            store.set_chat_options(replace(chat, system_prompt=prompt, sampling=sampling))

@@ -24,7 +24,7 @@ def open_store(database: Path) -> Iterator[OpenStore]:
     with ExitStack() as stack:
 
         def opened() -> ConversationStore:
-            store = ConversationStore.open(database)
+            store = ConversationStore(database)
             stack.callback(store.close)
             return store
 

@@ -1,4 +1,4 @@
-"""Reading questions leaves the store as it is, also while the app has it."""
+"""Reading the stored questions changes nothing in the store, even while the app has it open."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def chat(store: ConversationStore, *texts: str) -> int:
 
 
 def test_the_first_question_of_each_chat_is_read(path: Path) -> None:
-    store = ConversationStore.open(path)
+    store = ConversationStore(path)
     chat(store, "Warum ist der Himmel blau?", "Streuung.", "And at night?")
     chat(store, "  \n", "Yes?")
     chat(store, "What is tea?")
@@ -36,7 +36,7 @@ def test_the_first_question_of_each_chat_is_read(path: Path) -> None:
 
 
 def test_deleted_chats_do_not_count_and_can_still_be_restored(path: Path) -> None:
-    store = ConversationStore.open(path)
+    store = ConversationStore(path)
     deleted = chat(store, "a secret")
     store.delete_conversation(deleted)
     store.close()

@@ -14,7 +14,7 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 
-store = ConversationStore.open(Path(sys.argv[1]))
+store = ConversationStore(Path(sys.argv[1]))
 chat = store.create_conversation("interrupted")
 prompt = store.add_message(chat.id, None, Role.USER, "Count.")
 reply = store.add_message(chat.id, prompt.id, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
@@ -38,7 +38,7 @@ def test_a_killed_app_leaves_an_interrupted_reply_with_all_that_was_saved(
     app.kill()
     app.wait()
     assert database.with_name(f"{database.name}-wal").exists()  # it had no time to tidy up
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert store.notice is None
         (chat,) = store.conversations()
         prompt, reply = store.messages(chat.id)

@@ -8,8 +8,7 @@ import pytest
 
 from rdchat.chat.conversation import Conversation, Drafting, Message, MessageStatus
 from rdchat.chat.reply_trace import ReplyTrace, decode
-from rdchat.chat.settings import Appearance, ModelDraft, Settings
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import Appearance, ModelDraft, Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, RoundTree, TokenEvent
 from rdchat.inference.api.reply_statistics import AutoChoice, LedgerEntry, RoundStatistics, Statistics
@@ -94,7 +93,7 @@ def trace() -> ReplyTrace:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[ConversationStore]:
     shutil.copytree(FILES, tmp_path / "data")
-    store = ConversationStore.open(tmp_path / "data" / "conversations.db")
+    store = ConversationStore(tmp_path / "data" / "conversations.db")
     assert store.notice is None
     yield store
     store.close()

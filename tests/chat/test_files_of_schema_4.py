@@ -1,4 +1,4 @@
-"""Files across the version that brought folders, pins and the bin: older files here, newer ones in older apps."""
+"""Files from before folders, pins and the bin are migrated; older apps set newer files aside."""
 
 import shutil
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""A file of the version before edited replies and deleted messages is brought up to today's."""
+"""A file from before edited replies and deleted messages is migrated."""
 
 import shutil
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""A disk that is really full: what was saved stays, and saving works again when there is room."""
+"""A full disk: saved data stays, and saving works again when there is space."""
 
 import json
 from contextlib import closing
@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.settings import Appearance, Settings
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import Appearance, Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageFullError
 from rdchat.inference.api.requests import Role
@@ -22,7 +21,7 @@ def database(disk: SmallDisk) -> Path:
 
 
 def test_a_reply_outlives_a_full_disk(disk: SmallDisk, database: Path) -> None:
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         chat = store.create_conversation("kept")
         reply = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
         store.save_text(reply.id, "saved")
@@ -42,19 +41,19 @@ def test_a_reply_outlives_a_full_disk(disk: SmallDisk, database: Path) -> None:
         disk.free()
         store.save_text(reply.id, "saved again")
         finish_message(store, reply.id, "word " * 5_000, MessageStatus.COMPLETE)
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert store.notice is None
         assert [message.text for message in store.messages(chat.id)] == ["word " * 5_000]
 
 
 def test_closing_on_a_full_disk_loses_nothing(disk: SmallDisk, database: Path) -> None:
-    store = ConversationStore.open(database)
+    store = ConversationStore(database)
     chat = store.create_conversation("kept")
     store.add_message(chat.id, None, Role.USER, "word " * 10_000)
     disk.fill()
     store.close()
     disk.free()
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert store.notice is None
         assert store.messages(chat.id)[0].text == "word " * 10_000
 
@@ -62,21 +61,21 @@ def test_closing_on_a_full_disk_loses_nothing(disk: SmallDisk, database: Path) -
 def test_a_database_cannot_begin_on_a_full_disk_and_can_later(disk: SmallDisk, database: Path) -> None:
     disk.fill()
     with pytest.raises(StorageFullError):
-        ConversationStore.open(database)
+        ConversationStore(database)
     disk.free()
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert store.notice is None
         store.create_conversation()
 
 
 def test_a_database_is_not_taken_for_damaged_when_it_is_opened_on_a_full_disk(disk: SmallDisk, database: Path) -> None:
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         store.create_conversation("kept")
     disk.fill()
     with pytest.raises(StorageFullError):
-        ConversationStore.open(database)
+        ConversationStore(database)
     disk.free()
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert store.notice is None
         assert [chat.title for chat in store.conversations()] == ["kept"]
 
@@ -102,6 +101,6 @@ def test_a_disk_without_room_for_another_file_is_full_too(tmp_path: Path) -> Non
     with small_disk(tmp_path, files=1) as disk:
         for path in (disk.folder / "conversations.db", disk.folder / "new folder" / "conversations.db"):
             with pytest.raises(StorageFullError, match="the disk is full"):
-                ConversationStore.open(path)
+                ConversationStore(path)
         with pytest.raises(StorageFullError, match="the disk is full"):
             SettingsStore(disk.folder / "settings.json").save(Settings())

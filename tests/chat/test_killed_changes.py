@@ -1,4 +1,4 @@
-"""The app is killed while chats are changed: every change is there afterwards, or the last one is not begun."""
+"""The app is killed while chats are changed: every finished change is kept, and the last one is whole or absent."""
 
 import os
 from itertools import islice
@@ -18,7 +18,7 @@ from pathlib import Path
 from rdchat.chat.store import ConversationStore
 from tests.chat.changes import changes
 
-store = ConversationStore.open(Path(sys.argv[1]))
+store = ConversationStore(Path(sys.argv[1]))
 for _ in changes(store, int(sys.argv[2])):
     print("done", flush=True)
 """
@@ -34,11 +34,11 @@ def kill_while_changing(seed: int, database: Path, replay: Path, start_process: 
         assert app.stdout.readline() == "done\n"
     app.kill()
     done += app.stdout.read().count("\n")  # those that were told of between the last reading and the kill
-    killed = ConversationStore.open(database)
+    killed = ConversationStore(database)
     assert killed.notice is None
     killed.close()
     found = state(database)
-    calm = ConversationStore.open(replay)
+    calm = ConversationStore(replay)
     made = changes(calm, seed)
     names = list(islice(made, done))
     if state(replay) != found:  # the next one was made, and not told of yet

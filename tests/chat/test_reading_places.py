@@ -6,14 +6,14 @@ from rdchat.inference.api.requests import Role
 
 
 def test_a_place_is_kept_over_a_restart_and_goes_with_its_chat(tmp_path: Path) -> None:
-    store = ConversationStore.open(tmp_path / "chats.db")
+    store = ConversationStore(tmp_path / "chats.db")
     chat, other = store.create_conversation("One"), store.create_conversation("Two")
     message = store.add_message(chat.id, None, Role.USER, "Hello")
     assert store.places.find(chat.id) is None
     store.places.keep(chat.id, ReadingPlace(message.id, 40))
     store.places.keep(other.id, ReadingPlace(message.id, 40))  # it has no such message
     store.close()
-    store = ConversationStore.open(tmp_path / "chats.db")
+    store = ConversationStore(tmp_path / "chats.db")
     assert store.places.find(chat.id) == ReadingPlace(message.id, 40)
     assert store.places.find(other.id) is None
     store.places.keep(chat.id, None)

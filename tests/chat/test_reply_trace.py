@@ -17,7 +17,7 @@ from tests.stores import finish_message, written_by_hand
 
 
 def packed(trace: ReplyTrace) -> bytes:
-    return b"".join(encode(trace))
+    return encode(trace)
 
 
 def plain_events(*texts: str) -> list[TokenEvent]:
@@ -168,7 +168,7 @@ def test_the_store_keeps_traces_until_the_chat_is_gone(store: ConversationStore,
     assert store.trace(message_id) == b"onetwo"
     chat_id = store.message(message_id).conversation_id
     store.delete_conversation(chat_id)
-    store.organiser.erase_later([chat_id])
+    store.organiser.schedule_erase([chat_id])
     store.organiser.erase().result()
     store.close()
     with closing(Database(database)) as reopened:
@@ -191,7 +191,7 @@ def test_a_database_of_the_first_version_keeps_its_chats(database: Path) -> None
             "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"
             " VALUES (1, 1, 'assistant', 'complete', 1, 'an old answer')"
         )
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert store.notice is None
         (message,) = store.messages(store.conversations()[0].id)
         assert (message.text, message.drafting, store.trace(message.id)) == ("an old answer", None, None)

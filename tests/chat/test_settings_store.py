@@ -1,14 +1,14 @@
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rdchat.chat.settings import MAX_TEXT_SIZE, Appearance, Settings
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import MAX_TEXT_SIZE, Appearance, Settings, SettingsStore
 from rdchat.errors import InvalidSettingError, StorageError
-from rdchat.inference.api.requests import Dtype, SamplingParams
+from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
 from tests.chat.conftest import StartProcess
 from tests.disks import SmallDisk, pinned
 
@@ -30,9 +30,10 @@ CHANGED = Settings(
 
 SAVE_FOR_EVER = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from rdchat.chat.settings import Settings
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import SettingsStore
 store = SettingsStore(Path(sys.argv[1]))
 while True:
     for letter in "ab":
@@ -126,7 +127,7 @@ def test_a_wrong_value_gives_way_to_the_default_and_the_others_hold(
     assert store.settings == Settings(system_prompt="Be brief.")
     assert store.notice is not None
     assert store.notice.title == "Some settings could not be used"
-    assert store.notice.detail == f"These have their default value again: {words}."
+    assert store.notice.detail == f"These were reset to their defaults: {words}."
 
 
 def test_one_wrong_sampling_value_leaves_the_others(path: Path) -> None:
@@ -213,6 +214,17 @@ def test_a_disk_that_cannot_be_written_to_is_reported(disk: SmallDisk) -> None:
 
 def test_a_damaged_file_that_cannot_be_moved_is_reported(path: Path) -> None:
     write(path, b"damaged")
-    with pinned(path), pytest.raises(StorageError, match="is damaged, and rdchat cannot move it out of the way"):
+    with pinned(path), pytest.raises(StorageError, match="is damaged, and rdchat cannot move it"):
         SettingsStore(path)
     assert path.read_bytes() == b"damaged"
+
+
+def test_the_persons_sampling_wins_over_the_models_value_by_value() -> None:
+    model = SamplingDefaults(SamplingParams(temperature=0.2, top_k=20))
+    settings = Settings(sampling=SamplingParams(max_tokens=64))
+    assert settings.sampling_for(model) == SamplingParams(temperature=0.2, top_k=20, max_tokens=64)
+    settings = settings.choosing(SamplingParams(temperature=0.7, top_k=20, max_tokens=64), model)
+    assert settings.chosen_sampling == {"temperature": 0.7, "max_tokens": 64}
+    assert settings.sampling_for(model).temperature == 0.7, "chosen, though it is the usual value"
+    assert settings.sampling_for(SamplingDefaults()) == SamplingParams(max_tokens=64)
+    assert replace(settings, sampling=SamplingParams(), sampling_chosen=()).sampling_for(model) == model.params

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def test_everything_said_is_there_after_a_restart(open_store: OpenStore) -> None
     store = open_store()
     sampling = SamplingParams(temperature=0.25, top_k=40, stop=("END", "\n\n"))
     chat = store.create_conversation("Sky")
-    chat = store.set_chat_options(chat.id, "Be brief.", sampling)
+    chat = store.set_chat_options(replace(chat, system_prompt="Be brief.", sampling=sampling))
     prompt = store.add_message(chat.id, None, Role.USER, "Why is the sky blue?")
     answer = store.add_message(
         chat.id, prompt.id, Role.ASSISTANT, "", status=MessageStatus.STREAMING, model="smollm2", seed=7
@@ -104,9 +105,9 @@ def test_an_empty_title_keeps_the_old_one(store: ConversationStore) -> None:
 def test_chat_options_can_go_back_to_the_preferences(store: ConversationStore) -> None:
     chat = store.create_conversation()
     assert (chat.system_prompt, chat.sampling) == (None, None)
-    chat = store.set_chat_options(chat.id, "", SamplingParams())
+    chat = store.set_chat_options(replace(chat, system_prompt="", sampling=SamplingParams()))
     assert (chat.system_prompt, chat.sampling) == ("", SamplingParams())
-    chat = store.set_chat_options(chat.id, None, None)
+    chat = store.set_chat_options(replace(chat, system_prompt=None, sampling=None))
     assert (chat.system_prompt, chat.sampling) == (None, None)
 
 
@@ -140,14 +141,14 @@ def test_a_conversation_deleted_for_good_is_erased_after_a_restart(open_store: O
     for number in range(3000):
         parent = store.add_message(chat.id, parent, Role.USER, f"word{number}").id
     store.delete_conversation(chat.id)
-    store.organiser.erase_later([chat.id])
+    store.organiser.schedule_erase([chat.id])
     store.close()
     store = open_store()
     assert store.notice is None
     store.organiser.erase().result()
     for table in ("conversations", "messages", "messages_index", "titles_index"):
-        assert store.database.rows(f"SELECT count(*) FROM {table}") == [(0,)]
-    assert store.database.rows("SELECT rowid FROM messages_index WHERE messages_index MATCH 'word1*'") == []
+        assert store.rows(f"SELECT count(*) FROM {table}") == [(0,)]
+    assert store.rows("SELECT rowid FROM messages_index WHERE messages_index MATCH 'word1*'") == []
     with pytest.raises(StorageError, match="This chat no longer exists"):
         store.restore_conversation(chat.id)
     with pytest.raises(StorageError, match="This message no longer exists"):

@@ -1,4 +1,4 @@
-"""Events and traces of drafted replies, made up."""
+"""Made-up events and traces of drafted replies."""
 
 import zlib
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Files of `rdchat ask`: before the question, and never cut without being asked."""
+"""Files of `rdchat ask` come before the question and are never cut silently."""
 
 import argparse
 import json
@@ -43,8 +43,8 @@ def test_what_fits_is_put_before_the_question(capsys: pytest.CaptureFixture[str]
 def test_what_does_not_fit_is_not_cut() -> None:
     with pytest.raises(PromptTooLongError) as refused:
         told(BOOK)
-    assert refused.value.message.startswith("book.pdf is more than the model takes: ")
-    assert refused.value.message.endswith(" of 400, and nothing was cut.")
+    assert refused.value.message.startswith("book.pdf is too long for the model: ")
+    assert refused.value.message.endswith(", and the limit is 400.")
     assert refused.value.hint == (
         "Choose pages with --pages 1-4, or the passages that match the question with --passages."
     )
@@ -55,8 +55,8 @@ def test_what_does_not_fit_is_not_cut() -> None:
 
 def test_pages_are_taken_and_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert '<file name="book.pdf" part="pages 1 to 2 of 30">\n[page 1]' in told(BOOK, NOTES, pages="1-2")
-    assert capsys.readouterr().err == "rdchat: of book.pdf taken: pages 1 to 2 of 30\n"
-    with pytest.raises(PromptTooLongError, match="more than the model takes"):
+    assert capsys.readouterr().err == "rdchat: using pages 1 to 2 of 30 of book.pdf\n"
+    with pytest.raises(PromptTooLongError, match="too long for the model"):
         told(BOOK, pages="1-20")
 
 
@@ -64,7 +64,7 @@ def test_passages_are_taken_as_far_as_they_fit(capsys: pytest.CaptureFixture[str
     text = told(BOOK, NOTES, passages=True)
     assert 'part="passage 7 of 30"' in text
     assert '<file name="notes.txt">' in text, "all of what fits"
-    assert capsys.readouterr().err == "rdchat: of book.pdf taken: passage 7 of 30\n"
+    assert capsys.readouterr().err == "rdchat: using passage 7 of 30 of book.pdf\n"
     assert len(told(BOOK, passages=True, prompt="What of filler?").split()) < 400
     with pytest.raises(PromptTooLongError, match="No passage of book"):
         told(BOOK, passages=True, prompt="Zebra?")
@@ -77,7 +77,7 @@ def test_a_file_stands_before_the_question(tmp_path: Path, capsys: pytest.Captur
     files = ["--file", str(tmp_path / "prices.csv"), "--file", str(tmp_path / "old.txt")]
     assert main(["ask", "How much?", *files, "--max-tokens", "1", "--json", "--seed", "1"]) == 0
     told = capsys.readouterr()
-    assert "rdchat: old.txt: It is not UTF-8, so it was read as Latin-1: accents may be wrong." in told.err
+    assert "rdchat: old.txt: It is not UTF-8, so rdchat read it as Latin-1: accents may be wrong." in told.err
     plain = ["ask", '<file name="prices.csv">\napples,3\npears,4\n\n</file>\n\n<file name="old.txt">\nGröße\n</file>'
              "\n\nHow much?", "--max-tokens", "1", "--json", "--seed", "1"]  # fmt: skip
     assert main(plain) == 0
@@ -98,21 +98,21 @@ def test_more_than_the_model_takes_is_refused_and_a_part_is_chosen(
     assert main(ask) == 1
     refused = capsys.readouterr()
     assert refused.out == ""
-    assert "book.pdf is more than the model takes: " in refused.err
+    assert "book.pdf is too long for the model: " in refused.err
     assert "Choose pages with --pages 1-4, or the passages that match the question with --passages." in refused.err
     assert main([*ask, "--pages", "2"]) == 0
-    assert "rdchat: of book.pdf taken: page 2 of 30" in capsys.readouterr().err
+    assert "rdchat: using page 2 of 30 of book.pdf" in capsys.readouterr().err
     assert main([*ask, "--passages"]) == 0
-    assert "rdchat: of book.pdf taken: passage " in capsys.readouterr().err
+    assert "rdchat: using passage " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("options", "status", "words"),
     [
-        (["--pages", "1"], 2, "--pages and --passages are for files"),
-        (["--file", "{folder}/a.txt", "--pages", "1"], 2, "--pages is for PDF files"),
-        (["--file", "{folder}/a.pdf", "--pages", "3"], 2, "--pages 3 are no pages of a.pdf. It has pages 1 to 2"),
-        (["--file", "{folder}/a.png"], 1, "a.png is an image, and rdchat cannot look at images yet."),
+        (["--pages", "1"], 2, "--pages and --passages need a file"),
+        (["--file", "{folder}/a.txt", "--pages", "1"], 2, "--pages needs a PDF file"),
+        (["--file", "{folder}/a.pdf", "--pages", "3"], 2, "a.pdf does not have the pages 3. It has pages 1 to 2"),
+        (["--file", "{folder}/a.png"], 1, "a.png is an image, which rdchat cannot read yet."),
         (["--file", "{folder}"], 1, "is a folder"),
         (["--file", "{folder}/none"], 1, "none cannot be found"),
         (["--file", ""], 1, "is a folder"),

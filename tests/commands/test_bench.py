@@ -1,4 +1,4 @@
-"""`rdchat bench`: what it refuses, what it prints, and that it ends in good order."""
+"""`rdchat bench`: what it refuses, what it prints, and how it ends."""
 
 import errno
 import json
@@ -33,8 +33,8 @@ from tests.inference.drafting.drafter_folders import saved_random_drafter
             ["--modes", "off,telepathy"],
             "'telepathy' is not a valid Mode: choose from auto, off, speculative, drafter",
         ),
-        (["--modes", ""], "the list is empty"),
-        (["--modes", "off,,lookup"], "a place in it is"),
+        (["--modes", ""], "the list, or one of its items, is empty"),
+        (["--modes", "off,,lookup"], "the list, or one of its items, is empty"),
         (["--dtype", "int3"], "'int3' is not a valid Dtype: choose from auto, float16"),
         (["--beam-width", "4,many"], "invalid literal for int() with base 10: 'many'"),
         (["--beam-width", "64", "--beam-length", "2,5"], "beam-width times beam-length 320 is out of range"),
@@ -47,8 +47,8 @@ from tests.inference.drafting.drafter_folders import saved_random_drafter
         (["--trials", "0"], "trials 0 is out of range"),
         (["--limit", "-1"], "limit -1 is out of range"),
         (["--seed", "-1"], "seed -1 is out of range"),
-        (["--modes", "speculative"], "Mode speculative needs a draft model. Name one with --draft-model."),
-        (["--from", "x.csv", "--modes", "off"], "--from shows a file and measures nothing: leave out --modes"),
+        (["--modes", "speculative"], "Mode speculative needs a draft model. Choose one with --draft-model."),
+        (["--from", "x.csv", "--modes", "off"], "--from only shows a file: leave out --modes"),
     ],
 )
 def test_what_the_arguments_alone_show_to_be_wrong_is_one_line_and_exit_2(
@@ -63,8 +63,8 @@ def test_files_that_are_wrong_are_told_before_the_model_loads(
     (tmp_path / "broken.jsonl").write_text('{"prompt": "hi"}\n{"prompt":\n')
     (tmp_path / "empty.txt").write_text("\n")
     cases = {
-        "broken.jsonl is no valid JSON": ["--prompts", str(tmp_path / "broken.jsonl")],
-        "holds no prompts": ["--prompts", str(tmp_path / "empty.txt")],
+        "broken.jsonl is not valid JSON": ["--prompts", str(tmp_path / "broken.jsonl")],
+        "has no prompts": ["--prompts", str(tmp_path / "empty.txt")],
         "cannot be read: No such file": ["--prompts", str(tmp_path / "none.txt")],
         "There is no drafter folder": ["--drafter", str(tmp_path / "none")],
         "nowhere": ["--draft-model", str(tmp_path / "nowhere"), "--modes", "speculative"],
@@ -82,8 +82,8 @@ def test_a_file_is_shown_as_what_was_measured_is(tmp_path: Path, capsys: pytest.
     assert report["environment"]["model"] == "m"
     assert main(["bench", "--from", str(path)]) == 0
     table = capsys.readouterr().out
-    assert "Drafter W2 L3" in table
-    assert "Prompt lookup K3: not run. No, it cannot." in table
+    assert "Drafter head, 2 beams of 3 tokens" in table
+    assert "Prompt lookup, 3 tokens: not run. No, it cannot." in table
     assert "differs most in prompt 1, from token 2 on: '\"b,\\n' for 'a'; scores differ by 0.5." in table
 
 
@@ -134,7 +134,7 @@ def test_a_full_disk_does_not_cost_the_report(
     assert main(["bench", "--modes", "lookup", "--json", "--csv", str(tmp_path / "runs.csv")]) == 1
     shown = capsys.readouterr()
     assert json.loads(shown.out)["modes"][0]["mode"] == "lookup"
-    assert "runs.csv cannot be written: No space left on device. Name another." in shown.err.splitlines()[-1]
+    assert "runs.csv cannot be written: the disk is full." in shown.err.splitlines()[-1]
 
 
 class _EngineOfOnePrecision(_TalkativeEngine):
@@ -175,7 +175,7 @@ def test_of_two_failures_the_first_is_told(
     arguments = ["bench", "--modes", "lookup", "--dtype", "float32,4bit", "--csv", str(tmp_path / "runs.csv")]
     assert main(arguments) == 1
     shown = capsys.readouterr()
-    assert "Prompt lookup K4" in shown.out
+    assert "Prompt lookup, 4 tokens" in shown.out
     assert "cannot be had in this precision" in shown.err.splitlines()[-1]
 
 

@@ -18,7 +18,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.cli import main
 from rdchat.inference.api.requests import Role
 from rdchat.services.app.single_instance import SingleInstance
-from rdchat.services.transfer.transfer_desk import RemoteRequests, TransferDesk
+from rdchat.services.transfer_desk import TransferDesk
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
 from tests.commands.running import check_refused, printed_json
 from tests.processes import python_process
@@ -31,7 +31,7 @@ WAIT_MS = 30_000
 @pytest.fixture
 def chat() -> int:
     """A chat in the store of the command line."""
-    with closing(ConversationStore.open(paths.database_path())) as store:
+    with closing(ConversationStore(paths.database_path())) as store:
         made = store.create_conversation("Bread")
         question = store.add_message(made.id, None, Role.USER, "How is bread made?")
         store.add_message(made.id, question.id, Role.ASSISTANT, "With flour.", model="tiny")
@@ -46,7 +46,7 @@ def rivers(tmp_path: Path) -> Path:
 
 
 def titles() -> list[str]:
-    with closing(ConversationStore.open(paths.database_path())) as store:
+    with closing(ConversationStore(paths.database_path())) as store:
         return [each.title for each in store.conversations()]
 
 
@@ -70,7 +70,7 @@ def test_export_and_import_give_the_chat_back(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.splitlines() == [str(tmp_path / name) for name in ("all.json", "bread.md", "all")]
     assert "## tiny\n\nWith flour." in (tmp_path / "bread.md").read_text()
     assert [path.name for path in (tmp_path / "all").iterdir()] == ["Bread.md"]
-    with closing(ConversationStore.open(paths.database_path())) as store:
+    with closing(ConversationStore(paths.database_path())) as store:
         store.delete_conversation(chat)
     report = printed_json(capsys, "chats", "import", str(tmp_path / "all.json"))
     assert (report["chats"], report["messages"], report["complete"]) == (1, 2, True)
@@ -85,7 +85,7 @@ def test_import_ends_with_1_where_something_was_not_taken(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Imported 1 chat with 4 messages."
     assert "Without 1 custom instruction, 1 image, 1 tool call, 1 tool result: Rivers" in lines
-    assert "Not taken: bad.json is damaged or cut off: it is not whole JSON." in lines
+    assert "Not imported: bad.json is damaged or incomplete: it is not valid JSON." in lines
     assert titles() == ["Rivers"]
 
 
@@ -106,10 +106,10 @@ def test_a_file_that_is_there_is_replaced_only_by_force_and_our_own_never(
     notes, link = tmp_path / "notes.md", tmp_path / "link.db"
     notes.write_text("my own")
     link.symlink_to(paths.database_path())
-    check_refused(capsys, ["chats", *command, str(notes)], "exists already", 2)
+    check_refused(capsys, ["chats", *command, str(notes)], "already exists", 2)
     assert notes.read_text() == "my own"
     for own in (paths.database_path(), paths.settings_path(), link):
-        check_refused(capsys, ["chats", *command, str(own), "--force"], "rdchat itself needs", 2)
+        check_refused(capsys, ["chats", *command, str(own), "--force"], "rdchat itself uses", 2)
     assert main(["chats", *command, str(notes), "--force"]) == 0
     assert notes.read_bytes() != b"my own"
     assert titles() == ["Bread"]
@@ -118,7 +118,7 @@ def test_a_file_that_is_there_is_replaced_only_by_force_and_our_own_never(
 def test_backup_and_restore(capsys: pytest.CaptureFixture[str], chat: int, tmp_path: Path):
     facts = printed_json(capsys, "chats", "backup", str(tmp_path / "b.zip"))
     assert (facts["chats"], facts["messages"]) == (1, 2)
-    with closing(ConversationStore.open(paths.database_path())) as store:
+    with closing(ConversationStore(paths.database_path())) as store:
         store.rename_conversation(chat, "Cake")
     kept = printed_json(capsys, "chats", "restore", str(tmp_path / "b.zip"))
     assert titles() == ["Bread"]
@@ -131,7 +131,7 @@ import sys, threading
 from pathlib import Path
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
-store = ConversationStore.open(Path(sys.argv[1]))
+store = ConversationStore(Path(sys.argv[1]))
 chat, last, stop = store.create_conversation("Written meanwhile"), None, threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
 count = 0
@@ -157,7 +157,7 @@ def test_nothing_is_restored_below_a_process_that_writes(
         assert writer.stdout.readline() == "writing\n"
         check_refused(capsys, ["chats", "restore", str(tmp_path / "b.zip")], "does not answer", 1)
         written = int(writer.communicate("")[0])
-    with closing(ConversationStore.open(paths.database_path())) as store:
+    with closing(ConversationStore(paths.database_path())) as store:
         (mine,) = [each for each in store.conversations() if each.title == "Written meanwhile"]
         assert len(store.messages(mine.id)) == written
     assert not list(paths.data_dir().glob("*restore*"))
@@ -169,7 +169,7 @@ def test_a_store_whose_process_does_not_answer_is_left_alone(
     from rdchat.services.app import instance_channel
 
     monkeypatch.setattr(instance_channel.ask_open_app, "__defaults__", (300,))
-    with closing(ConversationStore.open(paths.database_path())):
+    with closing(ConversationStore(paths.database_path())):
         check_refused(capsys, ["chats", "import", str(rivers)], "does not answer", 1)
         assert main(["chats", "list"]) == 0
 
@@ -178,18 +178,15 @@ def test_a_store_whose_process_does_not_answer_is_left_alone(
 
 
 @pytest.fixture
-def open_app(
-    window_on: Callable[[Path], Window], qtbot: QtBot
-) -> Iterator[tuple[Window, TransferDesk, RemoteRequests]]:
+def open_app(window_on: Callable[[Path], Window], qtbot: QtBot) -> Iterator[tuple[Window, TransferDesk]]:
     """An app that is open on the command line's own folder, and listens."""
     instance = SingleInstance(paths.data_dir())
     assert instance.claim()
     window = window_on(paths.data_dir())
     window.controller.start()
     desk = TransferDesk(window.controller, window.store, paths.settings_path())
-    requests = RemoteRequests(desk)
-    instance.request_received.connect(requests.take)
-    yield window, desk, requests
+    instance.request_received.connect(desk.take_request)
+    yield window, desk
     desk.close()
     instance.release()
 
@@ -209,12 +206,10 @@ def run_beside(window: Window, *arguments: str) -> tuple[int, str, str]:
     return outcome[0].returncode, outcome[0].stdout, outcome[0].stderr
 
 
-def test_what_is_imported_beside_an_open_app_appears_there(
-    open_app: tuple[Window, TransferDesk, RemoteRequests], rivers: Path
-):
-    window, _, requests = open_app
+def test_what_is_imported_beside_an_open_app_appears_there(open_app: tuple[Window, TransferDesk], rivers: Path):
+    window, desk = open_app
     told: list[Any] = []
-    requests.imported.connect(told.append)
+    desk.imported.connect(told.append)
     status, out, err = run_beside(window, "import", str(rivers), "--json")
     assert (status, err) == (0, "")
     assert json.loads(out)["chats"] == 1
@@ -223,8 +218,8 @@ def test_what_is_imported_beside_an_open_app_appears_there(
 
 
 @pytest.mark.slow
-def test_a_restore_goes_through_the_open_app(open_app: tuple[Window, TransferDesk, RemoteRequests], tmp_path: Path):
-    window, _, _ = open_app
+def test_a_restore_goes_through_the_open_app(open_app: tuple[Window, TransferDesk], tmp_path: Path):
+    window, _ = open_app
     preferences = window.controller.preferences
     preferences.change(replace(preferences.settings, titles_by_model=False))
     window.ask("First")
@@ -238,8 +233,8 @@ def test_a_restore_goes_through_the_open_app(open_app: tuple[Window, TransferDes
 
 
 @pytest.mark.slow
-def test_the_open_app_refuses_in_words(open_app: tuple[Window, TransferDesk, RemoteRequests], tmp_path: Path):
-    window, _, _ = open_app
+def test_the_open_app_refuses_in_words(open_app: tuple[Window, TransferDesk], tmp_path: Path):
+    window, _ = open_app
     (tmp_path / "bad.zip").write_text("text")
     status, out, err = run_beside(window, "restore", str(tmp_path / "bad.zip"))
     assert (status, out) == (1, "")
@@ -247,4 +242,4 @@ def test_the_open_app_refuses_in_words(open_app: tuple[Window, TransferDesk, Rem
     (tmp_path / "bad.json").write_text(json.dumps([chatgpt_chat(chatgpt_node("a", "a", "user", "x"))]))
     status, out, _ = run_beside(window, "import", str(tmp_path / "bad.json"))
     assert status == 1
-    assert "Not taken: Rivers: Its messages follow one another in a circle." in out
+    assert "Not imported: Rivers: Its messages form a cycle." in out

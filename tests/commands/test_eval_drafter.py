@@ -75,7 +75,7 @@ def test_it_says_how_far_it_is_though_it_prints_json(
 def test_the_table_has_a_line_for_each(drafter: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate("--drafter", drafter, "--prompts", prompts, "--per-group", 1, "--beam-length", 3) == 0
     header, *lines = capsys.readouterr().out.splitlines()
-    assert header.split() == ["setup", "group", "prompts", "tokens/call", "loops", "accepted", "by", "position"]
+    assert header.split() == ["setup", "group", "prompts", "tokens/step", "loops", "accepted", "by", "position"]
     assert len(lines) == 5 * 3
     assert lines[0].split()[:4] == ["W1", "L3", "maths", "1"]
     assert lines[-1].split()[:4] == ["lookup", "L3", "all", "2"]
@@ -149,16 +149,16 @@ def test_a_width_that_is_named_twice_is_measured_once(
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is decoded, a prompt each reply."""
-    from rdchat.inference.benchmark import evaluation
+    from rdchat.inference.benchmark import recording
 
     done: list[str] = []
-    plain = evaluation.record
+    plain = recording.record
 
     def record(session: Any, request: Any, cancelled: Any) -> Any:
         done.append(request.messages[0].content)
         return plain(session, request, cancelled)
 
-    monkeypatch.setattr(evaluation, "record", record)
+    monkeypatch.setattr(recording, "record", record)
     return done
 
 
@@ -172,14 +172,14 @@ def test_a_measurement_goes_on_where_it_was_interrupted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Ctrl-C after four replies: what was measured is printed and kept; the next run ends in the whole table."""
-    from rdchat.inference.benchmark import evaluation
+    from rdchat.inference.benchmark import recording
 
     options = ("--drafter", drafter, "--prompts", prompts, "--beam-width", 1, "--beam-length", 3)
     assert evaluate(*options) == 0
     whole = capsys.readouterr().out
     everything = len(decoded)
 
-    plain = evaluation.record
+    plain = recording.record
 
     def interrupt(*arguments: Any) -> Any:
         if len(decoded) == 3:
@@ -188,7 +188,7 @@ def test_a_measurement_goes_on_where_it_was_interrupted(
 
     decoded.clear()
     with monkeypatch.context() as patch:
-        patch.setattr(evaluation, "record", interrupt)
+        patch.setattr(recording, "record", interrupt)
         assert evaluate(*options, "--results", tmp_path / "kept") == 130
     assert capsys.readouterr().out.splitlines() == whole.splitlines()[:2]
     some = len(decoded)
@@ -205,9 +205,9 @@ def test_results_of_another_measurement_are_refused(
     assert evaluate(*options, "--results", tmp_path / "kept") == 0
     capsys.readouterr()
     assert evaluate(*options, "--results", tmp_path / "kept", "--temperature", 0.5) == 1
-    assert "holds something else than results of this measurement" in capsys.readouterr().err
+    assert "has other content than results of this measurement" in capsys.readouterr().err
     assert evaluate(*options, "--results", prompts) == 1
-    assert "holds something else" in capsys.readouterr().err
+    assert "has other content" in capsys.readouterr().err
 
 
 def test_a_prompt_that_leaves_no_room_is_named_before_anything_is_decoded(

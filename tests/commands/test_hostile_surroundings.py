@@ -1,4 +1,4 @@
-"""Closed streams, homes of nobody, devices as files: one line and a status, whatever the command is started with."""
+"""Closed streams, missing home folders, devices as files: every command gives one line and an exit status."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def run(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_closed_standard_input_is_no_file_of_the_models(small_model: Path) -> None:
     """A file of the model got its number, and was read where standard input was meant."""
-    done = run(f"ask hi --max-tokens 2 --model {small_model} <&-")
+    done = run(f"ask hi --max-tokens 2 --temperature 0 --model {small_model} <&-")
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -46,7 +46,7 @@ def test_a_prompt_from_standard_input_that_is_closed() -> None:
     done = run("ask --prompt-file - <&-")
     assert (done.returncode, done.stderr) == (
         1,
-        "rdchat: Standard input is closed, so there is nothing to read. Give the prompt otherwise.\n",
+        "rdchat: Standard input is closed. Give the prompt as an argument or with --prompt-file.\n",
     )
 
 
@@ -58,7 +58,7 @@ def test_folders_in_the_home_of_nobody(command: str, variable: str) -> None:
     if (command, variable) == ("models list", "RDCHAT_DATA_DIR"):
         command = "models install-default"
     done = run(command, **{variable: "~nosuchuser/x"})
-    told = f"rdchat: {variable} cannot be ~nosuchuser/x: there is no home folder ~nosuchuser. Give the whole path.\n"
+    told = f"rdchat: {variable} cannot be ~nosuchuser/x: there is no home folder ~nosuchuser. Give the full path.\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
 
 
@@ -112,7 +112,7 @@ def test_prompts_without_end(capsys: pytest.CaptureFixture[str], tmp_path: Path)
 def test_a_prompt_in_a_named_pipe_is_read() -> None:
     """As the shell gives it with `<(...)`; here nothing but a space."""
     done = run("ask --prompt-file /dev/stdin < /dev/null")
-    assert done.stderr == "rdchat: The prompt file /dev/stdin is empty. Write a question into it.\n"
+    assert done.stderr == "rdchat: The prompt file /dev/stdin is empty. Write a question in it.\n"
 
 
 @pytest.mark.parametrize("command", ["ask hi --model", "bench --model", "models check-pair x"])
@@ -137,7 +137,7 @@ def test_doctor_names_a_damaged_drafter() -> None:
     os.mkfifo(bad / "config.json")
     done = run("doctor")
     assert done.returncode == 0, done.stderr
-    assert f"The drafter bad is left out: {bad / 'config.json'} is a named pipe, not a file." in done.stdout
+    assert f"The drafter bad is not used: {bad / 'config.json'} is a named pipe, not a file." in done.stdout
 
 
 @pytest.mark.parametrize(

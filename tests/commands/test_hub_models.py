@@ -49,7 +49,7 @@ def test_a_model_is_found_downloaded_listed_verified_loaded_and_deleted(
     assert (listed["name"], listed["family"], listed["complete"]) == (NAME, "llama", True)
     assert printed_json(capsys, "models", "verify", NAME)["whole"]
 
-    from rdchat.inference import load_model
+    from rdchat.inference.models.loading import load_model
 
     assert load_model(NAME) is not None
 
@@ -74,12 +74,12 @@ def test_without_a_hub_there_is_one_line(
     check_refused(capsys, ["models", "search", "x"], "127.0.0.1:9 cannot be reached", 1)
     check_refused(capsys, ["models", "download", NAME], "127.0.0.1:9 cannot be reached", 1)
     check_nothing_installed()
-    check_refused(capsys, ["models", "download", "../evil"], "no model's name", 1)
+    check_refused(capsys, ["models", "download", "../evil"], "is not the name of a model", 1)
     check_refused(capsys, ["models", "verify", NAME], "is not in the Hugging Face cache", 1)
-    check_refused(capsys, ["models", "delete", "gone"], "rdchat has no model gone", 1)
+    check_refused(capsys, ["models", "delete", "gone"], "There is no model gone", 1)
     check_refused(capsys, ["models", "search", "x", "--limit", "0"], "from 1 to 100", 2)
     monkeypatch.setenv("HF_ENDPOINT", "nowhere")
-    check_refused(capsys, ["models", "search", "x"], "HF_ENDPOINT cannot be nowhere", 2)
+    check_refused(capsys, ["models", "search", "x"], "HF_ENDPOINT is not a web address: nowhere", 2)
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_ctrl_c_pauses_and_the_same_command_goes_on(
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "")
     assert err.splitlines()[-1].startswith("Paused: ")
-    assert err.splitlines()[-1].endswith(f"is here. `rdchat models download {NAME}` goes on from there.")
+    assert err.splitlines()[-1].endswith(f"downloaded. `rdchat models download {NAME}` resumes it.")
     (listed,) = printed_json(capsys, "models", "list")["models"]
     assert (listed["name"], listed["complete"], listed["size"]) == (NAME, False, sum(map(len, files.values())))
     assert 0 < listed["here"] < listed["size"]
@@ -124,22 +124,22 @@ def test_a_damaged_model_is_listed_as_such_and_verify_says_what_to_do(
     assert main(["models", "verify", NAME]) == 1
     out = capsys.readouterr().out
     assert "model.safetensors: damaged" in out
-    assert f"`rdchat models download {NAME} --revision {folder.name}` fetches what is wrong." in out
+    assert f"`rdchat models download {NAME} --revision {folder.name}` repairs it." in out
     assert main(["models", "download", NAME]) == 0
     assert main(["models", "verify", NAME]) == 0
 
 
-def test_of_several_ggufs_the_advised_command_fetches_one(hub: HubServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_several_ggufs_the_advised_option_fetches_one(hub: HubServer, capsys: pytest.CaptureFixture[str]) -> None:
     files = {f"a small one-{kind}.gguf": kind.encode() for kind in ("Q4_0", "Q8_0")}
     hub.add(NAME, files)
     hub.repositories[NAME].branches["v1"] = hub.repositories[NAME].branches["main"]
     assert main(["models", "download", NAME, "--revision", "v1"]) == 1
     words = capsys.readouterr().err
     assert "It holds 2 GGUF files: a small one-Q4_0.gguf, a small one-Q8_0.gguf." in words
-    program, *arguments = shlex.split(words.split("`")[1])
-    assert (program, arguments[-1]) == ("rdchat", "a small one-Q4_0.gguf")
-    assert main(arguments) == 0
-    check_whole(Path(capsys.readouterr().out.strip()), {arguments[-1]: b"Q4_0"})
+    option, name = shlex.split(words.split("as with ")[1].rstrip(".\n"))
+    assert name == "a small one-Q4_0.gguf"
+    assert main(["models", "download", NAME, "--revision", "v1", option, name]) == 0
+    check_whole(Path(capsys.readouterr().out.strip()), {name: b"Q4_0"})
     assert cached().references() == {hub.repositories[NAME].branches["v1"]: ["v1"]}
 
 
@@ -153,7 +153,7 @@ def test_a_deletion_is_asked_about(
     printed_json(capsys, "models", "download", NAME)
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
     assert main(["models", "delete", NAME]) == 1
-    assert "which other programs use as well" in capsys.readouterr().err
+    assert "which other programs use too" in capsys.readouterr().err
     assert cached().folder.exists()
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert main(["models", "delete", NAME]) == 2
@@ -177,7 +177,7 @@ def test_what_the_systems_trash_has_is_restored_but_not_emptied(
     assert not trashed.exists()
     check_whole(next(cached().snapshots.iterdir()), model_files)
     assert main(["models", "restore", NAME]) == 0
-    assert "is here already" in capsys.readouterr().out
+    assert "is already here" in capsys.readouterr().out
 
 
 def test_a_converted_model_is_deleted_and_restored(
@@ -188,7 +188,7 @@ def test_a_converted_model_is_deleted_and_restored(
     own = paths.models_dir() / "mine"
     own.parent.mkdir(parents=True)
     shutil.copytree(small_model, own)
-    check_refused(capsys, ["models", "verify", "mine"], "was converted on this machine", 1)
+    check_refused(capsys, ["models", "verify", "mine"], "was converted on this computer", 1)
     assert main(["models", "delete", "mine", "--yes"]) == 0
     assert not own.exists()
     capsys.readouterr()
@@ -259,7 +259,7 @@ def test_without_a_keychain_the_token_command_says_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("hf_right\n"))
-    check_refused(capsys, ["models", "token"], "no keychain to keep the token in. Set HF_TOKEN", 1)
+    check_refused(capsys, ["models", "token"], "no keychain for the token. Set HF_TOKEN", 1)
 
 
 @pytest.mark.slow
@@ -276,6 +276,6 @@ def test_other_revisions_are_listed_and_deleted_by_name(
     assert [model["name"] for model in listed] == [NAME, f"{NAME}@older"]
     assert printed_json(capsys, "models", "verify", NAME, "--revision", "older")["commit"] == "a" * 40
     assert main(["models", "delete", NAME, "--revision", "older", "--yes"]) == 0
-    assert "Revision main shares files with it; these stay." in capsys.readouterr().err
+    assert "Revision main shares files with it; those stay." in capsys.readouterr().err
     assert [model["name"] for model in printed_json(capsys, "models", "list")["models"]] == [NAME]
     assert printed_json(capsys, "models", "verify", NAME)["whole"]

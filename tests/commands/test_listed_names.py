@@ -1,4 +1,4 @@
-"""Each name that `rdchat models list` prints is taken by `verify`, by `delete` and where a model is loaded."""
+"""Every name in `rdchat models list` is accepted by `verify`, `delete` and for loading."""
 
 import json
 import shlex
@@ -83,17 +83,17 @@ def test_every_listed_name_is_taken_everywhere(
     for name, path in listed.items():
         assert locate_model(name) == path
         if name == "converted-12345678":
-            check_refused(capsys, ["models", "verify", name], "was converted on this machine", 1)
+            check_refused(capsys, ["models", "verify", name], "was converted on this computer", 1)
         elif name == mine:
-            check_refused(capsys, ["models", "verify", name], "not known which of the hub's models", 1)
+            check_refused(capsys, ["models", "verify", name], "does not know which model on Hugging Face", 1)
         elif name == "tiny":
             assert main(["models", "verify", name]) == 1, "copies, of which the hub knows nothing"
-            assert "tiny is not whole" in capsys.readouterr().out
+            assert "tiny is damaged or incomplete" in capsys.readouterr().out
         else:
             assert printed_json(capsys, "models", "verify", name)["whole"]
     for name in theirs:
-        check_refused(capsys, ["models", "delete", name, "--yes"], "It is LM Studio's: delete it there", 1)
-    check_refused(capsys, ["models", "delete", mine, "--yes"], "a folder of your own: delete it there", 1)
+        check_refused(capsys, ["models", "delete", name, "--yes"], "It belongs to LM Studio: delete it there", 1)
+    check_refused(capsys, ["models", "delete", mine, "--yes"], "your own models folder: delete it there", 1)
     for name in sorted(deleted):
         before = {path for path in listed.values() if path.exists()}
         assert main(["models", "delete", name, "--yes"]) == 0
@@ -123,12 +123,12 @@ def test_a_name_of_two_models_is_refused_with_their_paths(
 ) -> None:
     other = home / ".lmstudio/models" / THEIRS / "tiny-Q8_0.gguf"
     other.write_bytes(listed["tiny-Q8_0"].read_bytes())
-    with pytest.raises(ModelError, match="There are 2 models tiny-Q8_0") as caught:
+    with pytest.raises(ModelError, match="There are 2 models named tiny-Q8_0") as caught:
         locate_model("tiny-Q8_0")
     assert str(other) in caught.value.message
-    check_refused(capsys, ["models", "delete", "tiny-Q8_0", "--yes"], "There are 2 models tiny-Q8_0", 1)
+    check_refused(capsys, ["models", "delete", "tiny-Q8_0", "--yes"], "There are 2 models named tiny-Q8_0", 1)
     assert printed_json(capsys, "models", "verify", str(listed["tiny-Q8_0"]))["whole"]
-    check_refused(capsys, ["models", "delete", str(other), "--yes"], "It is LM Studio's", 1)
+    check_refused(capsys, ["models", "delete", str(other), "--yes"], "It belongs to LM Studio", 1)
 
 
 def test_a_damaged_folder_of_another_program_is_fetched_again_there(
@@ -139,7 +139,7 @@ def test_a_damaged_folder_of_another_program_is_fetched_again_there(
     path.write_bytes(b"x" * path.stat().st_size)
     assert main(["models", "verify", "theirs-Q4_0"]) == 1
     out = capsys.readouterr().out
-    assert f"{path.name}: damaged\n{THEIRS} is not whole. Download it again in LM Studio.\n" in out
+    assert f"{path.name}: damaged\n{THEIRS} is damaged or incomplete. Download it again in LM Studio.\n" in out
 
 
 def test_a_drafter_that_has_its_models_name_is_listed_by_its_path(

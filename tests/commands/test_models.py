@@ -1,4 +1,4 @@
-"""`rdchat models`: what is there, and fetching what is not."""
+"""`rdchat models`: listing, and downloading the default model."""
 
 import json
 import os
@@ -64,14 +64,14 @@ def test_list_shows_own_models_and_the_hub_cache_but_nothing_else(model: Path, t
     assert done.returncode == 0
     rows = [line.split() for line in done.stdout.splitlines()]
     assert [row[0] for row in rows] == [model.name, "some-org/small-4bit"]
-    assert rows[0][1:] == ["llama", "1M", "parameters", "4-bit", "1", "MB", "rdchat"]
+    assert rows[0][1:] == ["llama", "1M", "parameters", "4-bit", "782", "KB", "rdchat"]
     assert rows[1][-2:] == ["Hugging", "Face"]
 
 
 def test_list_says_what_to_do_where_there_is_nothing(tmp_path: Path) -> None:
     done = rdchat("models", "list", HF_HUB_CACHE=str(tmp_path / "hub"), HOME=str(tmp_path))
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "No models yet. `rdchat models install-default` fetches the default one.\n"
+    assert done.stderr == "No models yet. `rdchat models install-default` downloads the default one.\n"
     assert not paths.models_dir().exists()
 
 
@@ -104,11 +104,11 @@ def check_pair(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[
 def test_check_pair_tells_a_pair_from_strangers(
     model: Path, other_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = f"{model.name} can draft for {model.name}: both know the same 265 tokens.\n"
+    told = f"{model.name} can draft for {model.name}: both have the same 265 tokens.\n"
     assert check_pair(capsys, model, model) == (0, told, "")
     status, out, _ = check_pair(capsys, model, other_model)
     assert status == 1
-    assert out.startswith(f"other cannot draft for {model.name}: {model.name} knows 265 tokens, other knows")
+    assert out.startswith(f"other cannot draft for {model.name}: {model.name} has 265 tokens, other has")
 
 
 def test_check_pair_prints_one_json_object(model: Path, other_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,7 +116,7 @@ def test_check_pair_prints_one_json_object(model: Path, other_model: Path, capsy
     verdict = json.loads(out)
     assert status == 1
     assert (verdict["target"], verdict["draft"], verdict["compatible"]) == (model.name, "other", False)
-    assert verdict["differences"][0].endswith("other knows 266.")
+    assert verdict["differences"][0].endswith("other has 266.")
     same = json.loads(check_pair(capsys, model, model, "--json")[1])
     assert (same["compatible"], same["shared_tokens"], same["differences"]) == (True, 265, [])
 

@@ -1,4 +1,4 @@
-"""What the commands print has at least the keys that version 0.1 printed, since other programs read it by them."""
+"""The commands' JSON has at least the keys of version 0.1, which other programs use."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What commands write is closed to the machine's other users; chats are read where nothing can be written."""
+"""Files written by commands are private; chats can be read from read-only folders."""
 
 import json
 import os
@@ -40,7 +40,7 @@ print(run(Path(sys.argv[2])))
 
 
 def store_in(data: Path) -> None:
-    with closing(ConversationStore.open(data / "conversations.db")) as store:
+    with closing(ConversationStore(data / "conversations.db")) as store:
         made = store.create_conversation("Bread")
         store.add_message(made.id, None, Role.USER, "A secret recipe")
 
@@ -124,7 +124,7 @@ def kill_a_writer(data: Path) -> None:
     """Write a chat into the log, and die before it is written back."""
     code = (
         "import os, sys; from pathlib import Path; from rdchat.chat.store import ConversationStore\n"
-        "ConversationStore.open(Path(sys.argv[1])).create_conversation('Cake')\n"
+        "ConversationStore(Path(sys.argv[1])).create_conversation('Cake')\n"
         "os._exit(0)"
     )
     subprocess.run([sys.executable, "-c", code, str(data / "conversations.db")], check=True)

@@ -1,4 +1,4 @@
-"""`rdchat report` writes one file, in which nobody's names, paths or words are."""
+"""`rdchat report` writes one file without anybody's names, paths or texts."""
 
 import json
 import shutil
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PySide6.QtCore import QCoreApplication
 
 from rdchat import cli
 from rdchat.commands.report_page import report_page
@@ -72,7 +73,7 @@ class Balance(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_shows_every_part_and_takes_nothing_for_markup() -> None:
+def test_the_page_shows_every_part_and_takes_nothing_for_markup(qapp: QCoreApplication) -> None:
     page = report_page(REPORT)
     balance = Balance()
     balance.feed(page)
@@ -84,7 +85,7 @@ def test_the_page_shows_every_part_and_takes_nothing_for_markup() -> None:
 
 @pytest.mark.slow
 def test_a_report_of_models_holds_no_names_and_no_paths(
-    small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    qapp: QCoreApplication, small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = shutil.copytree(small_model, tmp_path / "Aunt Mary's model")
     out = tmp_path / "report.zip"

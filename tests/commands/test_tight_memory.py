@@ -1,4 +1,4 @@
-"""What seems too large for the memory is refused in a line that says how it is done all the same."""
+"""A model that seems too large is refused in one line, which says how to load it anyway."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def test_it_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("Hello\n")
-    words = "pick a smaller model. --load-anyway tries it all the same."
+    words = "choose a smaller model. --load-anyway tries it anyway."
     check_refused(capsys, [*command, "--model", str(small_model)], words, 1)
 
 

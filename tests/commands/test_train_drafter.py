@@ -46,7 +46,7 @@ def train(out: Path, *arguments: str) -> int:
 
 def store_chat(question: str) -> bytes:
     """Store a chat and return what the file holds."""
-    store = ConversationStore.open(paths.database_path())
+    store = ConversationStore(paths.database_path())
     store.add_message(store.create_conversation().id, None, Role.USER, question)
     store.close()
     return paths.database_path().read_bytes()
@@ -95,14 +95,14 @@ def test_a_model_without_hidden_states(model: LoadedModel, out: Path, capsys: py
     trunk = model.network.model
     trunk.__class__ = trunk.__class__.__mro__[1]  # without the hook
     model.hooks.hidden = None
-    refused("does not give its hidden states", out, capsys)
+    refused("does not provide the hidden states", out, capsys)
 
 
 def test_a_template_without_a_user_role(
     model: LoadedModel, out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CharacterTokenizer, "apply_chat_template", lambda *_args, **_options: "hello")
-    refused("does not show the user's text", out, capsys)
+    refused("chat template changes the user's text", out, capsys)
 
 
 def test_a_full_disk(
@@ -110,7 +110,7 @@ def test_a_full_disk(
 ) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage(10**12, 10**12, 0))
-    refused("The data would take", out, capsys)
+    refused("The training data needs", out, capsys)
 
 
 def test_an_output_folder_that_holds_something_else(
@@ -118,7 +118,7 @@ def test_an_output_folder_that_holds_something_else(
 ) -> None:
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")
-    refused("holds something other than a drafter", out, capsys)
+    refused("has something other than a drafter", out, capsys)
 
 
 def test_without_chats_there_is_nothing_to_take_from_them(
@@ -152,7 +152,7 @@ def test_a_training_with_the_persons_own_questions(
     assert shown.out == f"The drafter is in {out}. Its data is kept in {data}.\n"
     assert "of disk in" in shown.err  # the budget, before anything else
     phases = [line.split()[0] for line in shown.err.splitlines()[1:]]
-    assert list(dict.fromkeys(phases)) == ["data", "prepare", "train", "watch", "evaluate", "write", "done"]
+    assert list(dict.fromkeys(phases)) == ["data", "prepare", "train", "evaluate", "write", "done"]
 
     assert load_drafter(out, model).target is not None
     card = (out / "card.md").read_text(encoding="utf-8")

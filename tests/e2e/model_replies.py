@@ -5,11 +5,11 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference import ChatSession, GenerationRequest, SamplingParams
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, Mode, Role
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.decoding.reductions import log_denominator
 from rdchat.inference.decoding.sampling import filter_border
+from rdchat.inference.session import ChatSession
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 

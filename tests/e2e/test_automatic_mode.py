@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from rdchat.inference import ChatSession
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.auto import measuring
+from rdchat.inference.auto import measuring, state
+from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
 from tests.e2e.model_replies import CODE, check_same, reply, request
 from tests.inference.plain_replies import plain
@@ -20,7 +20,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [(COPY, GREEDY), (CODE, {"temperature"
 
 def test_the_reply_is_that_of_plain_decoding(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "_TRIALS", 1)
-    monkeypatch.setattr(measuring, "_ROWS", measuring._ROWS_DEEP)
+    monkeypatch.setattr(state, "NEAR_ROWS", measuring.DEEP_ROWS)
     monkeypatch.setattr(measuring, "DEEP", (1024,))  # all else is measured as ever, which takes a minute
     session = ChatSession(model)
     drafted = 0

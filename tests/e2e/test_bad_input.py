@@ -1,4 +1,4 @@
-"""What can be wrong with what the app is given: the real condition each time, and the words that the window shows.
+"""Bad input of every kind: the real condition, and the message in the window.
 
 Everything is real: window, engine thread, storage. The model is a small random one, so it answers quickly, if not well.
 """
@@ -20,7 +20,7 @@ from pytestqt.qtbot import QtBot
 from rdchat import paths
 from rdchat.app import open_app, open_store
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role
@@ -52,7 +52,7 @@ HOLD_CHATS = """
 import sys
 from pathlib import Path
 from rdchat.chat.store import ConversationStore
-store = ConversationStore.open(Path(sys.argv[1]))
+store = ConversationStore(Path(sys.argv[1]))
 print("open", flush=True)
 sys.stdin.read()
 """
@@ -89,10 +89,10 @@ def test_a_prompt_longer_than_the_context(qapp: QApplication, qtbot: QtBot, smal
         field.setPlainText("x" * 100_000)  # pasted, in one line
         qtbot.keyClick(field, Qt.Key.Key_Return)
         told = (
-            f"The conversation is 100,008 tokens long; with the reply, {small_model.name} takes 512. "
-            "Shorten the prompt, start a new chat, or pick a model with a longer context."
+            f"This chat has 100,008 tokens; together with the reply, {small_model.name} takes 512. "
+            "Shorten the prompt, start a new chat, or choose a model with a longer context."
         )
-        wait_for_words(qtbot, told, "Try again")
+        wait_for_words(qtbot, told, "Try Again")
 
         prompt = shown_messages(app)[0]
         assert isinstance(prompt, PersonMessage)
@@ -100,7 +100,7 @@ def test_a_prompt_longer_than_the_context(qapp: QApplication, qtbot: QtBot, smal
         editor = prompt.findChild(QPlainTextEdit)
         assert editor is not None
         editor.setPlainText("Hi")
-        press(qtbot, "Save and send")
+        press(qtbot, "Save and Send")
         qtbot.waitUntil(lambda: app.controller.chat.path[-1].status is MessageStatus.COMPLETE, timeout=WAIT_MS)
         wait_for_words(qtbot, "Hi")
         assert told not in words()
@@ -125,12 +125,12 @@ def truncated(good: Path, place: Path) -> str:
     whole = weights.stat().st_size
     with weights.open("r+b") as file:
         file.truncate(whole // 2)
-    return f"{weights} is cut short: {whole // 2:,} of {whole:,} bytes."
+    return f"{weights} is incomplete: {whole // 2:,} of {whole:,} bytes."
 
 
 def unknown_architecture(good: Path, place: Path) -> str:
     copy_of(good, place, model_type="banana")
-    return "The architecture 'banana' is unknown to the installed mlx-lm."
+    return "The installed mlx-lm does not support the architecture 'banana'."
 
 
 def misread_gguf_type(_good: Path, place: Path) -> str:
@@ -144,7 +144,7 @@ HINTS: dict[Callable[[Path, Path], str], str] = {
     missing: "Check the path. Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json.",
     empty: "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json.",
     truncated: "Download or convert the model again.",
-    unknown_architecture: "Choose another model, or update mlx-lm if a newer version has it.",
+    unknown_architecture: "Choose another model, or update mlx-lm if a newer version supports it.",
     misread_gguf_type: "Convert the original model with `mlx_lm.convert`, or use a Q4_0, Q4_1, Q8_0 or F16 file of it.",
 }
 
@@ -157,34 +157,30 @@ def test_a_model_that_cannot_be_used(
     told = harm(small_model, bad)
     start_with(bad)
     with running_app(qapp, qtbot) as app:
-        wait_for_words(qtbot, "The model did not load", told, HINTS[harm], "Try again", "Choose another model…")
+        said = f"{told} {HINTS[harm]}"
+        wait_for_words(qtbot, "The model did not load", said, "Try Again", "Choose Another Model…")
         assert "No model" in words()  # in the header
-        press(qtbot, "Try again")
+        press(qtbot, "Try Again")
         qtbot.waitUntil(lambda: app.controller.replies.state is EngineState.NO_MODEL, timeout=WAIT_MS)
-        wait_for_words(qtbot, "The model did not load", told)
-        type_and_send(qtbot, app, "Hello")
-        wait_for_words(qtbot, "No model is loaded, so nothing can answer. Choose a model first.")
-        app.window.conversation.composer.field.clear()
+        wait_for_words(qtbot, "The model did not load", said)
         assert_usable(qtbot, app, small_model)
-        assert told not in words()
+        assert said not in words()
 
 
 def test_a_bad_folder_picked_in_the_middle_of_a_chat(
     qapp: QApplication, qtbot: QtBot, small_model: Path, tmp_path: Path
 ) -> None:
     bad = tmp_path / "bad"
-    told = truncated(small_model, bad)
+    told = f"{truncated(small_model, bad)} {HINTS[truncated]}"
     start_with(small_model)
     with running_app(qapp, qtbot) as app:
         qtbot.waitUntil(lambda: app.controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)
         said = ask(qtbot, app, "Hello").text
         pick_model(qtbot, app, bad)
-        wait_for_words(qtbot, "The model did not load", told, "Read the conversation")
-        press(qtbot, "Read the conversation")
-        wait_for_words(qtbot, "The model did not load", told, "Hello")  # now as a banner above it
+        wait_for_words(qtbot, "The model did not load", told, "Hello")  # a banner above the chat
         assert [widget.written_text for widget in shown_messages(app)] == ["Hello", said]
         shutil.copy(small_model / "model.safetensors", bad)  # downloaded again
-        press(qtbot, "Try again")
+        press(qtbot, "Try Again")
         qtbot.waitUntil(lambda: app.controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)
         assert told not in words()
         assert ask(qtbot, app, "More").status is MessageStatus.COMPLETE
@@ -252,7 +248,7 @@ def test_a_database_that_another_process_holds(qapp: QApplication, qtbot: QtBot,
         person = AtTheDialog(qtbot, lambda: None, "Close")
         assert open_store() is None
         assert f"Another rdchat is using the chats in {database.parent}." in person.told
-        assert "Use the window that is already open, or quit it and start again." in person.told
+        assert "Use the window that is already open, or quit it and try again." in person.told
 
         def quit_the_other() -> None:
             holder.kill()
@@ -287,7 +283,7 @@ def test_a_database_that_another_program_locks_in_the_middle_of_a_chat(
 
 def make_newer(database: Path) -> None:
     """Leave a database as a later version of rdchat would."""
-    store = ConversationStore.open(database)
+    store = ConversationStore(database)
     store.create_conversation("From the future")
     store.close()
     change = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('PRAGMA user_version = 99'); c.close()"
@@ -297,7 +293,7 @@ def make_newer(database: Path) -> None:
 
 def make_corrupt(database: Path) -> None:
     """Overwrite a page of a real database."""
-    store = ConversationStore.open(database)
+    store = ConversationStore(database)
     for number in range(50):
         store.create_conversation(f"Chat {number} " + "word " * 40)
     store.close()
@@ -309,12 +305,12 @@ def make_corrupt(database: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "label", "title", "cause"),
     [
-        (make_corrupt, "damaged", "Your chats could not be read", "The file they are stored in is damaged."),
+        (make_corrupt, "damaged", "Your chats could not be read", "Their file is damaged."),
         (
             make_newer,
             "newer",
             "Your chats are from a newer version of rdchat",
-            "This version cannot read them; the newer one offers to bring them back.",
+            "This version cannot read them. The newer version will offer to restore them.",
         ),
     ],
 )
@@ -333,7 +329,7 @@ def test_a_database_that_cannot_be_used_is_moved_aside_whole(
     content = database.read_bytes()
     with running_app(qapp, qtbot, open_store()) as app:
         (kept,) = database.parent.glob(f"conversations-{label}-*.db")
-        wait_for_words(qtbot, title, f"{cause} It is kept as {kept}, and rdchat started with an empty list.")
+        wait_for_words(qtbot, title, f"{cause} It was kept as {kept}, and rdchat started with an empty list.")
         assert_usable(qtbot, app, small_model)
     assert kept.read_bytes() == content
     with running_app(qapp, qtbot, open_store()) as app:
@@ -347,10 +343,10 @@ def test_chats_that_an_older_version_moved_aside_are_offered_at_the_start(
 ) -> None:
     start_with(small_model)
     database = paths.database_path()
-    ConversationStore.open(database).close()
+    ConversationStore(database).close()
     database.rename(database.with_name("conversations-newer-20260101-120000.db"))
     with running_app(qapp, qtbot, open_store()) as app:
-        wait_for_words(qtbot, "Chats that an older version put aside can be read again")
+        wait_for_words(qtbot, "Some older chats can be read again")
         assert_usable(qtbot, app, small_model)
 
 
@@ -371,7 +367,7 @@ def test_a_disk_that_fills_up_while_a_reply_is_written(
     disk: SmallDisk, qapp: QApplication, qtbot: QtBot, small_model: Path, tmp_path: Path
 ) -> None:
     start_with(copy_of(small_model, tmp_path / "long", max_position_embeddings=32_768), max_tokens=20_000)
-    store = ConversationStore.open(paths.database_path())
+    store = ConversationStore(paths.database_path())
     what = f"{paths.database_path()} cannot grow: the disk is full."
     with running_app(qapp, qtbot, store) as app:
         controller, field = app.controller, app.window.conversation.composer.field
@@ -450,7 +446,7 @@ def server() -> Iterator[CountingServer]:
 
 def store_reply(text: str) -> None:
     """Leave a chat whose reply has this text: no small model could be made to write it."""
-    store = ConversationStore.open(paths.database_path())
+    store = ConversationStore(paths.database_path())
     chat = store.create_conversation("Stored")
     prompt = store.add_message(chat.id, None, Role.USER, "Show me")
     store.add_message(chat.id, prompt.id, Role.ASSISTANT, text)
@@ -495,7 +491,7 @@ def test_a_line_of_100_000_characters_in_a_reply(qapp: QApplication, qtbot: QtBo
     store_reply(line)
     start_with(small_model)
     with running_app(qapp, qtbot) as app:
-        more = "Show more (40,000 characters are hidden)"
+        more = "Show more (40,000 characters hidden)"
         wait_for_words(qtbot, more)
         body = shown_messages(app)[1].body
         qtbot.waitUntil(lambda: len(body.toPlainText()) >= 59_000, timeout=WAIT_MS)

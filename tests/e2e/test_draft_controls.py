@@ -34,12 +34,12 @@ def check_tokens_and_trees(app: App, trace: ReplyTrace | None, reply: Message) -
     for number, traced in enumerate(trace.rounds, start=1):
         assert traced.tree is not None
         drafts.tokens.move_to(traced.first)
-        assert drafts.heading.text().startswith(f"Round {number} of {len(trace.rounds)}")
+        assert drafts.heading.text().startswith(f"Step {number} of {len(trace.rounds)}")
     assert {token.drafter for token in trace.tokens} > {""}
 
 
 def test_a_mode_from_the_menu_drafts_the_next_reply(qapp: QApplication, qtbot: QtBot, default_model: Path) -> None:
-    store = ConversationStore.open(paths.database_path())
+    store = ConversationStore(paths.database_path())
     with running_app(qapp, qtbot, store) as app:
         controller, window = app.controller, app.window
         sampling = SamplingParams(temperature=0, max_tokens=24)
@@ -61,12 +61,12 @@ def test_a_mode_from_the_menu_drafts_the_next_reply(qapp: QApplication, qtbot: Q
         assert texts[0] == texts[1]
 
         drafts = window.panel.drafts
-        assert drafts.rows["Rounds"].value.text() == str(reply.statistics.rounds)
+        assert drafts.rows["Steps with a draft"].value.text() == str(reply.statistics.rounds)
         assert sum(int(bar.value) for bar in drafts.lengths.bars) == reply.statistics.rounds
         qtbot.waitUntil(lambda: store.trace(reply.id) is not None, timeout=WAIT_MS)
         check_tokens_and_trees(app, TraceRecorder(store).trace(reply.id), reply)
         rows = {row.name: row for row in controller.time_ledger.rows}
         assert rows["Reply"].calls == 2
-        assert rows["Target call"].percent_of_parent is not None
-        times = [rows[name].total_ms for name in ("Target call", "Draft and target call", "Draft", "Host work")]
+        assert rows["Checking"].percent_of_parent is not None
+        times = [rows[name].total_ms for name in ("Checking", "Writing", "Drafting", "Other")]
         assert sum(times[:2]) > sum(times[2:]), "the model takes most of the time"

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
 
-from rdchat.inference import ChatSession, GenerationRequest, SamplingParams
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, Mode, Role
-from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.session import ChatSession
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree

@@ -1,4 +1,4 @@
-"""The real app with the default model answers, and opens its windows, without a connection to anybody."""
+"""The real app answers with the default model, and opens its windows, without any connection."""
 
 from pathlib import Path
 
@@ -8,8 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.settings import Settings
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.engine.engine_events import EngineState
 from tests.connections import all_refused

@@ -1,4 +1,4 @@
-"""The whole app is told to end by a signal while another program holds its database, and nobody is there to ask."""
+"""The app gets a signal to quit while another program locks its database and nobody can answer."""
 
 import signal
 import subprocess
@@ -67,7 +67,7 @@ def test_a_signal_ends_an_app_that_cannot_save_and_keeps_the_text_in_a_file() ->
     assert (
         file.read_text() == "# Tell me a story\n\nOnce upon a time, " + "there was a sea. " * 36 + "there was a sea.\n"
     )
-    store = ConversationStore.open(paths.database_path())
+    store = ConversationStore(paths.database_path())
     (chat,) = store.conversations()
     assert store.messages(chat.id)[-1].status is MessageStatus.INTERRUPTED
     store.close()

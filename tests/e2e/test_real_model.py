@@ -6,8 +6,9 @@ import mlx.core as mx
 import pytest
 from mlx_lm import stream_generate
 
-from rdchat.inference import ChatSession, GenerationRequest, SamplingParams, load_model
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, Mode, Role
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.models.loading import load_model
+from rdchat.inference.session import ChatSession
 from rdchat.inference.target.device import on_gpu
 from rdchat.inference.target.target import LoadedModel
 from tests.e2e.model_replies import reply

@@ -15,8 +15,7 @@ from pytestqt.qtbot import QtBot
 from rdchat import paths
 from rdchat.app import App
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.settings import Settings
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role, SamplingParams
@@ -31,11 +30,11 @@ import sys
 from PySide6.QtCore import QTimer
 from rdchat import paths
 from rdchat.app import App, application, local_engine
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 
 qt = application()
-app = App(qt, ConversationStore.open(paths.database_path()), SettingsStore(paths.settings_path()), local_engine)
+app = App(qt, ConversationStore(paths.database_path()), SettingsStore(paths.settings_path()), local_engine)
 app.controller.replies.progressed.connect(lambda progress: print(progress.text, end="", flush=True))
 app.start()
 QTimer.singleShot(0, lambda: app.controller.send("Write a very long story about the sea."))
@@ -84,7 +83,7 @@ def test_a_person_asks_stops_restarts_finds_both_and_loses_nothing_by_closing_wh
 
         begin_a_long_story(qtbot, app)
         written = found.chat.path[-1].text
-    store = ConversationStore.open(paths.database_path())
+    store = ConversationStore(paths.database_path())
     [conversation] = store.conversations()
     kept = store.messages(conversation.id)[-1]
     store.close()

@@ -21,8 +21,7 @@ from pytestqt.qtbot import QtBot
 from rdchat import paths
 from rdchat.app import App, local_engine
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.chat.settings import Settings
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.engine.engine_events import EngineState
@@ -37,7 +36,7 @@ def running_app(
 ) -> Iterator[App]:
     """Show the real app with the real engine; it is closed as its window is."""
     if app is None:
-        store = store or ConversationStore.open(paths.database_path())
+        store = store or ConversationStore(paths.database_path())
         app = App(qapp, store, SettingsStore(paths.settings_path()), local_engine)
     with qtbot.waitExposed(app.window):
         app.start()
@@ -108,11 +107,11 @@ def press(qtbot: QtBot, text: str) -> None:
 
 
 def pick_model(qtbot: QtBot, app: App, folder: Path) -> None:
-    """Choose a folder with 'Open folder…' of the header's menu."""
+    """Choose a folder with 'Open Model Folder…' of the header's menu."""
     menu = app.window.header.model.menu()
     assert isinstance(menu, QMenu)
     menu.aboutToShow.emit()
-    next(action for action in menu.actions() if action.text() == "Open folder…").trigger()
+    next(action for action in menu.actions() if action.text() == "Open Model Folder…").trigger()
     (dialog,) = [each for each in app.window.findChildren(QFileDialog) if each.isVisible()]
     name = dialog.findChild(QLineEdit, "fileNameEdit")
     assert name is not None

@@ -71,7 +71,7 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot be made"):
+    with pytest.raises(StorageError, match="cannot be created"):
         make_folder(tmp_path / "file" / "folder")
 
 

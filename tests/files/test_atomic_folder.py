@@ -116,7 +116,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
     with small_disk(tmp_path, kibibytes=64) as disk:
         with pytest.raises(StorageFullError) as caught:
             make(tmp_path / "models" / "m", text="x" * 100_000)
-        assert caught.value.message == f"The disk that holds {tmp_path / 'models'} is full."
+        assert caught.value.message == f"{tmp_path / 'models'} cannot be written: the disk is full."
         assert caught.value.hint.startswith("Free 1 MB and try again, or set RDCHAT_CACHE_DIR")
         assert visible(tmp_path / "models") == []
         assert make(tmp_path / "models" / "m").is_dir()  # there is room for a small one

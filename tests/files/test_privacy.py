@@ -1,4 +1,4 @@
-"""Folders and files of rdchat's are closed to the other users of the machine, and nothing else is changed."""
+"""rdchat's folders and files are private, and nothing else is changed."""
 
 import os
 import subprocess
@@ -10,7 +10,14 @@ import pytest
 
 from rdchat.errors import StorageError
 from rdchat.files import privacy
-from rdchat.files.privacy import is_private, mend, persons_umask, private_folder, with_persons_umask, write_privately
+from rdchat.files.privacy import (
+    is_private,
+    persons_umask,
+    private_folder,
+    remove_others_access,
+    with_persons_umask,
+    write_privately,
+)
 from tests.users import BECOME_ANOTHER, OTHER_USER, folder_for_all, modes, needs_root
 
 LOOK = f"""
@@ -49,7 +56,7 @@ def test_what_an_earlier_version_left_open_is_closed_to_another_user() -> None:
         data = old_folder(place)
         look = [sys.executable, "-c", LOOK, str(data / "conversations.db"), str(data / "logs" / "rdchat.log")]
         assert subprocess.run(look, capture_output=True, text=True, check=True).stdout == "open\nopen\n"
-        mend(data, default=True)
+        remove_others_access(data, default=True)
         assert subprocess.run(look, capture_output=True, text=True, check=True).stdout == "closed\nclosed\n"
         data.chmod(0o755)  # the files by themselves, too
         (data / "logs").chmod(0o755)
@@ -60,7 +67,7 @@ def test_only_the_rights_of_others_are_taken(tmp_path: Path) -> None:
     data = old_folder(tmp_path)
     (data / "kept").mkdir()
     (data / "kept").chmod(0o555)
-    mend(data, default=True)
+    remove_others_access(data, default=True)
     assert modes(data) == {
         ".": "700",
         "conversations.db": "600",
@@ -84,14 +91,14 @@ def test_links_are_not_followed_and_a_file_with_two_names_is_left(tmp_path: Path
     (data / "nowhere").symlink_to(data / "missing")
     (data / "circle").symlink_to(data)
     (data / "twice").hardlink_to(outside / "twice")
-    mend(data, default=True)
+    remove_others_access(data, default=True)
     assert modes(outside) == before
 
 
 def test_a_data_folder_that_is_a_link_is_closed_where_it_lies(tmp_path: Path) -> None:
     data = old_folder(tmp_path)
     (tmp_path / "link").symlink_to(data)
-    mend(tmp_path / "link", default=True)
+    remove_others_access(tmp_path / "link", default=True)
     assert modes(data)["."] == "700"
 
 
@@ -100,7 +107,7 @@ def test_a_folder_that_is_shared_by_all_is_left_alone(tmp_path: Path, mode: int)
     data = old_folder(tmp_path)
     data.chmod(mode)
     before = modes(data)
-    mend(data, default=True)
+    remove_others_access(data, default=True)
     assert modes(data) == before
 
 
@@ -109,7 +116,7 @@ def test_the_home_of_a_person_is_left_alone(tmp_path: Path, home: str, monkeypat
     data = old_folder(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / home))
     before = modes(data)
-    mend(data, default=True)
+    remove_others_access(data, default=True)
     assert modes(data) == before
 
 
@@ -117,44 +124,44 @@ def test_the_home_of_a_person_is_left_alone(tmp_path: Path, home: str, monkeypat
 def test_what_is_anothers_is_left_alone(tmp_path: Path) -> None:
     data = old_folder(tmp_path)
     os.chown(data / "settings.json", OTHER_USER, OTHER_USER)
-    mend(data, default=True)
+    remove_others_access(data, default=True)
     assert (modes(data)["settings.json"], modes(data)["conversations.db"]) == ("644", "600")
     os.chown(data, OTHER_USER, OTHER_USER)
     data.chmod(0o755)
-    mend(data, default=True)
+    remove_others_access(data, default=True)
     assert modes(data)["."] == "755"
 
 
 def test_what_is_to_be_looked_at_first_is_left_alone(tmp_path: Path) -> None:
     data = old_folder(tmp_path)
     (data / "logs").chmod(0o777)
-    mend(data, default=True, but=data / "logs")
+    remove_others_access(data, default=True, but=data / "logs")
     assert (modes(data)["logs"], modes(data)["settings.json"]) == ("777", "600")
 
 
 def test_a_folder_that_a_person_named_is_closed_if_it_is_for_rdchat_alone(tmp_path: Path) -> None:
     data = old_folder(tmp_path)
     before = modes(data)
-    mend(data, default=False)
+    remove_others_access(data, default=False)
     assert modes(data) == before  # there is a file of the person's: others may need it
     (data / "own").unlink()
     (data / ".DS_Store").touch()
-    mend(data, default=False)
+    remove_others_access(data, default=False)
     assert set(modes(data).values()) == {"600", "700"}
 
 
 def test_what_is_no_folder_is_left_alone(tmp_path: Path) -> None:
     """As with RDCHAT_CACHE_DIR=/dev/null, by root."""
     (tmp_path / "device").touch()
-    mend(tmp_path / "device", default=True)
+    remove_others_access(tmp_path / "device", default=True)
     assert modes(tmp_path)["device"] == "644"
 
 
 def test_nothing_there_is_nothing_to_mend(tmp_path: Path) -> None:
-    mend(tmp_path / "missing", default=True)
+    remove_others_access(tmp_path / "missing", default=True)
     (tmp_path / "file").write_text("")
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
-    mend(tmp_path / "circle", default=True)
+    remove_others_access(tmp_path / "circle", default=True)
 
 
 def test_what_is_written_is_private_but_for_what_is_the_persons(tmp_path: Path) -> None:

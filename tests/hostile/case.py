@@ -1,4 +1,4 @@
-"""What a case of the corpus is: how it is made, and what running it must come to."""
+"""A case of the corpus: how it is made, and its expected result."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

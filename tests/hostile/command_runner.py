@@ -1,4 +1,4 @@
-"""Tries cases on the command line: most in a runner that is kept, some in a process of their own."""
+"""Runs cases on the command line, most of them in one process, some in their own."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Model folders, harmed in what they say: code to run, architecture, sizes, quantisation, and what transformers reads.
+"""Damages model folders in their configuration: code to run, architecture, sizes, quantisation, transformers' files.
 
 Each table maps the name of a case to the harm that is done to a copy of the llama sample.
 """

@@ -1,4 +1,4 @@
-"""Ways to harm files: JSON changed, bytes flipped, safetensors headers rewritten, odd things put in a file's place."""
+"""Damages files: changed JSON, flipped bytes, rewritten safetensors headers, other things in a file's place."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Drives a window by a script while it measures how long the window did not answer."""
+"""Drives a window with a script and measures how long it does not answer."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Cases of the hub: answers without bounds, files that are not what is told of them, and caches that strangers left."""
+"""Cases of the hub: endless answers, files that differ from their description, and caches left by strangers."""
 
 import json
 import os

@@ -20,8 +20,7 @@ from rdchat import app as composition
 from rdchat import paths
 from rdchat.app import App
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.chat.settings import Settings
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import GenerationRequest, Role, SamplingParams

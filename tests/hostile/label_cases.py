@@ -52,7 +52,7 @@ def _make(name: str, folder: Path) -> Call:
     os.mkfifo(pipe)
     name = name.replace("PIPE", str(pipe))
     path.parent.mkdir()
-    with closing(ConversationStore.open(path)) as store:
+    with closing(ConversationStore(path)) as store:
         store.organiser.create_folder(name)
         chat = store.create_conversation(name)
         digest = sha256(_FILE_TEXT.encode()).hexdigest()

@@ -65,7 +65,7 @@ def _stored(text: str, folder: Path) -> Path:
 
     path = folder / "data" / "conversations.db"
     path.parent.mkdir()
-    store = ConversationStore.open(path)
+    store = ConversationStore(path)
     chat = store.create_conversation("Stored")
     prompt = store.add_message(chat.id, None, Role.USER, text[:20_000])
     store.add_message(chat.id, prompt.id, Role.ASSISTANT, text)

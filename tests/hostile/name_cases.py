@@ -1,4 +1,4 @@
-"""Cases of names that are no text: on Linux a file's name may be any bytes."""
+"""Cases of names that are not text: on Linux a file name may be any bytes."""
 
 import os
 import shutil

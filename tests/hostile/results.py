@@ -1,4 +1,4 @@
-"""What was found, a line of JSON for each case: what is finished is not run again while the code stays the same."""
+"""Results of the corpus as JSON lines: finished cases are not run again while the code is unchanged."""
 
 import hashlib
 import json

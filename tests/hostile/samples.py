@@ -58,14 +58,15 @@ def _make(place: Path) -> None:
 def _make_drafter(folder: Path, model: Path) -> None:
     import mlx.core as mx
 
-    from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter, save_drafter
+    from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
+    from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
     from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
     from rdchat.inference.models.fingerprint import TargetBinding, target_hash
 
     mx.random.seed(5)
     head = RecurrentHead(HeadConfig(hidden_size=256, draft_vocabulary_size=64, exit_size=256, state_size=32))
     binding = TargetBinding(model.name, "llama", target_hash(model))
-    save_drafter(folder, StoredDrafter(head, mx.arange(64), binding), "A drafter of random weights.\n")
+    write_drafter(folder, StoredDrafter(head, mx.arange(64), binding).written(), "A drafter of random weights.\n")
 
 
 def _make_heads(place: Path) -> None:

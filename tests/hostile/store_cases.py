@@ -20,7 +20,7 @@ def good_store(path: Path) -> Path:
     from rdchat.inference.api.requests import Role
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with closing(ConversationStore.open(path)) as store:
+    with closing(ConversationStore(path)) as store:
         for number in range(_CHATS):
             chat = store.create_conversation(f"Chat {number}")
             parent = None

@@ -14,7 +14,7 @@ def read_store(path: Path) -> int:
     from rdchat.inference.api.requests import Role
 
     try:
-        store = ConversationStore.open(path)
+        store = ConversationStore(path)
         try:
             for chat in store.conversations():
                 messages = store.messages(chat.id)

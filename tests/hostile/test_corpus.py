@@ -1,4 +1,4 @@
-"""A part of the corpus that takes half a minute; `make hostile` runs all of it, and looks for stalls of the window."""
+"""A part of the corpus that takes half a minute; `make hostile` runs all of it and watches the window."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

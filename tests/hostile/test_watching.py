@@ -1,4 +1,4 @@
-"""What watches the corpus sees the faults that it is there for."""
+"""The watchers of the corpus detect the faults they are made for."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What is wrong with how a case ended."""
+"""Decides whether a case ended well."""
 
 import re
 from dataclasses import dataclass

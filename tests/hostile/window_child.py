@@ -22,9 +22,8 @@ from rdchat import app as composition
 from rdchat import paths
 from rdchat.app import App
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.chat.settings import Settings
-from rdchat.chat.settings_store import SettingsStore
-from rdchat.chat.storage.search_reader import SearchQuery
+from rdchat.chat.settings import Settings, SettingsStore
+from rdchat.chat.storage.search import SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
 from rdchat.inference.api.protocol import Engine
@@ -70,7 +69,7 @@ class Visitor(QObject):
         sampling = SamplingParams(temperature=0, max_tokens=4)
         settings = SettingsStore(paths.settings_path())
         settings.save(Settings(model=str(self._good), sampling=sampling, seed=7))
-        app = App(self._qt, ConversationStore.open(store), settings, engine)
+        app = App(self._qt, ConversationStore(store), settings, engine)
         app.window.show()
         return app
 

@@ -1,4 +1,4 @@
-"""Tries cases in the window: none may block it, and it must be of use after each."""
+"""Runs cases in the window: none may block it, and it must work after each."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Every test here may ask for a hub, and none reaches the person's keychain or another machine."""
+"""Gives every test here a hub; none reaches the person's keychain or another machine."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Downloads as tests run them: in this process, quickly impatient."""
+"""Runs downloads in this process, with short limits."""
 
 import asyncio
 import random
@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from rdchat.hub.cache_layout import CachedRepository, repository_of
-from rdchat.hub.downloads.download import Download, DownloadLimits
+from rdchat.hub.downloads.download import Download, DownloadLimits, RunningDownload
 from rdchat.hub.downloads.repository_download import RepositoryDownload
-from rdchat.hub.downloads.running_download import RunningDownload
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.tokens import Tokens
 
@@ -39,10 +38,10 @@ class NotedDownload(RunningDownload):
         super().__init__(download)
         self.said: list[str] = []
 
-    def note(self, name: str, words: str, wait_s: float = 0.0) -> None:
-        super().note(name, words, wait_s)
+    def note(self, name: str, words: str) -> None:
+        super().note(name, words)
         if words:
-            self.said.append(self.note_words(name))
+            self.said.append(words)
 
 
 def download(

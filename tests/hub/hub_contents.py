@@ -1,4 +1,4 @@
-"""What a test's hub holds, what goes wrong with it, and what was asked of it."""
+"""The content of a test's hub, its faults, and the requests it got."""
 
 import hashlib
 from collections.abc import Callable, Iterable

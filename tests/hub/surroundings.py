@@ -1,4 +1,4 @@
-"""What tests of the hub share, as fixtures: a hub of their own, and no other network."""
+"""Shared fixtures of the hub's tests: a local hub, and no other network."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What Discover marks as here is what could be loaded: a snapshot with weights."""
+"""Discover marks only models that can be loaded: a snapshot with weights."""
 
 from rdchat.hub.cache_layout import downloaded_repositories
 from tests.hub.downloading import NAME, cached, download, small_files

@@ -1,4 +1,4 @@
-"""A model comes whole, from the byte where it was, or not at all."""
+"""A model is downloaded completely, resumes at the last byte, or is not there at all."""
 
 import errno
 import random
@@ -9,9 +9,8 @@ import pytest
 
 from rdchat.errors import NetworkError
 from rdchat.hub.cache_layout import CachedRepository
-from rdchat.hub.downloads.download import Download
-from rdchat.hub.downloads.download_record import DownloadRecord, give_up, records_of, remove_strays
-from rdchat.hub.downloads.running_download import RunningDownload
+from rdchat.hub.downloads.download import Download, RunningDownload
+from rdchat.hub.downloads.download_record import DownloadRecord, discard, give_up, records_of, remove_unused_files
 from rdchat.hub.hub_errors import HubError
 from rdchat.hub.known_files import HubFile, RepositoryFiles
 from tests.hub.downloading import (
@@ -23,7 +22,7 @@ from tests.hub.downloading import (
     random_bytes,
     small_files,
 )
-from tests.hub.hub_server import Fault, HubServer, git_sha1, sha256
+from tests.hub.hub_server import Fault, HubServer, sha256
 
 WEIGHTS = "model.safetensors"
 NEWER = "b" * 40
@@ -95,9 +94,9 @@ def test_names_that_lead_elsewhere_are_never_fetched(hub: HubServer, tmp_path: P
 def test_names_that_are_no_hub_ids_are_refused(hub: HubServer, name: str) -> None:
     from rdchat.hub.known_files import check_names
 
-    with pytest.raises(HubError, match="no model's name"):
+    with pytest.raises(HubError, match="is not the name of a model"):
         check_names(name, "main")
-    with pytest.raises(HubError, match="no revision"):
+    with pytest.raises(HubError, match="is not a revision"):
         check_names(NAME, f"../{name}")
     assert hub.requests == []
 
@@ -131,9 +130,10 @@ def test_a_download_that_failed_goes_on_in_another_process(hub: HubServer) -> No
     hub.fault(WEIGHTS, Fault(cut=150_000), *[Fault(status=503)] * 4)
     with pytest.raises(HubError) as caught:
         download()
-    assert caught.value.hint.startswith("What was downloaded is kept.")
+    assert caught.value.hint.startswith("The downloaded part is kept.")
     check_nothing_installed()
-    assert records_of(cached())[0].done_bytes(cached()) == sum(map(len, files.values())) - 250_000
+    here = records_of(cached())[0].files_here(cached())
+    assert sum(file.done_bytes for file in here) == sum(map(len, files.values())) - 250_000
     folder, running = download()
     check_whole(folder, files)
     assert running.fetched_bytes == 250_000
@@ -167,17 +167,18 @@ def cut_off_and_squashed(hub: HubServer, newer: dict[str, bytes]) -> str:
     return commit
 
 
-def test_a_commit_that_the_hub_dropped_gives_way_to_what_it_has_now(hub: HubServer) -> None:
+def test_a_commit_that_the_hub_dropped_is_said_and_what_is_here_stays(hub: HubServer) -> None:
     newer = small_files() | {"config.json": b'{"model_type": "llama", "newer": 1}', "tokenizer.json": b"{}"}
     cut_off_and_squashed(hub, newer)
-    folder, running = download()
+    with pytest.raises(HubError, match="has no revision") as caught:
+        download()
+    assert caught.value.hint.endswith("discard the download and start a new one.")
+    check_nothing_installed()
+    assert records_of(cached()), "nobody decided yet that it is given up"
+    discard(cached(), "main")
+    folder, _ = download()
     assert folder.name == NEWER
     check_whole(folder, newer)
-    assert running.said == [f"{NAME} has changed on the hub: its new version is fetched."]
-    assert hub.sent[sha256(newer[WEIGHTS])] == len(newer[WEIGHTS]), "what recurs goes on from its byte"
-    assert hub.sent[git_sha1(newer["README.md"])] == len(newer["README.md"]), "and is not fetched twice"
-    assert {path.name for path in cached().blobs.iterdir()} == set(cached().blobs_of(NEWER).values())
-    assert [path.name for path in cached().work.iterdir()] == ["lock"]
 
 
 def test_one_file_that_is_not_found_for_now_costs_nothing_of_the_others(hub: HubServer) -> None:
@@ -214,7 +215,7 @@ def test_nothing_is_a_stray_while_a_record_is_not_understood(
             record.write_text(record.read_text().replace('"files": [[', '"files": [["more", '))
         else:
             repository = CachedRepository(NAME.upper(), cached().folder)
-        remove_strays(repository)
+        remove_unused_files(repository)
     assert sorted(cached().work.iterdir()) == before
 
 
@@ -222,7 +223,7 @@ def test_bytes_that_a_record_of_a_newer_rdchat_may_need_stay_when_another_is_giv
     digest = sha256(b"shared")
     files = (HubFile(WEIGHTS, len(b"shared"), digest),)
     mine, newer = (
-        DownloadRecord(RepositoryFiles(NAME, branch, commit * 40, files, ()), checked=frozenset({digest}))
+        DownloadRecord(RepositoryFiles(NAME, branch, commit * 40, files, ()))
         for branch, commit in (("main", "a"), ("next", "b"))
     )
     mine.write(cached())
@@ -231,10 +232,10 @@ def test_bytes_that_a_record_of_a_newer_rdchat_may_need_stay_when_another_is_giv
     path.write_text(path.read_text().replace('"files": [[', '"files": [["more", '))
     cached().blobs.mkdir()
     (cached().blobs / digest).write_bytes(b"shared")
-    give_up(cached(), [mine])
+    give_up(cached(), mine)
     assert (cached().blobs / digest).exists()
     path.unlink()
-    give_up(cached(), [mine])
+    give_up(cached(), mine)
     assert not (cached().blobs / digest).exists()
 
 
@@ -267,17 +268,8 @@ def test_what_no_record_names_goes_and_what_recurs_is_used(hub: HubServer) -> No
     hub.before_bytes[WEIGHTS] = lambda: left.update(path.name for path in cached().work.iterdir())
     check_whole(download()[0], small_files())
     sha = sha256(small_files()[WEIGHTS])
-    assert left == {"lock", record.name, f"{sha}.part", f"{sha}.json"}
+    assert left == {"lock", record.name, f"{sha}.part"}
     assert hub.sent[sha] == len(small_files()[WEIGHTS])
-
-
-def test_where_the_dropped_commit_itself_was_asked_for_that_is_said(hub: HubServer) -> None:
-    commit = cut_off_and_squashed(hub, small_files())
-    with pytest.raises(HubError, match=f"The hub has commit {commit[:12]} of {NAME} no longer") as caught:
-        download(revision=commit)
-    assert caught.value.hint == f"`rdchat models download {NAME}` fetches what it has now."
-    check_nothing_installed()
-    assert records_of(cached()), "nobody decided yet that it is given up"
 
 
 def test_without_an_etag_it_goes_on_too(hub: HubServer) -> None:
@@ -296,7 +288,7 @@ def test_a_server_that_knows_no_ranges_begins_again_and_that_is_said(hub: HubSer
     hub.fault(WEIGHTS, Fault(cut=100_000), Fault(ignore_range=True))
     folder, running = download()
     check_whole(folder, files)
-    assert f"The server does not go on with {WEIGHTS}: it begins again." in running.said
+    assert f"The server cannot resume {WEIGHTS}. It starts again." in running.said
     assert hub.sent[sha256(files[WEIGHTS])] == len(files[WEIGHTS]) + 100_000
 
 
@@ -335,14 +327,14 @@ def test_a_wrong_checksum_is_never_installed(hub: HubServer, again: int) -> None
     hub.fault(WEIGHTS, *[Fault(damage=True)] * (1 + again))
     if not again:
         folder, running = download()
-        assert f"{WEIGHTS} does not have its checksum: it begins again." in running.said
+        assert f"{WEIGHTS} does not match its checksum. It is downloaded again." in running.said
         check_whole(folder, files)
         return
-    with pytest.raises(HubError, match="without the checksum"):
+    with pytest.raises(HubError, match="never matched"):
         download()
     check_nothing_installed()
     assert not (cached().blobs / sha256(files[WEIGHTS])).exists()
-    assert not list(cached().work.glob("*.part"))
+    assert not list(cached().work.glob(f"{sha256(files[WEIGHTS])}*")), "parts of other files may be kept"
 
 
 def test_a_gguf_repository_gives_one_of_its_files(hub: HubServer) -> None:
@@ -359,7 +351,7 @@ def test_a_gguf_repository_gives_one_of_its_files(hub: HubServer) -> None:
 
 def test_a_repository_without_weights_is_refused(hub: HubServer) -> None:
     hub.add(NAME, {"config.json": b"{}", "pytorch_model.bin": b"pickle"})
-    with pytest.raises(HubError, match="no weights that rdchat reads"):
+    with pytest.raises(HubError, match="no weights that rdchat can read"):
         download()
     check_nothing_installed()
 
@@ -383,6 +375,6 @@ def test_same_content_under_two_names_is_fetched_once(hub: HubServer) -> None:
 def test_a_record_is_what_was_written(hub: HubServer) -> None:
 
     files = RepositoryFiles(NAME, "v1.0/x", "d" * 40, (HubFile("a.json", 3, "a" * 40),), ("b.py",))
-    record = DownloadRecord(files, "x.gguf", frozenset({"a" * 40}))
+    record = DownloadRecord(files, "x.gguf")
     record.write(cached())
     assert records_of(cached()) == [record]

@@ -1,4 +1,4 @@
-"""A disk that has no room: said before, said while it happens, and what is there is kept."""
+"""A full disk is reported before and during a download, and data on disk is kept."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What strangers left in the hub's cache and in the trash: nothing waits for ever, and no other file is touched."""
+"""Foreign files in the hub's cache and the trash: nothing blocks, and no other file is touched."""
 
 import json
 import os
@@ -11,13 +11,11 @@ import pytest
 from rdchat.errors import RdchatError
 from rdchat.hub import trash
 from rdchat.hub.cache_layout import cached_repositories
-from rdchat.hub.checksums import checksum, is_intact
 from rdchat.hub.deleting import delete, plan_deletion
 from rdchat.hub.downloads.download_record import discard, records_of, unfinished_downloads
-from rdchat.hub.downloads.repository_lock import RepositoryLock
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.known_files import is_safe_name
+from rdchat.hub.known_files import HubFile, checksum, is_safe_name
 from rdchat.hub.tokens import Tokens
 from rdchat.hub.verifying import verify_cached, verify_folder
 from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
@@ -90,7 +88,6 @@ def test_a_record_that_names_other_files_as_checked_deletes_none_of_them(hub: Hu
         {"files": [["a" * 190 + "\u20ac" * 10 + ".json", 3, "a" * 40]]},
         {"files": 1},
         {"files": [[]]},
-        {"checked": None},
         {"left_out": 5},
         {"commit": "../evil"},
         {"revision": "../../evil"},
@@ -160,14 +157,14 @@ def test_a_lock_that_leads_elsewhere_is_not_written(hub: HubServer, precious: Pa
 def test_what_a_lock_says_may_be_anything(hub: HubServer, said: str) -> None:
     cached().work.mkdir(parents=True)
     (cached().work / "lock").write_text(said)
-    with RepositoryLock(cached()):
+    with cached().locked():
         pass
 
 
 def test_a_lock_that_is_a_pipe_waits_for_nobody(hub: HubServer) -> None:
     cached().work.mkdir(parents=True)
     os.mkfifo(cached().work / "lock")
-    with RepositoryLock(cached()):
+    with cached().locked():
         pass
 
 
@@ -246,7 +243,7 @@ def test_odd_files_of_another_programs_folder_are_damaged(hub: HubServer, tmp_pa
 def test_checksums_of_what_is_no_file_are_none(tmp_path: Path, odd: Odd) -> None:
     odd(tmp_path / "odd")
     assert checksum(tmp_path / "odd", 40) == ""
-    assert not is_intact(tmp_path / "odd", 0, git_sha1(b""))
+    assert not HubFile("odd", 0, git_sha1(b"")).is_at(tmp_path / "odd")
 
 
 # Deleting and putting back
@@ -314,7 +311,7 @@ def test_nothing_is_put_back_through_a_link(tmp_path: Path) -> None:
     (base / "folder").symlink_to(elsewhere)
     entry_of(base, moved=["folder/a"])
     (model,) = trash.trashed_models(base)
-    with pytest.raises(RdchatError, match="leads elsewhere"):
+    with pytest.raises(RdchatError, match="is a link to another place"):
         trash.restore(model)
     assert list(elsewhere.iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""SIGKILL at any moment leaves a model that is whole and loads, or one that is known as incomplete and goes on."""
+"""SIGKILL at any moment leaves a complete model, or an incomplete one that is recognised and resumes."""
 
 import os
 import random
@@ -16,7 +16,6 @@ import pytest
 from rdchat.errors import StorageLockedError
 from rdchat.hub.cache_layout import snapshot_of
 from rdchat.hub.downloads.download_record import unfinished_downloads
-from rdchat.hub.downloads.repository_lock import RepositoryLock
 from tests.hub.downloading import NAME, cached, check_not_half_installed, check_whole, download
 from tests.hub.hub_server import HubServer
 
@@ -55,7 +54,7 @@ def wait_for_lock() -> None:
     end = time.monotonic() + 30
     while cached().work.exists():
         try:
-            with RepositoryLock(cached()):
+            with cached().locked():
                 return
         except StorageLockedError:
             assert time.monotonic() < end
@@ -66,7 +65,7 @@ def wait_for_lock() -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("who", ["child", "app"])
 def test_a_killed_download_is_whole_or_goes_on(hub: HubServer, small_model: Path, who: str) -> None:
-    from rdchat.inference import load_model
+    from rdchat.inference.models.loading import load_model
     from rdchat.inference.models.model_files import check_model_folder
 
     files = {path.name: path.read_bytes() for path in small_model.iterdir() if path.name != "made_from.json"}

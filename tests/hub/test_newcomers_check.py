@@ -30,11 +30,11 @@ def test_what_the_hub_says_is_written_into_the_list(hub: HubServer, tmp_path: Pa
         hub.add(name, small_files(), gated=name == gated, **facts)
     done = check(path)
     assert done.returncode == 1
-    assert f"{gone}: The hub gives {gone} to nobody without a token, or has it not at all." in done.stdout
+    assert f"{gone}: {gone} is private or no longer on Hugging Face." in done.stdout
     written = json.loads(path.read_text())["models"]
     assert written[0]["drafter"]["checked"]["problem"]
     assert written[0]["drafter"]["weights_gb"] == models[0]["drafter"]["weights_gb"]
-    assert written[2]["checked"]["problem"] == f"{gated} is gated: its authors give access on its page."
+    assert written[2]["checked"]["problem"] == f"{gated} is gated: you need access from its authors."
     said = written[4]["checked"]
     assert (said["problem"], said["licence"], said["gated"], said["files"]) == ("", "mit", False, 4)
     assert said["download_bytes"] == sum(len(data) for data in small_files().values())

@@ -1,13 +1,13 @@
-"""What the hub refuses is said in words, and the token goes to nobody but the hub."""
+"""Refusals of the hub become messages, and the token goes to the hub only."""
 
 import pytest
 
 from rdchat.errors import InvalidSettingError
 from rdchat.hub.downloads.download_record import records_of
-from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.endpoint import Token, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import HubError, wait_of
-from rdchat.hub.tokens import HOST_VARIABLE, Token, Tokens
+from rdchat.hub.tokens import HOST_VARIABLE, Tokens
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, download, small_files
 from tests.hub.hub_server import Fault, HubServer, sha256
 
@@ -27,7 +27,7 @@ def test_a_gated_model_says_what_to_click(hub: HubServer) -> None:
         download()
     page = f"{hub.url}/{NAME}"
     assert f'Open {page}, sign in and click "Agree and access repository"' in caught.value.hint
-    assert f"make a token at {hub.url}/settings/tokens and run `rdchat models token`" in caught.value.hint
+    assert f"create a token at {hub.url}/settings/tokens and run `rdchat models token`" in caught.value.hint
     check_nothing_installed()
 
 
@@ -36,7 +36,7 @@ def test_a_token_without_access_says_so(trusted: HubServer, monkeypatch: pytest.
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     with pytest.raises(HubError, match="is gated") as caught:
         download()
-    assert "then try again" in caught.value.hint
+    assert "Then try again" in caught.value.hint
     assert "hf_wrong" not in f"{caught.value!r} {caught.value} {caught.value.__cause__!r}"
 
 
@@ -70,7 +70,7 @@ def test_a_mirror_is_sent_no_token_unless_its_host_is_named(hub: HubServer, monk
     HubApi(Tokens().access(find_endpoint())).search("small")
     assert {request.token for request in hub.requests} == {""}
     monkeypatch.setenv(HOST_VARIABLE, "another.example")
-    assert Tokens().find(find_endpoint()) is None
+    assert Tokens().access(find_endpoint()).token is None
 
 
 def test_nothing_is_asked_that_was_not_asked_for(hub: HubServer) -> None:
@@ -108,10 +108,10 @@ def test_redirects_to_what_is_no_server_are_refused(hub: HubServer, location: st
 def test_redirects_to_hosts_that_cannot_be_are_said(hub: HubServer, host: str) -> None:
     hub.add(NAME, small_files())
     hub.fault(WEIGHTS, *[Fault(redirect=f"http://{host}/")] * 4)
-    with pytest.raises(HubError, match=r"an address that|cannot be reached"):
+    with pytest.raises(HubError, match=r"an address that|an invalid address|cannot be reached"):
         download()
     hub.api_faults = [Fault(status=302, headers={"Location": f"http://{host}/"})]
-    with pytest.raises(HubError, match=r"an address that|cannot be reached"):
+    with pytest.raises(HubError, match=r"an address that|an invalid address|cannot be reached"):
         HubApi(Tokens().access(find_endpoint())).search("small")
     check_nothing_installed()
 
@@ -119,12 +119,12 @@ def test_redirects_to_hosts_that_cannot_be_are_said(hub: HubServer, host: str) -
 def test_redirects_in_circles_end(hub: HubServer) -> None:
     commit = hub.add(NAME, small_files())
     hub.fault(WEIGHTS, *[Fault(redirect=f"/{NAME}/resolve/{commit}/{WEIGHTS}")] * 50)
-    with pytest.raises(HubError, match="in circles"):
+    with pytest.raises(HubError, match="redirects too often"):
         download()
 
 
 def test_what_is_not_there_is_said(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(HubError, match="to nobody without a token, or has it not at all"):
+    with pytest.raises(HubError, match="is private or no longer on Hugging Face"):
         download("some-org/nothing")
     assert list(cached().folder.parent.iterdir()) == []
     hub.add(NAME, small_files())
@@ -132,7 +132,7 @@ def test_what_is_not_there_is_said(hub: HubServer, monkeypatch: pytest.MonkeyPat
         download(revision="v9")
     monkeypatch.setenv(HOST_VARIABLE, find_endpoint().host)
     monkeypatch.setenv("HF_TOKEN", "hf_right")
-    with pytest.raises(HubError, match="The hub has no some-org/nothing"):
+    with pytest.raises(HubError, match="some-org/nothing is not on Hugging Face"):
         download("some-org/nothing")
 
 
@@ -152,15 +152,15 @@ def test_too_many_requests_wait_as_long_as_the_hub_asks(hub: HubServer) -> None:
     hub.fault(WEIGHTS, Fault(status=429, headers={"Retry-After": "1"}))
     folder, running = download()
     check_whole(folder, files)
-    assert "The hub is asked too often. Trying again in 1 s." in running.said
+    assert "Hugging Face receives too many requests. Trying again in 1 s." in running.said
 
 
 def test_a_wait_that_is_too_long_is_left_to_the_person(hub: HubServer) -> None:
     hub.add(NAME, small_files())
     hub.fault(WEIGHTS, Fault(status=429, headers={"Retry-After": "3600"}))
-    with pytest.raises(HubError, match="asked too often") as caught:
+    with pytest.raises(HubError, match="too many requests") as caught:
         download()
-    assert caught.value.hint == "What was downloaded is kept. Resume the download in 60 minutes."
+    assert caught.value.hint == "The downloaded part is kept. Resume the download in 60 minutes."
     assert records_of(cached())
 
 
@@ -171,25 +171,18 @@ def test_a_wait_that_is_too_long_is_left_to_the_person(hub: HubServer) -> None:
 def test_a_wait_is_said_in_words_that_fit_it(hub: HubServer, asked: str, when: str) -> None:
     hub.add(NAME, small_files())
     hub.fault(WEIGHTS, Fault(status=429, headers={"Retry-After": asked}))
-    with pytest.raises(HubError, match="asked too often") as caught:
+    with pytest.raises(HubError, match="too many requests") as caught:
         download()
-    assert caught.value.hint == f"What was downloaded is kept. Resume the download {when}."
+    assert caught.value.hint == f"The downloaded part is kept. Resume the download {when}."
     hub.api_faults = [Fault(status=429, headers={"Retry-After": asked})]
-    with pytest.raises(HubError, match="asked too often") as caught:
+    with pytest.raises(HubError, match="too many requests") as caught:
         HubApi(Tokens().access(find_endpoint())).search("small")
     assert caught.value.hint == f"Try again {when}."
 
 
-def test_a_wait_until_a_time_goes_by_the_hubs_own_clock() -> None:
-    """This machine's may be years off."""
-    until, now = "Wed, 21 Oct 2015 07:28:30 GMT", "Wed, 21 Oct 2015 07:28:00 GMT"
-    assert wait_of({"retry-after": until, "date": now}) == 30
-    assert wait_of({"retry-after": until, "date": "no time"}) is None
-
-
 def test_waits_are_read_in_all_their_forms() -> None:
     assert wait_of({"retry-after": "7"}) == 7
-    assert wait_of({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0
+    assert wait_of({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) is None
     assert wait_of({"ratelimit": '"api";r=0;t=55'}) == 55
     assert wait_of({"retry-after": "soon"}) is None
     assert wait_of({}) is None
@@ -202,14 +195,14 @@ def test_a_hub_in_trouble_is_asked_again_and_given_up(hub: HubServer) -> None:
     hub.fault("config.json", Fault(status=502))
     check_whole(download()[0], files)
     hub.api_faults = [Fault(status=503)] * 10
-    with pytest.raises(HubError, match=r"trouble of its own \(503\)"):
+    with pytest.raises(HubError, match=r"a problem \(503\)"):
         download()
 
 
 def test_an_answer_that_is_none_is_said(hub: HubServer) -> None:
     hub.add(NAME, small_files())
     hub.api_faults = [Fault(status=200)]
-    with pytest.raises(HubError, match="no hub's answer"):
+    with pytest.raises(HubError, match="an answer that rdchat does not understand"):
         download()
 
 

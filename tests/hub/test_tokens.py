@@ -1,12 +1,12 @@
-"""Where the hub's token comes from, and who keeps it."""
+"""Where the hub's token is found and stored."""
 
 from pathlib import Path
 
 import keyring
 import pytest
 
-from rdchat.hub.endpoint import DEFAULT_ENDPOINT, Endpoint
-from rdchat.hub.tokens import Token, Tokens
+from rdchat.hub.endpoint import DEFAULT_ENDPOINT, Endpoint, Token
+from rdchat.hub.tokens import Tokens
 from tests.hub.keychains import Keychain, Locked, PlainText
 
 HUB, MIRROR = Endpoint(DEFAULT_ENDPOINT), Endpoint("https://mirror.example")
@@ -20,7 +20,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def found(tokens: Tokens, endpoint: Endpoint = HUB) -> str | None:
-    token = tokens.find(endpoint)
+    token = tokens.access(endpoint).token
     return token.reveal() if token else None
 
 

@@ -1,4 +1,4 @@
-"""What is deleted is in the system's Trash or in rdchat's own, and comes back: after crashes too."""
+"""Deleted models go to the system's Trash or rdchat's own and can be restored, even after crashes."""
 
 import json
 from pathlib import Path
@@ -127,7 +127,7 @@ def test_what_left_the_systems_trash_is_not_listed(system: SystemTrash, base: Pa
     (system.files / "model" / "weights").unlink()
     (system.files / "model").rmdir()
     assert trash.trashed_models(base) == []
-    with pytest.raises(ModelError, match="not in the trash any more"):
+    with pytest.raises(ModelError, match="no longer in the Trash"):
         trash.restore(trashed)
 
 
@@ -137,7 +137,7 @@ def test_another_folder_that_took_its_place_in_the_trash_is_left_there(system: S
     (system.files / "model").mkdir()
     (system.files / "model" / "holiday.jpg").write_text("mine")
     assert trash.trashed_models(base) == []
-    with pytest.raises(ModelError, match="not in the trash any more"):
+    with pytest.raises(ModelError, match="no longer in the Trash"):
         trash.restore(trashed)
     assert not (base / "model").exists()
     assert (kept / "weights").exists()

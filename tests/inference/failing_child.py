@@ -1,4 +1,4 @@
-"""Checks of what comes of a device that fails: `python -m tests.inference.failing_child CHECK FOLDER`."""
+"""Checks the results of a failing device: `python -m tests.inference.failing_child CHECK FOLDER`."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,16 +16,15 @@ import numpy as np
 
 from rdchat.errors import DeviceError, ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
+from rdchat.inference.api.model_card import DraftKind
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.benchmark.differences import divergences, gap_of, score_gap
-from rdchat.inference.drafting.beam_search import DevicePool
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.drafting.repetition import RepetitionTracker
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.capability import DraftKind, check_capability
+from rdchat.inference.target.capability import check_capability
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.hooks import HiddenReads
@@ -169,12 +168,10 @@ _READERS: Mapping[str, Callable[[mx.array], Any]] = {
     "float": float,
     "bool": bool,
     "tree": lambda array: PackedTree.chain(array.reshape(-1)).fetch(),
-    "pool": lambda array: DevicePool(array, array, array.reshape(-1), 1, 1).fetch(),
     "gap": lambda array: gap_of(mx.zeros((1, 31)) + array.reshape(-1), 3, _ASKED, 4, 5),
     "teacher": lambda array: Teacher.blank(1, 31).fill(
         0, np.zeros((1, 4)), mx.zeros((31, 4)) + array, lambda rows: rows
     ),
-    "repetition": lambda array: RepetitionTracker(array.reshape(-1).astype(mx.int32), []),
 }
 
 

@@ -1,4 +1,4 @@
-"""Arrays that the device fails to compute: the file that they are read from late was cut short."""
+"""Arrays that the device fails to compute, because their file was cut short."""
 
 import os
 from pathlib import Path

@@ -12,6 +12,7 @@ from mlx.utils import tree_map
 from mlx_lm.models import llama
 
 from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.model_card import Capability, DraftKind
 from rdchat.inference.api.requests import (
     BeamShape,
     ChatMessage,
@@ -28,7 +29,7 @@ from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TemplateRefusedError, TokenizerProcess
-from rdchat.inference.target.capability import Capability, DraftKind, check_capability
+from rdchat.inference.target.capability import check_capability
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.hooks import ModelHooks
 from rdchat.inference.target.kv_cache import KVCache
@@ -51,13 +52,13 @@ class CharacterPrompts(ModelPrompts):
         self.control: dict[int, str] = {}
         self._tokenizer = tokenizer
 
-    def encode(
+    def _encode_turns(
         self,
         messages: Sequence[ChatMessage],
         unfinished: ChatMessage | None,
         limit: int,
-        waiting: Callable[[], None] = lambda: None,
-        thinking: ThinkingChoice | None = None,
+        waiting: Callable[[], None],
+        thinking: ThinkingChoice | None,
     ) -> list[int]:
         turns = [{"role": message.role.value, "content": message.content} for message in messages]
         try:
@@ -166,7 +167,7 @@ def loaded(network: nn.Module, context_length: int = 512) -> LoadedModel:
     hooks = ModelHooks(network)
     tokenizer = CharacterTokenizer()
     try_out = cache(partial(check_capability, network, hooks, len(ALPHABET)))
-    return LoadedModel(network, tokenizer, info, PrefillPace.fixed(8), hooks, try_out, CharacterPrompts(tokenizer))
+    return LoadedModel(network, tokenizer, info, PrefillPace(8, 8, 8), hooks, try_out, CharacterPrompts(tokenizer))
 
 
 def positions(cache: KVCache) -> int:

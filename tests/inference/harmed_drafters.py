@@ -1,4 +1,4 @@
-"""Drafters whose scores are harmed: heads of every kind, and a draft model."""
+"""Drafters with damaged scores: heads of every kind, and a draft model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Harming model folders, and what is said of them."""
+"""Damages model folders, and collects the messages about them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Drafted replies held against plain decoding where rounding depends on the number of rows: near-ties are counted."""
+"""Compares drafted replies with plain decoding where rounding depends on the number of rows, and counts near-ties."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

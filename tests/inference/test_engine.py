@@ -1,4 +1,4 @@
-"""The engine's end: nothing is left for MLX to free while a thread or the process is taken apart."""
+"""The engine's end: MLX has nothing left to free while a thread or the process ends."""
 
 import gc
 import subprocess

@@ -1,4 +1,4 @@
-"""A device's error never becomes a token: whoever reads what could not be computed is told so."""
+"""A device error never becomes a token: every read of a failed result raises."""
 
 import ast
 import os

@@ -113,3 +113,12 @@ def test_mlx_that_somebody_else_imported_may_have_read_the_setting_already() -> 
     command = [sys.executable, "-c", code]
     told = subprocess.run(command, env=without_tf32_setting(), capture_output=True, text=True, check=True)
     assert told.stdout == "False\n"
+
+
+def test_the_library_has_its_public_names() -> None:
+    """Other programs use these; `docs/architecture.md` lists them."""
+    names = ["ChatSession", "GenerationRequest", "PrefixTree", "SamplingParams", "TokenIterator", "load_model"]
+    assert rdchat.inference.__all__ == names
+    assert [getattr(rdchat.inference, name).__name__ for name in names] == names
+    with pytest.raises(AttributeError, match="no attribute 'other'"):
+        rdchat.inference.other  # noqa: B018

@@ -1,4 +1,4 @@
-"""Which modes are to be had: told from names, tokenizers and configurations, with no weights read."""
+"""Which modes are available, from names, tokenizers and configurations, without reading weights."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +11,12 @@ import tests.inference.fakes as fakes
 from rdchat.errors import ModelError
 from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
 from rdchat.inference.api.events import ModeOption
+from rdchat.inference.api.model_card import Capability, DraftKind
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.models.vocabularies import PairVerdict
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.capability import Capability, DraftKind
 from rdchat.inference.target.target import LoadedModel
 
 
@@ -29,14 +29,14 @@ def _no_weights_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 def _told(model: LoadedModel, settings: DraftSettings = DraftSettings()) -> dict[Mode, ModeOption]:  # noqa: B008
     model = replace(model, info=replace(model.info, path=Path("/models/my tiny")))
-    return {option.mode: option for option in ModeOptions(model, Drafters(model)).tell(settings)}
+    return {option.mode: option for option in ModeOptions(model, Drafters(model)).all(settings)}
 
 
 def test_without_anything_named_there_are_lookup_off_and_auto(tmp_path: Path) -> None:
     told = _told(fakes.tiny_llama())
     assert list(told) == list(Mode)
     assert {mode for mode, option in told.items() if option.available} == {Mode.OFF, Mode.AUTO, Mode.LOOKUP}
-    assert told[Mode.SPECULATIVE].reason.startswith("No draft model is chosen")
+    assert told[Mode.SPECULATIVE].reason.startswith("Choose a smaller model")
     assert told[Mode.DRAFTER].reason == "There is no drafter for tiny on this machine."
     assert told[Mode.DRAFTER].command == (
         f"rdchat train-drafter --model '/models/my tiny' --out {tmp_path / 'drafters' / 'tiny'}"
@@ -47,9 +47,9 @@ def test_a_model_that_cannot_verify_says_why_in_every_mode() -> None:
     model = replace(fakes.tiny_llama(), try_out=lambda: Capability(DraftKind.NONE, "its cache is odd"))
     told = _told(model)
     for mode in (Mode.SPECULATIVE, Mode.DRAFTER, Mode.LOOKUP):
-        assert told[mode] == ModeOption(mode, False, "tiny cannot verify drafts: its cache is odd.")
+        assert told[mode] == ModeOption(mode, False, "tiny cannot check drafts: its cache is odd.")
     assert told[Mode.AUTO].available
-    assert told[Mode.AUTO].reason == "tiny cannot verify drafts: its cache is odd. Replies are decoded plainly."
+    assert told[Mode.AUTO].reason == "tiny cannot check drafts: its cache is odd. Drafting is off."
     assert told[Mode.OFF] == ModeOption(Mode.OFF, True)
 
 
@@ -75,7 +75,7 @@ def test_a_draft_model_that_fits_is_compared_once(monkeypatch: pytest.MonkeyPatc
     options = ModeOptions(model, Drafters(model))
     settings = DraftSettings(draft_model="small")
     for _ in range(2):
-        told = {option.mode: option for option in options.tell(settings)}[Mode.SPECULATIVE]
+        told = {option.mode: option for option in options.all(settings)}[Mode.SPECULATIVE]
         assert (told.available, told.reason, told.source) == (True, "", "small")
     assert compared == ["small"]
 
@@ -115,7 +115,7 @@ def test_auto_says_what_it_does_without_and_drafts_with_the_rest(tmp_path: Path)
     told = _told(fakes.tiny_llama(), settings)[Mode.AUTO]
     assert told.available
     assert str(tmp_path / "gone") in told.reason
-    assert told.reason.endswith("Auto does without.")
+    assert told.reason.endswith("Auto works without it.")
     session = ChatSession(fakes.tiny_llama())
     *_, end = session.generate(replace(fakes.ask(max_tokens=3), draft=settings))
     assert (end.mode, end.mode_reason) == (Mode.AUTO, None)

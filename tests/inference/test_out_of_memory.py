@@ -1,4 +1,4 @@
-"""The device runs out of memory while a reply is written: it is said plainly, and the chat goes on."""
+"""The device runs out of memory during a reply: a plain message, and the chat continues."""
 
 from collections.abc import Iterator
 
@@ -66,7 +66,7 @@ def test_the_text_so_far_has_come_and_the_next_reply_is_a_fresh_sessions(
     model.capability  # noqa: B018  tried beforehand, so that calls are those of the reply
     written, again = list[str](), list[str]()
     device.calls_left = calls
-    with pytest.raises(OutOfMemoryError, match=r"The memory was not enough for this reply\. Close other apps"):
+    with pytest.raises(OutOfMemoryError, match=r"There was not enough memory for this reply\. Close other apps"):
         write(session, drafted, written)
     assert whole.startswith("".join(written))
     assert bool(written) == (calls == 20)
@@ -79,5 +79,5 @@ def test_the_text_so_far_has_come_and_the_next_reply_is_a_fresh_sessions(
 def test_a_model_that_cannot_be_run_for_want_of_memory_is_said_plainly(device: Device) -> None:
     session = ChatSession(tiny_llama())
     device.calls_left = 0
-    with pytest.raises(OutOfMemoryError, match="The memory was not enough to run tiny"):
+    with pytest.raises(OutOfMemoryError, match="There was not enough memory to run tiny"):
         session.warm_up()

@@ -1,4 +1,4 @@
-"""The engine on a device where rounding depends on the number of rows: near-ties fall otherwise, and nothing else."""
+"""The engine on a device whose rounding depends on the number of rows: only near-ties differ."""
 
 import os
 import subprocess
@@ -19,11 +19,11 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.benchmark.result import BenchResult
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.session import ChatSession
+from rdchat.inference.target.capability import median_error, rounding_limit, row_errors
 from rdchat.inference.target.hooks import ModelHooks
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.rounding import most, row_errors, typical
 from rdchat.inference.target.verifier import Verifier
 from rdchat.services.engine.benchmark import RaceResult, Replay
 from tests.grids import grid, share
@@ -129,7 +129,7 @@ def test_after_a_round_the_cache_is_that_of_the_accepted_tokens_but_for_rounding
         together = KVCache(model.network)
         noise += row_errors(_logits(model.network, together, [*prompt, root, c, d, 3]), after[1])
         assert cache.tokens == [*prompt, root, c, d]
-    assert typical(errors) <= most(noise, mx.bfloat16)
+    assert median_error(errors) <= rounding_limit(noise, mx.bfloat16)
 
 
 def _logits(network: object, cache: KVCache, tokens: list[int]) -> np.ndarray:
@@ -152,5 +152,5 @@ def test_a_benchmark_and_a_race_call_near_ties_so_and_blame_nobody() -> None:
     for baseline, run, difference in parted:
         result = RaceResult(Replay(baseline), Replay(run), "Drafting", 1.0, difference)
         assert result.parted_by_rounding
-        assert "a near-tie, which rounding in bfloat16 decides" in result.verdict
+        assert "so rounding in bfloat16 decided" in result.verdict
     assert [report.identical_text for report in BenchResult(plan, tuple(runs), {}).reports] == [True, False]

@@ -1,4 +1,4 @@
-"""What a first reply would have to compile is run before it; nothing is learnt from that."""
+"""Warming compiles what a first reply needs, and teaches the automatic mode nothing."""
 
 import os
 import subprocess
@@ -14,11 +14,10 @@ from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.decoding.tracing import TreeLogProbs
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.session import ChatSession
+from rdchat.inference.session import ChatSession, warm
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified, Verifier
-from rdchat.inference.warming import warm
 from tests.inference.fakes import ask, random_drafter, tiny_llama
 from tests.inference.plain_replies import plain
 

@@ -1,4 +1,4 @@
-"""On Metal: drafted replies leave plain decoding at near-ties alone. `pytest -rP` shows how many, and their gaps.
+"""On Metal, drafted replies differ from plain decoding only at near-ties. `pytest -rP` shows their number and gaps.
 
 Elsewhere these tests are skipped; `tests/inference/test_rounding_by_rows.py` holds what they count with to a device
 that is made to round so. Not yet run on a Mac.

@@ -1,7 +1,9 @@
-"""What of the double-clickable app can be checked where there is no Mac: its configuration, icon set and plist."""
+"""What can be checked of the double-clickable app without a Mac: its configuration, icon set and plist."""
 
+import os
 import platform
 import plistlib
+import shutil
 import struct
 import subprocess
 import tomllib
@@ -60,6 +62,11 @@ def test_what_it_adds_to_the_plist_is_what_a_plist_can_hold(app: dict[str, Any])
     assert app["macOS"]["info"]["NSHighResolutionCapable"] is True
 
 
+def test_a_signed_app_may_make_code_as_it_runs(app: dict[str, Any]) -> None:
+    """Another app with MLX was ended without this, also with the two that Briefcase gives by itself."""
+    assert app["macOS"]["entitlement"] == {"com.apple.security.cs.allow-jit": True}
+
+
 def test_the_icon_set_has_every_size(qtbot: QtBot, app: dict[str, Any]) -> None:
     render_icon = script("render_icon")
     content = render_icon.icns()
@@ -85,3 +92,50 @@ def test_elsewhere_make_app_says_that_it_needs_a_mac() -> None:
     assert done.stderr.startswith(
         "The app can be built on a Mac only: Briefcase puts it together with macOS's own tools."
     )
+
+
+@pytest.fixture
+def mac(tmp_path: Path) -> Path:
+    """A project folder with the app's scripts, and stand-ins for Python, Briefcase and macOS that say what they do."""
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    _program(tmp_path / ".venv/bin/python", 'case "$1" in -c) echo "$PYTHON_VERSION" ;; *) echo "python $*" ;; esac')
+    _program(tmp_path / ".venv/bin/briefcase", 'echo "briefcase $*"; mkdir -p dist; touch dist/rdchat-1.dmg')
+    _program(tmp_path / "bin/uname", "echo Darwin")
+    _program(tmp_path / "bin/plutil", "exit 3")
+    return tmp_path
+
+
+def _program(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def _run(mac: Path, name: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": f"{mac / 'bin'}:{os.environ['PATH']}", **variables}
+    command = ["bash", str(mac / "scripts" / name), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_bundle_is_compiled_before_it_is_signed(mac: Path) -> None:
+    """Briefcase removes compiled modules and its stub writes none, so that every child compiled everything anew."""
+    done = _run(mac, "build-app.sh", PYTHON_VERSION="3.13")
+    assert done.returncode == 0, done.stderr
+    steps = [line for line in done.stdout.splitlines() if "compileall" in line or line.startswith("briefcase")]
+    assert [step.split()[1] for step in steps] == ["create", "-m", "-m", "-m", "build", "package"]
+    assert all("--invalidation-mode unchecked-hash" in step for step in steps[1:4])
+
+
+def test_a_python_whose_bundle_prints_nothing_is_refused(mac: Path) -> None:
+    done = _run(mac, "build-app.sh", PYTHON_VERSION="3.14")
+    assert done.returncode == 1
+    assert done.stderr.startswith("The app needs Python 3.12 or 3.13, and .venv has 3.14.")
+    assert done.stdout == ""
+
+
+def test_the_smoke_test_says_what_failed(mac: Path) -> None:
+    """It ended without a word where a program failed outside a condition."""
+    done = _run(mac, "smoke-app.sh", str(mac / "rdchat.app"))
+    assert done.returncode == 1
+    assert "failed: " in done.stderr
+    assert "plutil" in done.stderr

@@ -1,4 +1,4 @@
-"""What the project says in several places agrees, and the scripts that check it do."""
+"""Facts stated in several places of the project agree, and the scripts that check it work."""
 
 import importlib.metadata
 import os

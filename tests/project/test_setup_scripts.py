@@ -1,6 +1,7 @@
 """The set-up scripts, run for real with a PATH and a home of their own."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -90,7 +91,7 @@ def test_a_macos_that_is_too_old_for_qt_is_told_before_anything_is_installed(
     write_executable(bin_folder / "sw_vers", f"echo {version}")
     done = run_script(SCRIPTS / "find-python.sh")
     assert (done.returncode == 1) is refused
-    said = f"rdchat's window needs macOS 14.4 or later, as Qt does; this Mac has {version}. Update macOS first.\n"
+    said = f"rdchat's window needs macOS 14.4 or later; this Mac has {version}. Update macOS first.\n"
     assert done.stderr == (said if refused else "")
 
 
@@ -184,3 +185,37 @@ def test_debian_13_names_count_as_installed(run_script, bin_folder):
             "install -y --no-install-recommends libegl1t64"
             in run_script(SCRIPTS / "system-packages.sh", "libegl1").stdout
         )
+
+
+NEWER_THAN_BASH_3_2 = re.compile(
+    r"\b(mapfile|readarray|coproc)\b|\b(declare|local|typeset) -[a-zA-Z]*[Anlu]"
+    r"|\$\{[^}]*(\^\^?|,,?)\}|\$\{[^}]*@[QEPAaULu]\}"
+    r"|&>>|\|&|;;?&|\bwait -n\b|\bshopt -s \w*globstar|\[\[ -v |\[-\d|\bEPOCHSECONDS\b|\bBASHPID\b|\\u[0-9a-fA-F]{4}"
+)
+NEWER_THAN_MAKE_3_81 = re.compile(
+    r"^\.ONESHELL|^undefine |^\w+ *(!=|:::?=)|\$\((file|guile|let|intcmp) |^load |--output-sync|^[^#\n]*&:",
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize("path", [*SCRIPTS.glob("*.sh"), ROOT / ".ci" / "run"], ids=lambda path: path.name)
+def test_the_scripts_run_in_the_bash_of_macos(path):
+    """macOS has bash 3.2, which shellcheck does not know."""
+    code = re.sub(r"(^|\s)#.*", "", path.read_text())
+    assert not NEWER_THAN_BASH_3_2.search(code), NEWER_THAN_BASH_3_2.search(code)
+
+
+def test_the_makefile_runs_in_the_make_of_macos():
+    assert not NEWER_THAN_MAKE_3_81.search((ROOT / "Makefile").read_text())
+
+
+@pytest.mark.parametrize(
+    "line", ["mapfile -t a", "declare -A a", "x=${a,,}", "x=${a^}", "a &>>b", "wait -n", "local -n a"]
+)
+def test_what_bash_3_2_lacks_is_known(line):
+    assert NEWER_THAN_BASH_3_2.search(line)
+
+
+@pytest.mark.parametrize("line", [".ONESHELL:", "a != date", "a ::= b", "a: ; $(file >a,b)", "a b &: c"])
+def test_what_make_3_81_lacks_is_known(line):
+    assert NEWER_THAN_MAKE_3_81.search(line)

@@ -1,4 +1,4 @@
-"""What tests share stands in modules of its own: scripts import no tests, and nothing imports a test module."""
+"""Tests share code in separate modules: scripts import no tests, and nothing imports a test module."""
 
 import ast
 from collections.abc import Iterator

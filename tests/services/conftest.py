@@ -9,7 +9,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication, QThread
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.protocol import Engine
 from rdchat.services.chat_controller import ChatController
@@ -103,7 +103,7 @@ def window_on(
     windows: list[Window] = []
 
     def make(folder: Path) -> Window:
-        store = ConversationStore.open(folder / "conversations.db")
+        store = ConversationStore(folder / "conversations.db")
         windows.append(Window(ChatController(store, settings, make_client()), store, qtbot))
         return windows[-1]
 

@@ -21,7 +21,15 @@ from rdchat.inference.api.events import (
     TokenEvent,
 )
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest, Mode, ThinkingChoice
+from rdchat.inference.api.requests import (
+    ChatMessage,
+    DraftSettings,
+    Dtype,
+    GenerationRequest,
+    Mode,
+    SamplingDefaults,
+    ThinkingChoice,
+)
 
 MODEL = ModelInfo("tiny", Path("tiny"), "llama", "float32", "CPU", 2048, 100, 1000, 4000, 12.0)
 _TIMEOUT_S = 20.0
@@ -105,6 +113,7 @@ class ScriptedEngine:
     fits_at_once: int = 1000
     fits_told: int = 0
     options_asked: list[DraftSettings] = field(default_factory=list)
+    drafters_loaded: list[DraftSettings] = field(default_factory=list)
     updates: list[DraftSettings] = field(default_factory=list)  # of replies under way
     idle_slices: int = 0
     plans: list[BenchPlan] = field(default_factory=list)
@@ -114,6 +123,8 @@ class ScriptedEngine:
     warning: str = ""
     thinking: tuple[ThinkingChoice, ...] = ()
     context_length: int = MODEL.context_length
+    parameters: int = MODEL.parameters
+    sampling: SamplingDefaults = MODEL.sampling
     count_error: Exception | None = None
     count_gate: Gate = field(default_factory=Gate)
     counting_threads: set[int] = field(default_factory=set)
@@ -139,6 +150,8 @@ class ScriptedEngine:
             warning=self.warning,
             thinking=self.thinking,
             context_length=self.context_length,
+            parameters=self.parameters,
+            sampling=self.sampling,
         )
         return self.loaded
 
@@ -166,6 +179,11 @@ class ScriptedEngine:
         asked = drafters[: self.fits_told]
         fits = tuple(self.fits.get(drafter, DrafterFit(drafter, problem="It is for another.")) for drafter in asked)
         return replace(self.options, model=self.loaded.path, drafters=fits)
+
+    def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
+        self.drafters_loaded.append(settings)
+        if settings.draft_model:
+            on_progress(LoadProgress(f"Loading the draft model {settings.draft_model}", 0.5))
 
     def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         """Count words, and one token more for each message."""

@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
@@ -70,7 +70,7 @@ def theme(qapp: QApplication) -> Iterator[Theme]:
 def chat(qtbot: QtBot, tmp_path: Path) -> Iterator[Chat]:
     """An app without its window; nothing is loaded before `start`."""
     engine = ScriptedEngine()
-    store = ConversationStore.open(tmp_path / "conversations.db")
+    store = ConversationStore(tmp_path / "conversations.db")
     client = EngineClient(lambda: engine, nullcontext)
     controller = ChatController(store, SettingsStore(tmp_path / "settings.json"), client)
     yield Chat(controller, engine, client, store, qtbot)

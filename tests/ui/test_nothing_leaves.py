@@ -9,7 +9,6 @@ from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.look.opening import show_in_front
-from rdchat.ui.window.about import about_box
 from rdchat.ui.window.main_window import MainWindow
 from tests.connections import Refused, all_refused
 from tests.hub.surroundings import no_keychain
@@ -58,7 +57,7 @@ def test_a_whole_chat_and_every_window_ask_nobody(
     for place in range(window.preferences.tabs.count()):
         window.preferences.tabs.setCurrentIndex(place)
         qtbot.wait(20)
-    about_box(window).open()
+    window.commands.show_about()
     models = windows.models
     for page in (models.installed, models.discover, models.downloads, models.drafters):
         models.show_page(page)

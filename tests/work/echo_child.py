@@ -15,7 +15,7 @@ def echo(job, value):
 
 def count(job, to):
     for number in range(to):
-        job.tell(number)
+        job.report_progress(number)
     return to
 
 
@@ -26,7 +26,7 @@ def wait(job):
 
 
 def hang(job):
-    job.tell("begun")
+    job.report_progress("begun")
     while True:
         time.sleep(1)
 

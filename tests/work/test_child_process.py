@@ -1,4 +1,4 @@
-"""A watched child process: answers, limits, cancelling, its end, and what it says that makes no sense."""
+"""A watched child process: answers, limits, cancelling, its end, and invalid answers."""
 
 import gc
 import os

@@ -28,7 +28,9 @@ def test_jobs_run_in_order_on_one_named_thread(thread):
 
 def test_progress_comes_before_the_end_and_each_once(thread):
     told = []
-    job = thread.do(lambda job: [job.tell(each) for each in "ab"] and 3, on_end=told.append, on_progress=told.append)
+    job = thread.do(
+        lambda job: [job.report_progress(each) for each in "ab"] and 3, on_end=told.append, on_progress=told.append
+    )
     assert job.result() == 3
     assert told == ["a", "b", 3]
 
@@ -64,7 +66,7 @@ def test_a_job_that_is_replaced_holds_nothing_up_and_tells_nothing(thread):
     def slow(job):
         begun.set()
         let_go.wait(30)
-        job.tell("late")
+        job.report_progress("late")
 
     thread.replace(slow, on_end=told.append, on_progress=told.append)
     assert begun.wait(30)

@@ -1,1 +1,1 @@
-"""Files that a person brings into a chat: read in a process of their own, stored with the message as text."""
+"""Files attached to a chat: read in a child process, stored with the message as text."""

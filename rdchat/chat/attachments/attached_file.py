@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from rdchat.errors import RdchatError
 
-MOST_CHARACTERS = 8_000_000  # of one file's text: no context holds more, and storing it must not hold the window up
+MOST_CHARACTERS = 8_000_000  # of one file's text: no context holds more, and storing it must not block the window
 _LONGEST_NAME = 120  # characters
 
 
@@ -28,19 +28,12 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """A file as it was read.
+    """The content of a file."""
 
-    Attributes:
-        name: Its own, in printable characters.
-        kind: What it was read as.
-        parts: The text of each page of a PDF; of others one text.
-        note: What the person should know of how it was read, a sentence or two; empty for nothing.
-    """
-
-    name: str
-    kind: FileKind
-    parts: tuple[str, ...]
-    note: str = ""
+    name: str  # the file's name, in printable characters
+    kind: FileKind  # the format it was read as
+    parts: tuple[str, ...]  # the text of each page of a PDF; one text for other formats
+    note: str = ""  # what the person should know about the reading, a sentence or two; may be empty
 
     @property
     def paged(self) -> bool:
@@ -50,57 +43,48 @@ class ReadFile:
 
 @dataclass(frozen=True, slots=True)
 class AttachedFile:
-    """A file of a message, without its text.
+    """A file attached to a message, without its text."""
 
-    Attributes:
-        name: As of `ReadFile`.
-        kind: What it was read as.
-        digest: SHA-256 of the text, in hexadecimal; the store finds the text by it.
-        characters: Length of the text.
-        taken: Which part of the file the text is, such as `pages 1 to 4 of 90`; empty where it is all of it.
-        note: As of `ReadFile`.
-    """
-
-    name: str
-    kind: FileKind
-    digest: str
-    characters: int
-    taken: str = ""
-    note: str = ""
+    name: str  # as in `ReadFile`
+    kind: FileKind  # the format it was read as
+    digest: str  # SHA-256 of the text, in hexadecimal; the key of the text in the store
+    characters: int  # length of the text
+    taken: str = ""  # which part of the file it is, such as `pages 1 to 4 of 90`; empty for all of it
+    note: str = ""  # as in `ReadFile`
 
 
 def attached(file: ReadFile, text: str, taken: str = "") -> AttachedFile:
-    """Return the record of a file of which `text` is sent."""
+    """Return the record of a file whose `text` is sent."""
     return AttachedFile(file.name, file.kind, digest_of(text), len(text), taken, file.note)
 
 
 def whole_text(file: ReadFile) -> str:
-    """Return all of a file's text, its pages marked."""
+    """Return all of a file's text, with marks between pages."""
     return pages_text(file, range(len(file.parts))) if file.paged else file.parts[0]
 
 
 def pages_text(file: ReadFile, pages: range | list[int]) -> str:
-    """Return the text of some pages, counted from 0, each below its number; pages without text are left out."""
+    """Return the text of some pages, counted from 0, each under its number; pages without text are left out."""
     return "\n\n".join(f"[page {each + 1}]\n{file.parts[each]}" for each in pages if file.parts[each])
 
 
 def digest_of(text: str) -> str:
-    """Return the SHA-256 of a text as the store has it, without half surrogates."""
+    """Return the SHA-256 of a text as stored, without lone surrogates."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def block_of(file: AttachedFile, text: str) -> str:
-    """Return a file as the prompt has it: the same bytes each time, so that the prefix cache keeps them."""
-    tag = "file" if "</file" not in text else f"file-{file.digest[:8]}"  # what is in it must not end it
+    """Return a file's text as part of a prompt: always the same bytes, so that the prefix cache stays valid."""
+    tag = "file" if "</file" not in text else f"file-{file.digest[:8]}"  # the text must not contain its own end tag
     name = file.name.replace('"', "'")
     part = f' part="{file.taken}"' if file.taken else ""
     return f'<{tag} name="{name}"{part}>\n{text}\n</{tag}>'
 
 
 def shown_name(name: str) -> str:
-    """Return a file's name in printable characters, in one line of bounded length that keeps its ending."""
+    """Return a file's name on one line of limited length, in printable characters, with its ending."""
     if name.isascii() and name.isprintable() and 0 < len(name) <= _LONGEST_NAME and "  " not in name:
-        return name.strip() or "file"  # as most are, of the hundreds in a long chat
+        return name.strip() or "file"  # true for nearly all of the hundreds in a long chat
     text = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode())
     printable = "".join(each if each.isprintable() else " " for each in text)
     tidy = " ".join(printable.split()) or "file"

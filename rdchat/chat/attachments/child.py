@@ -1,6 +1,6 @@
-"""The process that reads the files a person brings, `rdchat --child files`; `FileReader` asks it.
+"""The child process that reads attached files, `rdchat --child files`, for `FileReader`.
 
-Whatever is wrong with a file does no harm here: files are opened for reading only, and nothing is kept.
+A damaged file does no harm here: files are opened for reading only, and nothing is kept.
 """
 
 import errno
@@ -12,17 +12,24 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.chat.attachments.attached_file import MOST_CHARACTERS, FileKind, FileRefusedError, shown_name
-from rdchat.chat.attachments.decoding import decoded
-from rdchat.chat.attachments.docx_text import docx_text
+from rdchat.chat.attachments.document_text import docx_text, pdf_texts
 from rdchat.chat.attachments.html_text import html_to_text
-from rdchat.chat.attachments.kinds import kind_in_zip, kind_of, refused
-from rdchat.chat.attachments.pdf_text import pdf_texts
+from rdchat.chat.attachments.kinds import decoded, kind_in_zip, kind_of, refused
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 
 MOST_BYTES = 64 << 20
 _HEAD = 4096
-_MOST_MEMBERS = 10_000  # of a ZIP
+_MOST_MEMBERS = 10_000  # in a ZIP
+_TOO_LARGE = "Save the part that you need as a separate file."
+_EMPTY = "{name} is empty.", "Choose a file with text in it."
+_NO_FILE = "{name} is not an ordinary file.", "Choose a document."
+_GONE = "{name} cannot be found.", "Check its path, or choose it again."
+_FORBIDDEN = "You do not have permission to read {name}.", "Check its permissions."
+_WORDS = {
+    errno.ENOENT: _GONE, errno.ENOTDIR: _GONE, errno.EACCES: _FORBIDDEN, errno.EPERM: _FORBIDDEN,
+    errno.ENXIO: _NO_FILE, errno.EOPNOTSUPP: _NO_FILE,
+}  # message and hint by the system's codes  # fmt: skip
 _DAMAGED_ZIP = "{name} is damaged.", "Open it in the app that made it and save it again."
 
 
@@ -30,7 +37,7 @@ def read_file(job: Job[Any], path: str) -> dict[str, Any]:
     """Read a file; return its kind, the texts of its parts, and a note for the person.
 
     Args:
-        job: Gets the share of the pages that is read; the limit of time holds for each of them.
+        job: Receives the share of pages read; the time limit applies to each page.
         path: The file.
 
     Raises:
@@ -40,22 +47,22 @@ def read_file(job: Job[Any], path: str) -> dict[str, Any]:
     data = _bytes_of(Path(path), name)
     kind = kind_of(data[:_HEAD], name) or _kind_in_zip(data, name)
     if kind is FileKind.PDF:
-        texts, note = pdf_texts(data, name, job.tell)
+        texts, note = pdf_texts(data, name, job.report_progress)
     else:
         text, note = docx_text(data, name) if kind is FileKind.DOCX else decoded(data, name, kind is FileKind.HTML)
         texts = [html_to_text(text) if kind is FileKind.HTML else text]
         if not texts[0].strip():
-            raise FileRefusedError(f"{name} is empty.", "Choose a file with text in it.")
+            raise refused(_EMPTY, name)
     if sum(map(len, texts)) > MOST_CHARACTERS:
         raise FileRefusedError(
-            f"{name} has more than the {MOST_CHARACTERS // 10**6} million characters that rdchat reads.",
-            "Save the part that you need as a file of its own.",
+            f"{name} is too long: rdchat reads up to {MOST_CHARACTERS // 10**6} million characters.",
+            _TOO_LARGE,
         )
     return {"kind": kind.value, "texts": [text.encode("utf-8", "replace").decode() for text in texts], "note": note}
 
 
 def _bytes_of(path: Path, name: str) -> bytes:
-    """Return all of a regular file. A pipe or a device is not waited for; of a link, what it leads to counts."""
+    """Return all of a regular file. Pipes and devices are refused without waiting; links are followed."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError) as error:
@@ -65,7 +72,7 @@ def _bytes_of(path: Path, name: str) -> bytes:
         os.close(descriptor)
         if stat.S_ISDIR(mode):
             raise FileRefusedError(f"{name} is a folder.", "Choose the files in it.")
-        raise FileRefusedError(f"{name} is no ordinary file.", "Choose a document.")
+        raise refused(_NO_FILE, name)
     with os.fdopen(descriptor, "rb") as file:
         try:
             data = file.read(MOST_BYTES + 1)
@@ -73,22 +80,18 @@ def _bytes_of(path: Path, name: str) -> bytes:
             raise _unopened(error, name) from error
     if len(data) > MOST_BYTES:
         raise FileRefusedError(
-            f"{name} is larger than the {MOST_BYTES >> 20} MB that rdchat reads.",
-            "Save the part that you need as a file of its own.",
+            f"{name} is too large: rdchat reads up to {MOST_BYTES >> 20} MB.",
+            _TOO_LARGE,
         )
     if not data:
-        raise FileRefusedError(f"{name} is empty.", "Choose a file with text in it.")
+        raise refused(_EMPTY, name)
     return data
 
 
 def _unopened(error: OSError | ValueError, name: str) -> FileRefusedError:
     code = error.errno if isinstance(error, OSError) else None
-    if code in (errno.ENOENT, errno.ENOTDIR):
-        return FileRefusedError(f"{name} cannot be found.", "Check its name, or choose it again.")
-    if code in (errno.EACCES, errno.EPERM):
-        return FileRefusedError(f"{name} may not be read.", "Check its permissions.")
-    if code in (errno.ENXIO, errno.EOPNOTSUPP):
-        return FileRefusedError(f"{name} is no ordinary file.", "Choose a document.")
+    if code in _WORDS:
+        return refused(_WORDS[code], name)
     words = (error.strerror or type(error).__name__) if isinstance(error, OSError) else "its name is not valid"
     return FileRefusedError(f"{name} cannot be read: {words}.", "Check the disk, or choose another file.")
 
@@ -105,5 +108,5 @@ def _kind_in_zip(data: bytes, name: str) -> FileKind:
 
 
 def main() -> int:
-    """Answer requests until the parent has gone."""
+    """Answer requests until the parent ends."""
     return serve({"read_file": read_file})

@@ -1,4 +1,4 @@
-"""Selects a part of a file that is too long to be sent: pages, the beginning, or passages that match a question."""
+"""Selects a part of a file that is too long to send: pages, the beginning, or passages that match a question."""
 
 import re
 import sqlite3
@@ -10,48 +10,38 @@ from itertools import pairwise
 from rdchat.chat.attachments.attached_file import ReadFile, pages_text, whole_text
 
 PASSAGE = 1200  # characters, some 300 tokens of English
-_MOST_WORDS = 64  # of a question that are looked for
-_MOST_NAMED = 12  # numbers that are named one by one
+_MOST_WORDS = 64  # words of a question to look for
+_MOST_NAMED = 12  # more numbers are not listed one by one
 _COUNT = "SELECT count(*) FROM passages WHERE passages MATCH ?"
 _BEST = "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rank, rowid"
 _WORD = re.compile(r"\w+")
-_UNSPACED = re.compile(r"([\u0e00-\u1dff\u2000-\U0010ffff]+)")  # of scripts without spaces, such as Chinese
+_UNSPACED = re.compile(r"([\u0e00-\u1dff\u2000-\U0010ffff]+)")  # scripts without spaces, such as Chinese
 _RANGE = re.compile(r"\s*(\d+)\s*(?:[-\u2013]\s*(\d+)\s*)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a file.
+    """A part of a file."""
 
-    Attributes:
-        text: As it is sent.
-        words: Which part it is, such as `pages 1 to 4 of 90`; empty for all of it.
-    """
-
-    text: str
-    words: str = ""
+    text: str  # the text to send
+    words: str = ""  # which part it is, such as `pages 1 to 4 of 90`; empty for all of it
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A piece of a file, of a few hundred tokens.
+    """A piece of a file, some hundred tokens long."""
 
-    Attributes:
-        text: Its text.
-        page: Where it begins, counted from 1; None where the file has no pages.
-    """
-
-    text: str
-    page: int | None = None
+    text: str  # its text
+    page: int | None = None  # page on which it begins, counted from 1; None where the file has no pages
 
 
 def whole(file: ReadFile) -> Part:
-    """Take all of a file."""
+    """Return all of a file."""
     return Part(whole_text(file))
 
 
 def beginning(file: ReadFile, characters: int) -> Part:
-    """Take at most so many characters from the beginning, up to the end of a line where there is one near."""
+    """Return at most `characters` from the beginning, cut at a line end if one is near."""
     text = whole_text(file)
     if characters >= len(text):
         return Part(text)
@@ -60,7 +50,7 @@ def beginning(file: ReadFile, characters: int) -> Part:
 
 
 def pages(file: ReadFile, chosen: Iterable[int]) -> Part:
-    """Take some pages, counted from 1."""
+    """Return some pages, counted from 1."""
     numbers = sorted({each for each in chosen if 1 <= each <= len(file.parts)})
     if len(numbers) == len(file.parts):
         return whole(file)
@@ -69,7 +59,7 @@ def pages(file: ReadFile, chosen: Iterable[int]) -> Part:
 
 
 def parsed_pages(text: str, count: int) -> list[int] | None:
-    """Read `1-4, 7`; None where it is none of it, or a page is not there."""
+    """Read page numbers such as `1-4, 7`; None if they are invalid or a page does not exist."""
     found: list[int] = []
     for each in text.split(","):
         match = _RANGE.fullmatch(each)
@@ -83,23 +73,23 @@ def parsed_pages(text: str, count: int) -> list[int] | None:
 
 
 def passages_of(file: ReadFile) -> list[Passage]:
-    """Cut a file into passages: at paragraphs where that is possible, else at lines, at words, or anywhere."""
+    """Cut a file into passages at paragraphs where possible, else at lines, words, or anywhere."""
     if not file.paged:
         return [Passage(text) for text in _cut(file.parts[0])]
     return [Passage(text, page) for page, part in enumerate(file.parts, start=1) for text in _cut(part)]
 
 
 def ranked(passages: Sequence[Passage], question: str) -> list[int]:
-    """Return the places of passages that have words of the question, the best first, by FTS5's bm25.
+    """Return the indices of passages with words of the question, the best first, by FTS5's bm25.
 
-    Of scripts without spaces each letter is a word, and two that follow one another are looked for together. Words
-    that most passages have, such as `of`, say nothing, and count only where the question has no others.
+    In scripts without spaces each letter is a word, and pairs of letters are looked for. Words that most passages have,
+    such as `of`, count only where the question has no others.
     """
     words = list(dict.fromkeys(term for word in _WORD.findall(question) for term in _terms(word.lower())))[:_MOST_WORDS]
     if not words:
         return []
     with closing(sqlite3.connect(":memory:")) as connection:
-        # stems of English; of other languages words are found as they stand
+        # English stems; in other languages words are matched as they are
         connection.execute(
             "CREATE VIRTUAL TABLE passages USING fts5 (text, tokenize = 'porter unicode61 remove_diacritics 2')"
         )
@@ -119,7 +109,7 @@ def _spaced(text: str) -> str:
 
 
 def _terms(word: str) -> Iterator[str]:
-    """Yield what is looked for of a word: itself, or each two letters of a script without spaces."""
+    """Yield the search terms for a word: itself, or pairs of letters in a script without spaces."""
     for piece in _UNSPACED.split(word):
         if _UNSPACED.match(piece) and len(piece) > 1:
             yield from (f"{first} {second}" for first, second in pairwise(piece))
@@ -127,27 +117,15 @@ def _terms(word: str) -> Iterator[str]:
             yield piece
 
 
-def best_within(passages: Sequence[Passage], order: Sequence[int], characters: int) -> list[int]:
-    """Return the places of the best passages that have at most so many characters together; at least the best one."""
-    chosen: list[int] = []
-    left = characters
-    for place in order:
-        left -= len(passages[place].text)
-        if chosen and left < 0:
-            break
-        chosen.append(place)
-    return chosen
-
-
 def joined(passages: Sequence[Passage], chosen: Iterable[int]) -> Part:
-    """Take some passages in the file's order, those that follow one another joined, each with its number and page."""
+    """Return passages in the file's order, with neighbours joined, each with its number and page."""
     places = sorted(set(chosen))
     text = "\n\n".join(_run_text(passages, run) for run in _runs(places))
     return Part(text, named_numbers("passage", [each + 1 for each in places], len(passages)))
 
 
 def named_numbers(noun: str, numbers: Sequence[int], count: int) -> str:
-    """Return `page 3 of 90`, `pages 1 to 4 and 7 of 90`; of many the number: `40 passages of 300`."""
+    """Return `page 3 of 90`, `pages 1 to 4 and 7 of 90`; for many, only their number: `40 passages of 300`."""
     names = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in _runs(numbers)]
     if len(names) > _MOST_NAMED:
         return f"{len(numbers)} {noun}s of {count}"
@@ -156,7 +134,7 @@ def named_numbers(noun: str, numbers: Sequence[int], count: int) -> str:
 
 
 def _runs(numbers: Sequence[int]) -> list[list[int]]:
-    """Return sorted numbers in lists of those that follow one another."""
+    """Return sorted numbers as lists of consecutive ones."""
     runs: list[list[int]] = []
     for each in numbers:
         if runs and each == runs[-1][-1] + 1:
@@ -174,7 +152,7 @@ def _run_text(passages: Sequence[Passage], run: Sequence[int]) -> str:
 
 
 def _cut(text: str) -> list[str]:
-    """Cut a text into pieces of at most `PASSAGE` characters."""
+    """Split a text into pieces of at most `PASSAGE` characters."""
     pieces: list[str] = []
     place = 0
     while place < len(text):

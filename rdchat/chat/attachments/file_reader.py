@@ -1,4 +1,4 @@
-"""Reads files in a child process with limits of time and memory: no file can block or crash this process."""
+"""Reads files in a child process with limits of time and memory, so that no file can block or crash the app."""
 
 import os
 from collections.abc import Callable
@@ -12,17 +12,17 @@ from rdchat.work.child_limits import ChildError, Limits
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import Job
 
-_STEP_S = 30.0  # opening, or one page: a page of a thousand drawings takes some seconds
+_STEP_S = 30.0  # for opening, or for one page: a page of a thousand drawings takes some seconds
 _MEMORY_BYTES = 1 << 30
-_HINT = "The file may be damaged. Save it anew from the app that made it, or choose another."
+_HINT = "The file may be damaged. Save it again in the app that made it, or choose another one."
 
 
 class FileReader:
     """Reads one file at a time, on the calling thread; the child starts with the first file.
 
     Args:
-        step_s: Limit of time for opening a file, and for each of its pages.
-        memory_bytes: Limit of the memory that the child takes.
+        step_s: Time limit for opening a file, and for each of its pages.
+        memory_bytes: Memory limit of the child.
     """
 
     def __init__(self, step_s: float = _STEP_S, memory_bytes: int = _MEMORY_BYTES) -> None:
@@ -38,12 +38,12 @@ class FileReader:
         """Read a file.
 
         Args:
-            path: Anything that a person may drop.
-            tell: Called on another thread with the share of the pages that is read, from 0 to 1.
-            waiting: Called every 20 ms; what it raises ends the reading and goes on to the caller.
+            path: Any path that a person may drop.
+            tell: Called on another thread with the share of pages read, from 0 to 1.
+            waiting: Called every 20 ms; an exception from it ends the reading and is raised.
 
         Raises:
-            FileRefusedError: If it is nothing that can be read, or took too long or too much memory.
+            FileRefusedError: If it cannot be read, or needs too much time or memory.
         """
         name = shown_name(path.name)
         arguments = {"path": os.path.abspath(path)}  # noqa: PTH100  keeps links
@@ -59,7 +59,7 @@ class FileReader:
             raise FileRefusedError(message, error.hint if named else _HINT) from error
 
     def close(self) -> None:
-        """End the child. Idempotent; the next file starts another."""
+        """End the child. Idempotent; the next file starts another one."""
         self._child.close()
 
 

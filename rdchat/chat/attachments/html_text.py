@@ -1,4 +1,4 @@
-"""Converts HTML to text that reads as Markdown. It runs and fetches nothing."""
+"""Converts HTML to text in Markdown style. It runs and loads nothing."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _BLOCKS = {
 }  # fmt: skip
 _HEADINGS = {"title": "# "} | {f"h{level}": "#" * level + " " for level in range(1, 7)}
 _MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "code": "`"}
-# a start tag that ends open elements without an end tag: which, and the elements at which the search for them stops
+# Start tags that end open elements without an end tag: which elements, and where the search for them stops.
 _CELLS, _TABLE = {"td", "th"}, {"table"}
 _ENDS = {
     "p": ({"p"}, _BLOCKS - {"p"} | {"li", "td", "th"}),
@@ -22,12 +22,12 @@ _ENDS = {
     "th": (_CELLS, _TABLE),
     "tr": ({"tr"} | _CELLS, _TABLE),
 }
-_DEEPEST = 40  # elements in one another; what is deeper belongs to the last of them
+_DEEPEST = 40  # nested elements; deeper content belongs to the last one
 _SPACES = re.compile(r"[ \t\r\n\f\u00a0]+")
 
 
 def html_to_text(html: str) -> str:
-    """Return the text of a page: headings, lists, tables, code and the words of links."""
+    """Return the text of a page: headings, lists, tables, code and link texts."""
     parser = _TreeParser()
     parser.feed(html)
     parser.close()
@@ -35,7 +35,7 @@ def html_to_text(html: str) -> str:
 
 
 class _Element:
-    """An element of a page with its texts and elements, in order."""
+    """An element of a page, with its texts and elements in order."""
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
@@ -43,7 +43,7 @@ class _Element:
 
 
 class _TreeParser(HTMLParser):
-    """Makes a tree of a page, also where end tags are missing."""
+    """Makes the tree of a page, even if end tags are missing."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -65,7 +65,7 @@ class _TreeParser(HTMLParser):
         self._end({tag}, _TABLE if tag in _ENDS else set(), last=True)
 
     def _end(self, tags: set[str], within: set[str], *, last: bool = False) -> None:
-        """End the first, or the last, open element with one of these tags in the last one with a tag of `within`."""
+        """End the first or last open element with one of `tags` inside the last open one with a tag of `within`."""
         found = 0
         for place in range(len(self._open) - 1, 0, -1):
             if self._open[place].tag in tags:
@@ -81,7 +81,7 @@ class _TreeParser(HTMLParser):
 
 
 def _blocks(element: _Element) -> list[str]:
-    """Return the paragraphs, lists, tables ... of an element."""
+    """Return the blocks of an element: paragraphs, lists, tables and so on."""
     blocks: list[str] = []
     line = ""
     for part in (*_parts(element), []):
@@ -96,7 +96,7 @@ def _blocks(element: _Element) -> list[str]:
 
 
 def _parts(element: _Element) -> Iterator[str | list[str]]:
-    """Yield the text of an element in pieces, and the blocks of each block within it."""
+    """Yield an element's text in pieces, and the blocks of each block inside it."""
     for child in element.children:
         if isinstance(child, str):
             yield child
@@ -149,7 +149,7 @@ def _cells(row: _Element) -> list[str]:
 
 
 def _elements(element: _Element, tags: set[str], but: set[str]) -> Iterator[_Element]:
-    """Yield an element or those within it that have one of these tags, none within others that have one of `but`."""
+    """Yield an element or those inside it with one of `tags`, but not those inside another with one of `but`."""
     if element.tag in tags:
         yield element
         return
@@ -159,7 +159,7 @@ def _elements(element: _Element, tags: set[str], but: set[str]) -> Iterator[_Ele
 
 
 def _texts(element: _Element) -> Iterator[str]:
-    """Yield all text of an element for one line; items of lists have a dash."""
+    """Yield all text of an element on one line; list items get a dash."""
     for child in element.children:
         if isinstance(child, str):
             yield child

@@ -1,1 +1,1 @@
-"""Formulas from TeX to pictures, in a process of their own."""
+"""Draws TeX formulas in a child process."""

@@ -1,4 +1,4 @@
-"""The process that draws formulas, `rdchat --child formulas`: ziamath holds Python's lock for long."""
+"""The child process that draws formulas, `rdchat --child formulas`; ziamath holds Python's lock for long."""
 
 import re
 from dataclasses import asdict
@@ -10,19 +10,20 @@ from rdchat.chat.formulas.formula_drawer import INK, UNITS, Formula
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 
-_WIDEST = 20_000.0  # of a picture, in its own pixels
+_WIDEST = 20_000.0  # width limit of a picture, in its own pixels
 _LABEL = re.compile(r"\\(?:label\{[^{}]*\}|nonumber\b|notag\b)")
 _TAG = re.compile(r"\\tag\*?\{([^{}]*)\}")
 _ALIGNED = re.compile(r"\\(begin|end)\{(?:align|alignat|eqnarray|multline|split)\*?\}(?:\{\d\})?")
 _GATHERED = re.compile(r"\\(begin|end)\{gather\*?\}")
 _WRAPPER = re.compile(r"\\(?:begin|end)\{(?:equation|displaymath|math)\*?\}")
+_MATRIX = re.compile(r"\\(?:(begin)|end)\{[a-zA-Z]*matrix\*?\}")
 _UNKNOWN = re.compile(r"<m[io][^>]*>\\[A-Za-z]+</m[io]>|<m[io]>\\</m[io]>")
 
-ziamath.config.svg2 = False  # glyphs as outlines: QtSvg knows no symbols
+ziamath.config.svg2 = False  # glyphs as outlines: QtSvg does not support symbols
 
 
 def draw_formula(tex: str, display: bool) -> Formula | None:
-    """Return a formula's picture; None for one that cannot be drawn whole."""
+    """Return a formula's picture; None for one that cannot be drawn completely."""
     try:
         maths = ziamath.Latex(_prepared(tex), size=UNITS, color=INK, inline=not display, margin=0)
         if _UNKNOWN.search(maths.mathmlstr()):
@@ -30,7 +31,7 @@ def draw_formula(tex: str, display: bool) -> Formula | None:
         width, height = maths.getsize()
         depth = -maths.getyofst()
         svg = maths.svg()
-    except Exception:  # whatever it is that a model wrote: the source is shown instead
+    except Exception:  # a model may write anything; then the source is shown instead
         return None
     if not (0 < width < _WIDEST and 0 < height < _WIDEST):
         return None
@@ -38,13 +39,14 @@ def draw_formula(tex: str, display: bool) -> Formula | None:
 
 
 def _prepared(tex: str) -> str:
-    """Return TeX without what numbers equations."""
+    """Return TeX without equation numbers, and with braces around matrices: ziamath needs them for exponents."""
     tex = _TAG.sub(r"\\qquad\\text{(\1)}", _LABEL.sub("", _WRAPPER.sub("", tex)))
+    tex = _MATRIX.sub(lambda edge: f"{{{edge[0]}" if edge[1] else f"{edge[0]}}}", tex)
     return _GATHERED.sub(r"\\\1{gathered}", _ALIGNED.sub(r"\\\1{aligned}", tex))
 
 
 def main() -> int:
-    """Answer requests until the parent has gone."""
+    """Answer requests until the parent ends."""
     return serve({"draw": _draw}, prepare=lambda: draw_formula("x", True))  # that reads the font
 
 

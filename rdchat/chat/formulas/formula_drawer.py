@@ -8,67 +8,55 @@ from rdchat.errors import RdchatError
 from rdchat.work.child_limits import ChildEndedError, Limits
 from rdchat.work.child_process import ChildProcess
 
-UNITS = 20.0  # the font size that pictures are made for, in their own pixels; rows stand 3 of them apart
-INK = "#010203"  # what stands for the text's colour in a picture
+UNITS = 20.0  # font size of the pictures, in their own pixels; rows are 3 apart
+INK = "#010203"  # stands for the text's colour in a picture
 _SECONDS = 2.0  # a page-long matrix takes a tenth of a second
 _MEMORY_BYTES = 512 << 20
 _IDLE_S = 60.0
-_TRIES = 2  # of a formula that the child ended at
-_MOST_ENDS = 4  # of the child without one answer between them
+_TRIES = 2  # for a formula at which the child ended
+_MOST_ENDS = 4  # ends of the child without an answer between them, before drawing is given up
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """The picture of a formula.
+    """The picture of a formula."""
 
-    Attributes:
-        svg: Outlines only, drawn in `INK`.
-        width: In its own pixels, as are the others.
-        ascent: From the baseline up.
-        depth: From the baseline down.
-    """
-
-    svg: str
-    width: float
-    ascent: float
-    depth: float
+    svg: str  # outlines only, drawn in `INK`
+    width: float  # width in the picture's own pixels, as the next two
+    ascent: float  # from the baseline up
+    depth: float  # from the baseline down
 
 
 class FormulaDrawer:
     """Draws one formula at a time, on the calling thread; the child starts with the first formula.
 
     Args:
-        seconds: Limit of time a formula.
-        memory_bytes: Limit of the memory that the child takes for one.
-        idle_s: Time without a formula after which the child is ended.
+        seconds: Time limit for a formula.
+        memory_bytes: Memory limit of the child for a formula.
+        idle_s: The child is ended after this time without a formula.
     """
 
     def __init__(self, seconds: float = _SECONDS, memory_bytes: int = _MEMORY_BYTES, idle_s: float = _IDLE_S) -> None:
-        self._child = ChildProcess("formulas", idle_s=idle_s)
+        self.child = ChildProcess("formulas", idle_s=idle_s)
         self._limits = Limits(seconds, memory_bytes)
         self._ends = 0
-
-    @property
-    def pid(self) -> int | None:
-        """The child's; None where there is none."""
-        return self._child.pid
 
     def draw(self, tex: str, display: bool, waiting: Callable[[], None] = lambda: None) -> Formula | None:
         """Return a formula's picture; None for one that cannot be drawn, or not within the limits.
 
-        Where the child ended by itself, another one tries once more.
+        If the child ended by itself, it is tried once more in another one.
 
         Args:
             tex: The formula.
-            display: Whether it stands on its own.
-            waiting: Called every 20 ms; what it raises ends the child and goes on to the caller.
+            display: Whether it is on a line of its own.
+            waiting: Called every 20 ms; an exception from it ends the child and is raised.
         """
         for _ in range(_TRIES):
             if self._ends >= _MOST_ENDS:
                 return None
             try:
                 asked = {"tex": tex, "display": display}
-                formula: Formula | None = self._child.submit("draw", asked, self._limits, read=_formula_of).result(
+                formula: Formula | None = self.child.submit("draw", asked, self._limits, read=_formula_of).result(
                     waiting
                 )
             except ChildEndedError:
@@ -82,7 +70,7 @@ class FormulaDrawer:
 
     def close(self) -> None:
         """End the child. Idempotent; the next formula starts another."""
-        self._child.close()
+        self.child.close()
         self._ends = 0
 
 

@@ -1,1 +1,1 @@
-"""The one SQLite file: opened, checked, migrated, searched, and kept when it is damaged."""
+"""The SQLite file: opening, checking, migrating, searching, and keeping a damaged one."""

@@ -1,61 +1,60 @@
-"""SQLite connections to a store's file: the writer's, and those that only read."""
+"""Opens SQLite connections to the store: the writer's, and read-only ones."""
 
 import os
 import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from rdchat.chat.conversation import Notice
 from rdchat.chat.storage.file_check import (
     LONGEST_VALUE,
+    harden,
     has_schema,
     is_special,
     primary_code,
-    refuse_surprises,
     trust,
     why_unusable,
 )
 from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, migrate, schema_version
-from rdchat.chat.storage.set_aside import set_aside
-from rdchat.errors import StorageError, StorageFullError, StorageLockedError
-from rdchat.files.file_errors import file_error
+from rdchat.chat.storage.set_aside import files_set_aside, set_aside
+from rdchat.errors import StorageError, StorageFullError, StorageLockedError, file_error
 
 type Rows = Callable[..., list[tuple[Any, ...]]]
 """Runs a statement with its parameters and returns all rows."""
 
 COMPANIONS = ("-wal", "-shm", "-journal")
-"""Endings of files that belong to a database."""
-_SQLITES_OWN = 2**31 - 1  # SQLite takes less where it was built for that
-_BUSY_S = 0.25  # another program, such as a backup, may lock the file for a moment
-_APP_BUSY_S = 5.0  # the same, for a command in a terminal
-_ROOM_BYTES = 1 << 20  # a disk with less is full: SQLite's error about its shared memory file does not say so
+"""Endings of a database's companion files."""
+_SQLITES_OWN = 2**31 - 1  # SQLite may be built with a lower limit
+_BUSY_S = 0.25  # another program, such as a backup, may lock the file briefly
+_APP_BUSY_S = 5.0  # the same, for a command in the terminal
+_ROOM_BYTES = 1 << 20  # a disk with less is full; SQLite's error about its shared memory file does not say so
 _CHECK_FOLDER = "Check the permissions of its folder."
 _OPEN_ONCE = "Open the app once, then try again."
-_DAMAGED = "{path} is damaged.", "Quit rdchat and start it again: it keeps the damaged file and begins a new one."
-_CLOSED = "rdchat cannot open {path} for writing.", "Check the permissions of the file and of its folder."
+_DAMAGED = "{path} is damaged.", "Quit rdchat and start it again: it keeps the damaged file and starts a new one."
+_CLOSED = "rdchat cannot open {path} for writing.", "Check the permissions of the file and its folder."
 _WORDS = {
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
     sqlite3.SQLITE_READONLY: _CLOSED,
     sqlite3.SQLITE_CANTOPEN: _CLOSED,
     sqlite3.SQLITE_PERM: _CLOSED,
-    # the only constraint that data can break: a message of a chat that is gone
+    # the only constraint that data can violate: a message of a deleted chat
     sqlite3.SQLITE_CONSTRAINT: ("This chat no longer exists.", "Choose another one, or start a new chat."),
     sqlite3.SQLITE_TOOBIG: (
-        f"{{path}} has a text longer than the {LONGEST_VALUE >> 20} MB that rdchat reads.",
+        f"{{path}} has a text that is too long: rdchat reads up to {LONGEST_VALUE >> 20} MB.",
         "Open another chat.",
     ),
-}  # message and hint by SQLite's codes
+}  # message and hint by SQLite's error codes
 
 
 def open_to_write(path: Path, migrations: Sequence[str]) -> tuple[sqlite3.Connection, Notice | None]:
-    """Open a store for the thread that writes, and bring it to the newest version.
+    """Open a store for the writer's thread, and migrate it to the newest version.
 
-    A file that cannot be used is moved aside with what belongs to it; then a new one is begun, and the notice says so.
+    A file that cannot be used is moved aside with its companions; then a new one is started, and the notice says so.
     """
     notice = _move_aside(path, "foreign") if is_special(path) else None
     connection = connect(path)
@@ -66,7 +65,7 @@ def open_to_write(path: Path, migrations: Sequence[str]) -> tuple[sqlite3.Connec
             connection = connect(path)
         make_writable(connection)
         longest = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITES_OWN)
-        migrate(connection, migrations)  # also where a text is too long for all that reads it
+        migrate(connection, migrations)  # also if a text is too long for reading
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
     except BaseException:
         connection.close()
@@ -74,23 +73,27 @@ def open_to_write(path: Path, migrations: Sequence[str]) -> tuple[sqlite3.Connec
     return connection, notice
 
 
+_UNUSABLE = {
+    "damaged": ("Your chats could not be read", "Their file is damaged."),
+    "newer": (
+        "Your chats are from a newer version of rdchat",
+        "This version cannot read them. The newer version will offer to restore them.",
+    ),
+    "foreign": (
+        "The file of your chats belonged to another program",
+        "rdchat did not write it and did not change it.",
+    ),
+}  # title and cause, by the result of `why_unusable`
+
+
 def _move_aside(path: Path, reason: str) -> Notice:
-    titles = {
-        "damaged": "Your chats could not be read",
-        "newer": "Your chats are from a newer version of rdchat",
-        "foreign": "A file of another program was in the place of your chats",
-    }
-    causes = {
-        "damaged": "The file they are stored in is damaged.",
-        "newer": "This version cannot read them; the newer one offers to bring them back.",
-        "foreign": "rdchat did not write it and does not change it.",
-    }
+    title, cause = _UNUSABLE[reason]
     kept = set_aside(path, reason, COMPANIONS)
-    return Notice(titles[reason], f"{causes[reason]} It is kept as {kept}, and rdchat started with an empty list.")
+    return Notice(title, f"{cause} It was kept as {kept}, and rdchat started with an empty list.")
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open a file without writing: until `make_writable`, closing leaves the file and its log as they are."""
+    """Open a file without writing: until `make_writable`, closing leaves the file and its log unchanged."""
     connection = sqlite3.connect(path, timeout=_BUSY_S, autocommit=True)
     connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
     _make_safe(connection)
@@ -98,20 +101,20 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def make_writable(connection: sqlite3.Connection) -> None:
-    """Prepare the connection of a file that was checked for the one thread that writes."""
+    """Prepare the connection to a checked file for the writer's thread."""
     trust(connection)
     connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, False)
     connection.execute("PRAGMA journal_mode = WAL")
-    # A crash of the app loses nothing that was committed. A power loss may lose what was committed since the last
-    # checkpoint (a few MB of writing), but never damages the file. Syncing at every commit would cost a disk flush
-    # each half second while a reply is written.
+    # A crash of the app loses nothing that was committed. A power loss may lose commits since the last checkpoint (a
+    # few MB of writing), but never damages the file. Syncing at every commit would cost a disk flush each half second
+    # while a reply is written.
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA checkpoint_fullfsync = ON")  # on macOS a plain fsync does not reach the disk
     connection.execute("PRAGMA foreign_keys = ON")
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
-    """Open a store that is open in this process, and so was checked, for reading; takes under a millisecond."""
+    """Open a read-only connection to a store that this process has open and checked; takes under a millisecond."""
     connection = sqlite3.connect(_read_only(path), uri=True, timeout=_BUSY_S, autocommit=True, check_same_thread=False)
     _make_safe(connection)
     trust(connection)
@@ -120,17 +123,17 @@ def open_reader(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def reading(path: Path, *, older: bool = False) -> Iterator[sqlite3.Connection]:
-    """Give a connection that only reads a store, whether the app is open or not; the schema is checked first.
+    """Give a read-only connection to a store, whether the app is open or not; the schema is checked first.
 
     Args:
         path: The store's file.
-        older: Whether a store of an older version is read too.
+        older: Whether to read a store of an older version too.
 
     Raises:
-        StorageError: If there are no chats of such a version, or they cannot be read.
+        StorageError: If there are no chats, or they are of another version or cannot be read.
     """
     if not path.exists():
-        raise StorageError(f"There are no chats in {path.parent} yet.", "Open the app to begin one.")
+        raise StorageError(f"There are no chats in {path.parent} yet.", "Open the app to start one.")
     if is_special(path):
         raise _no_chats(path)
     try:
@@ -145,17 +148,35 @@ def reading(path: Path, *, older: bool = False) -> Iterator[sqlite3.Connection]:
         raise StorageError(f"The chats in {path} cannot be read: {error}.", "Close the app and try again.") from error
 
 
+def recoverable_files(database: Path) -> list[Path]:
+    """Return files that an older version set aside as too new, and that this version can read.
+
+    Args:
+        database: The store in the same folder; it need not be open.
+    """
+    found = []
+    for path in files_set_aside(database, "newer"):
+        with suppress(StorageError, UnicodeDecodeError), reading(path, older=True):
+            found.append(path)
+    return found
+
+
+def decline_file(database: Path, path: Path) -> None:
+    """Rename a file from `recoverable_files` so that it is not offered again; StorageError if that fails."""
+    set_aside(path, "kept", COMPANIONS, named_as=database)
+
+
 def rows_of(connection: sqlite3.Connection) -> Rows:
-    """Return what runs statements on a connection."""
+    """Return the function that runs statements on a connection."""
     return lambda sql, *parameters: connection.execute(sql, parameters).fetchall()
 
 
 @contextmanager
-def errors_in_words(path: Path) -> Iterator[None]:
-    """Turn SQLite's and the system's errors about a store's file into StorageErrors."""
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn errors of SQLite and the system about a store's file into StorageErrors."""
     try:
         yield
-    except sqlite3.ProgrammingError:  # our own mistake, not a condition of the machine
+    except sqlite3.ProgrammingError:  # a bug of ours, not a problem of the machine
         raise
     except sqlite3.Error as error:
         raise _storage_error(error, path) from error
@@ -183,7 +204,7 @@ def _has_no_room(folder: Path) -> bool:
 def _make_safe(connection: sqlite3.Connection) -> None:
     # a flipped bit in a text must not make a whole chat unreadable
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
-    refuse_surprises(connection)
+    harden(connection)
 
 
 def _read_only(path: Path) -> str:
@@ -192,13 +213,13 @@ def _read_only(path: Path) -> str:
 
 @contextmanager
 def _readable_address(path: Path) -> Iterator[str]:
-    """Give the address by which SQLite reads a store, also in a folder where it cannot make files."""
+    """Yield the address by which SQLite can read a store, also in a folder without write permission."""
     log, index = (path.with_name(path.name + ending) for ending in ("-wal", "-shm"))
     if os.access(path.parent, os.W_OK) or index.exists():
         yield _read_only(path)
     elif not log.exists() or not log.stat().st_size:
         yield f"{_read_only(path)}&immutable=1"
-    else:  # the newest chats are in the log, which SQLite does not read without its index
+    else:  # the newest chats are in the log, which SQLite cannot read without its index
         with tempfile.TemporaryDirectory(prefix="rdchat-") as folder:
             for each in (path, log):
                 shutil.copyfile(each, Path(folder) / each.name)
@@ -206,7 +227,7 @@ def _readable_address(path: Path) -> Iterator[str]:
 
 
 def _check_schema(connection: sqlite3.Connection, path: Path, *, older: bool) -> None:
-    """Refuse tables that rdchat has not made: reading them could run anything."""
+    """Refuse tables that rdchat did not make: reading them could run code."""
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
         raise _no_chats(path)
     version, newest = schema_version(connection), len(MIGRATIONS)
@@ -217,4 +238,4 @@ def _check_schema(connection: sqlite3.Connection, path: Path, *, older: bool) ->
 
 
 def _no_chats(path: Path) -> StorageError:
-    return StorageError(f"{path} holds no chats of rdchat.", _OPEN_ONCE)
+    return StorageError(f"{path} has no chats of rdchat.", _OPEN_ONCE)

@@ -1,9 +1,10 @@
-"""The SQLite file of the chats: one thread writes to it, the window's thread reads it through its own connection."""
+"""The chats' SQLite file: one thread writes to it, and the window's thread reads through its own connection."""
 
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,75 +12,70 @@ from rdchat.chat.conversation import Notice
 from rdchat.chat.storage.connections import (
     COMPANIONS,
     connect,
-    errors_in_words,
     make_writable,
     open_reader,
     open_to_write,
+    storage_errors,
 )
 from rdchat.chat.storage.schema import MIGRATIONS
-from rdchat.chat.storage.set_aside import bring_back, file_id
-from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError
-from rdchat.files.file_errors import file_error
+from rdchat.chat.storage.set_aside import file_id, restore_file
+from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError, file_error
 from rdchat.files.file_lock import FileLock
 from rdchat.work.job import Job
 from rdchat.work.serial_thread import SerialThread, outcome_of
 
-_LONGEST_TURN_S = 0.05  # of bulk work, between two looks at whether a command waits
+_LONGEST_TURN_S = 0.05  # longest time of bulk work before it checks for a waiting command
 
 
 class Database:
-    """The file, its lock, the thread that writes, and the connection of the thread that opened it, which reads.
+    """The file, its lock, the writer's thread, and the read connection of the thread that opened it.
 
-    Commands run on the writer's thread in the order in which they were given, each in a transaction of its own. Bulk
-    work takes turns with them: a command waits for one step of bulk work and a commit.
+    Commands run on the writer's thread in order, each in its own transaction. Bulk work takes turns with them: a
+    command waits for at most one step of bulk work and a commit.
 
     Args:
-        path: Made if need be, and brought to the newest version. A file that is damaged, of a newer version, or another
-            program's is moved aside with what belongs to it.
-        migrations: Those that this version knows.
-        tidy: Called with the writer's connection before anything is read; returns what to tell the person.
-        mend: Called before `tidy` is tried again, where it fails for more than want of room.
-        wait: Whether to wait until it is open; otherwise `wait` does, and so does what reads.
+        path: Created if missing, and migrated to the newest version. A file that is damaged, of a newer version, or
+            another program's is moved aside with its companions.
+        migrations: The migrations that this version knows.
+        wait: Whether to wait until the file is open. Otherwise call `wait`, or read, which waits too.
 
     Attributes:
-        notice: What became of a file that could not be used, or None.
-        on_notice: Called on the opening thread with what the person should know of the file while it is in use.
-        connection: The writer's, for bulk work on its thread.
+        notice: What happened to a file that could not be used, or None.
+        on_notice: Called on the opening thread with news about the file while it is in use.
 
     Raises:
-        StorageLockedError: If another process has it.
+        StorageLockedError: If another process has the file open.
         StorageFullError: If the disk is full.
         StorageError: If it cannot be read or written, or a file that cannot be used cannot be moved.
     """
 
-    connection: sqlite3.Connection
+    connection: sqlite3.Connection  # the writer's, for bulk work on its thread
 
     def __init__(
         self,
         path: Path,
         migrations: Sequence[str] = MIGRATIONS,
         *,
-        tidy: Callable[[sqlite3.Connection], Notice | None] = lambda _connection: None,
-        mend: Callable[[sqlite3.Connection], object] = lambda _connection: None,
         wait: bool = True,
     ) -> None:
         self.path = path
         self.notice: Notice | None = None
         self.on_notice: Callable[[Notice], object] = lambda _notice: None
         self._reader: sqlite3.Connection | None = None
-        self._notices: list[Notice] = []  # the writer has brought the file back, and the reader has the old one
+        # From the writer: it brought the file back, and the reader still has the old one.
+        self._notices: list[Notice] = []
         self._owner = threading.get_ident()
         self._closed = self._is_open = False
         self._bulk: set[Job[Any]] = set()
         self._make_folder()
         self._lock = FileLock(self._beside(".lock"))
         self._thread = SerialThread("store writer")
-        self._opening = self._thread.do(lambda _job: self._open(migrations, tidy, mend))
+        self._opening = self._thread.do(lambda _job: self._open(migrations))
         if wait:
             self.wait()
 
     def wait(self) -> None:
-        """Wait until it is open; where it cannot be opened, close it and raise what `__init__` names."""
+        """Wait until the file is open; if it cannot be opened, close, and raise the errors of `__init__`."""
         try:
             self._opening.result()
         except BaseException:
@@ -87,7 +83,7 @@ class Database:
             raise
 
     def close(self) -> None:
-        """Write everything into the one file and let other processes have it. Idempotent.
+        """Write everything to the file and release it for other processes. Idempotent.
 
         Raises:
             StorageError: If the file was deleted and cannot be brought back.
@@ -102,17 +98,20 @@ class Database:
         finally:
             self._thread.close()
             self._lock.release()
-            self._tell_notices()
+            self._report_notices()
 
     # Reading
 
     def rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """Run one statement that reads, on the thread that opened the database, and return its rows."""
-        if self._closed:  # what the window still draws while rdchat quits
+        """Run a statement that reads and return its rows; other threads than the opening one use a new connection."""
+        if self._closed:  # the window may still draw while rdchat quits
             raise StorageError("The chats are closed.", "Start rdchat again.")
         self._opening.result()
-        self._tell_notices()
-        with errors_in_words(self.path):
+        self._report_notices()
+        with storage_errors(self.path):
+            if threading.get_ident() != self._owner:
+                with closing(open_reader(self.path)) as reader:
+                    return reader.execute(sql, parameters).fetchall()
             if self._reader is None:
                 self._reader = open_reader(self.path)
             return self._reader.execute(sql, parameters).fetchall()
@@ -125,20 +124,20 @@ class Database:
     # Writing
 
     def write[T](self, command: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a command in a transaction of its own: all of it is on the disk when this returns, or nothing."""
+        """Run a command in its own transaction: when this returns, all of it is on disk; after an error, nothing."""
         try:
             return self.submit(command).result()
         finally:
-            self._tell_notices()
+            self._report_notices()
 
     def execute(self, sql: str, *parameters: object) -> int:
-        """Run one statement that writes, as `write`; return how many rows it changed."""
+        """Run a statement that writes, as `write` does; return the number of changed rows."""
         return self.write(lambda connection: connection.execute(sql, parameters).rowcount)
 
     def submit[T](
         self, command: Callable[[sqlite3.Connection], T], on_end: Callable[[T | RdchatError], object] | None = None
     ) -> Job[T]:
-        """Run a command as `write`, without waiting for it.
+        """Run a command as `write` does, without waiting for it.
 
         Args:
             command: Called on the writer's thread.
@@ -146,14 +145,14 @@ class Database:
         """
         return self._thread.do(lambda _job: self._transact(command), on_end)
 
-    def work_off[T](
+    def run_bulk[T](
         self, steps: Generator[object, None, T], on_end: Callable[[T | RdchatError], object] | None = None
     ) -> Job[T]:
-        """Run bulk work in many short transactions, each of which ends behind some step.
+        """Run bulk work in many short transactions, each of which ends after one of its steps.
 
         Args:
-            steps: Writes by `connection` between its steps, on the writer's thread; each takes a few milliseconds.
-            on_end: Called there with what it returned, or with the error, which ends it.
+            steps: Writes through `connection` on the writer's thread; each step takes a few milliseconds.
+            on_end: Called there with its result, or with the error that ended it.
         """
         job: Job[Any] = Job(on_end=on_end)
         self._bulk.add(job)
@@ -177,24 +176,24 @@ class Database:
         return job
 
     def drop_bulk_work(self) -> None:
-        """Cancel bulk work: what it leaves is shown nowhere, and erased after the next start."""
+        """Cancel bulk work. What it leaves is not shown, and is erased after the next start."""
         for job in list(self._bulk):
             job.cancel()
 
     def replace(self, replace: Callable[[], None]) -> None:
-        """Close the file, have `replace` put another one in its place, and go on with what is there then.
+        """Close the file, call `replace` to put another one in its place, and continue with that.
 
-        What `replace` puts there was opened by this version before: it is not checked again. The lock is kept.
+        This version has opened the new file before, so it is not checked again. The lock is kept.
         """
 
         def act(_job: Job[None]) -> None:
-            with errors_in_words(self.path):
+            with storage_errors(self.path):
                 self._keep_file()
                 self.connection.close()
                 try:
                     replace()
                 finally:
-                    self._connect_anew()
+                    self._reconnect()
 
         self.drop_bulk_work()
         self._close_reader()
@@ -204,8 +203,8 @@ class Database:
 
     def _transact[T](self, command: Callable[[sqlite3.Connection], T]) -> T:
         if not self._is_open:
-            self._opening.result()  # raises the reason
-        with errors_in_words(self.path):
+            self._opening.result()  # raises the error of opening
+        with storage_errors(self.path):
             self._keep_file()
             connection = self.connection
             connection.execute("BEGIN IMMEDIATE")
@@ -218,7 +217,7 @@ class Database:
             return result
 
     def _advance[T](self, steps: Generator[object, None, T]) -> tuple[bool, T | None]:
-        """Take steps until a command waits or the turn is over; return whether all is done, and the result."""
+        """Run steps until a command waits or the turn is over; return whether all are done, and the result."""
         until = time.monotonic() + _LONGEST_TURN_S
         while True:
             try:
@@ -228,25 +227,26 @@ class Database:
             if self._thread.has_more or time.monotonic() > until:
                 return False, None
 
-    def _open(
-        self,
-        migrations: Sequence[str],
-        tidy: Callable[[sqlite3.Connection], Notice | None],
-        mend: Callable[[sqlite3.Connection], object],
-    ) -> None:
-        with errors_in_words(self.path):
+    def _open(self, migrations: Sequence[str]) -> None:
+        with storage_errors(self.path):
             connection, self.notice = open_to_write(self.path, migrations)
             self._use(connection)
         try:
-            notice = self._transact(tidy)
+            notice = self._transact(self._tidy_up)
         except (StorageFullError, StorageLockedError):
             raise
         except StorageError:
-            self._transact(mend)
-            notice = self._transact(tidy)
+            self._transact(self._mend)
+            notice = self._transact(self._tidy_up)
         self.notice = self.notice or notice
 
-    def _connect_anew(self) -> None:
+    def _tidy_up(self, connection: sqlite3.Connection) -> Notice | None:
+        """Repair what an earlier process left, before anything is read; return a notice for the person."""
+
+    def _mend(self, connection: sqlite3.Connection) -> None:
+        """Repair more, if `_tidy_up` failed for another reason than lack of space; it is tried again after that."""
+
+    def _reconnect(self) -> None:
         connection = connect(self.path)
         make_writable(connection)
         self._use(connection)
@@ -256,7 +256,7 @@ class Database:
         self._file, self._log = file_id(self.path), file_id(self._beside("-wal"))
 
     def _keep_file(self) -> None:
-        """Bring the file back if it was deleted or replaced: SQLite would go on writing into what nobody can open."""
+        """Bring the file back if it was deleted or replaced: SQLite would go on writing to a file without a name."""
         if file_id(self.path) == self._file:
             self._log = file_id(self._beside("-wal"))
             return
@@ -264,14 +264,14 @@ class Database:
         if not self._lock.is_in_place():
             self._lock, lost = FileLock(self._beside(".lock")), self._lock
             lost.release()
-        notice = bring_back(self.connection, self.path, COMPANIONS, self._log)
-        self._connect_anew()
+        notice = restore_file(self.connection, self.path, COMPANIONS, self._log)
+        self._reconnect()
         self._notices.append(notice)
 
     def _end(self) -> None:
         if not self._is_open:
             return
-        with errors_in_words(self.path):
+        with storage_errors(self.path):
             try:
                 self._keep_file()
             finally:
@@ -279,8 +279,8 @@ class Database:
 
     # On the opening thread
 
-    def _tell_notices(self) -> None:
-        """Report what the writer found, and read from the file that it has brought back."""
+    def _report_notices(self) -> None:
+        """Report what the writer found, and read from the file that it brought back."""
         while self._notices and threading.get_ident() == self._owner:
             self._close_reader()
             self.on_notice(self._notices.pop(0))
@@ -291,7 +291,7 @@ class Database:
         except OSError as error:
             what = f"rdchat cannot make its folder {self.path.parent}"
             raise file_error(
-                error, what, "Check the folder above it, or name another one in RDCHAT_DATA_DIR."
+                error, what, "Check the folder above it, or set RDCHAT_DATA_DIR to another folder."
             ) from error
 
     def _beside(self, ending: str) -> Path:

@@ -1,7 +1,7 @@
 """Checks whether a file can be used as rdchat's database, before anything in it is run or written.
 
-A file may have been made by hand: views, triggers and generated columns are code that SQLite runs. A schema that is not
-exactly what the migrations make is therefore refused before any of its tables is read.
+A file may have been made by hand: views, triggers and generated columns are code that SQLite runs. So a schema that is
+not exactly what the migrations make is refused before any table is read.
 """
 
 import sqlite3
@@ -23,13 +23,13 @@ WRITE_CHECK = """
     SAVEPOINT written;
     ROLLBACK TO write_check;
     RELEASE write_check;
-"""  # whether the search index takes a word; nothing of it stays
+"""  # checks that the search index accepts a word; nothing of it stays
 
 LONGEST_VALUE = 64 << 20  # bytes of one text or trace; SQLite's own limit is 1 GB
-_LARGEST_ID = 1 << 30  # Qt's signals carry ids as 32 bits, and ids count up
+_LARGEST_ID = 1 << 30  # Qt's signals carry ids as 32-bit integers
 _LARGEST_COUNTER = 1 << 53
 
-# SQLITE_ERROR is here because the statements of this module are right: where one fails, the file is wrong
+# SQLITE_ERROR is included because this module's statements are right: where one fails, the file is wrong
 _DAMAGE = {
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
@@ -48,36 +48,36 @@ _READ_AT_EVERY_START = (
     "SELECT max(length(text)) FROM messages WHERE status = 'streaming'",
     "SELECT count(*) FROM titles_index WHERE titles_index MATCH 'a'",
     "SELECT 1 FROM messages_index WHERE messages_index MATCH 'a' LIMIT 1",
-)  # what is too long for `LONGEST_VALUE`, or an index of an unknown format, fails here and not for ever after
+)  # a value longer than `LONGEST_VALUE`, or an index of an unknown format, fails here instead of later
 
 
-def refuse_surprises(connection: sqlite3.Connection) -> None:
-    """Bound what one value may take, and let no statement, ours included, change the schema's own tables."""
+def harden(connection: sqlite3.Connection) -> None:
+    """Limit the size of values, and keep all statements, ours included, from changing the schema's own tables."""
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
     connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
-    # Until `trust`: SQLite before 3.41 takes the search index in our own triggers for unsafe.
+    # Until `trust`: SQLite before 3.41 considers the search index in our own triggers unsafe.
     connection.setconfig(sqlite3.SQLITE_DBCONFIG_TRUSTED_SCHEMA, False)
 
 
 def trust(connection: sqlite3.Connection) -> None:
-    """Let the triggers of a schema run that was found to be ours."""
+    """Allow the triggers of a schema that was found to be ours."""
     connection.setconfig(sqlite3.SQLITE_DBCONFIG_TRUSTED_SCHEMA, True)
 
 
 def address_to_read(path: Path) -> str:
-    """Return the address by which SQLite reads a file, and writes nothing beside it unless a log of it is there.
+    """Return the address by which SQLite reads a file without writing beside it, unless a log is there.
 
-    With a log, the file alone may be half of what was written.
+    With a log, the file alone may contain only a part of the data.
     """
     has_log = any(path.with_name(f"{path.name}-{log}").exists() for log in ("wal", "journal"))
     return f"{path.absolute().as_uri()}?mode=ro{'' if has_log else '&immutable=1'}"
 
 
 def is_special(path: Path) -> bool:
-    """Tell whether there is a pipe, device or socket, also behind a link: reading one may never end."""
+    """Return whether the path is a pipe, device or socket, also through a link: reading one may never end."""
     try:
         mode = path.stat().st_mode
-    except OSError:  # nothing there, or nothing that can be looked at: opening it says what is wrong
+    except OSError:  # missing or unreadable: opening it gives the reason
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
@@ -86,9 +86,9 @@ def why_unusable(connection: sqlite3.Connection, path: Path, migrations: Sequenc
     """Return a word for why the file cannot be used, or None. Writes nothing.
 
     Args:
-        connection: To the file, made safe by `refuse_surprises`.
+        connection: A connection to the file, made safe by `harden`.
         path: The file.
-        migrations: Those that this version knows.
+        migrations: The migrations that this version knows.
     """
     try:
         version = schema_version(connection)
@@ -101,7 +101,7 @@ def why_unusable(connection: sqlite3.Connection, path: Path, migrations: Sequenc
         if version < 0 or not _is_whole(connection, path) or not has_schema(connection, migrations[:version]):
             return "damaged"
         return None if empty or _is_sound(connection) else "damaged"
-    except UnicodeDecodeError:  # of what SQLite says, which quotes a statement of the schema
+    except UnicodeDecodeError:  # in SQLite's message, which quotes a statement of the schema
         return "damaged"
     except sqlite3.DatabaseError as error:
         if primary_code(error) in _DAMAGE:
@@ -110,17 +110,17 @@ def why_unusable(connection: sqlite3.Connection, path: Path, migrations: Sequenc
 
 
 def has_schema(connection: sqlite3.Connection, migrations: Sequence[str]) -> bool:
-    """Tell whether the schema is exactly what these migrations make: 4 ms."""
+    """Return whether the schema is exactly what these migrations make; takes 4 ms."""
     try:
         found, wanted = _schema(connection), _fresh_schema(tuple(migrations))
-    except UnicodeDecodeError:  # of what SQLite says, which quotes a statement of the schema
+    except UnicodeDecodeError:  # in SQLite's message, which quotes a statement of the schema
         return False
     roots = connection.execute("SELECT rootpage FROM sqlite_schema WHERE rootpage <> 0").fetchall()
     return found == wanted and len(set(roots)) == len(roots)
 
 
 def primary_code(error: sqlite3.Error) -> int:
-    """Return SQLite's own code of an error, without what extends it."""
+    """Return the primary code of an SQLite error."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
@@ -135,15 +135,15 @@ def _fresh_schema(migrations: tuple[str, ...]) -> Mapping[tuple[str, str, str], 
 
 
 def _schema(connection: sqlite3.Connection) -> dict[tuple[str, str, str], str]:
-    """Return the statement of everything by type, name and table, but for statistics that any tool may leave."""
+    """Return the statements of the schema by type, name and table, without statistics, which any tool may add."""
     rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat_'")
     return {(kind, name, table): " ".join((sql or "").split()) for kind, name, table, sql in rows}
 
 
 def _is_whole(connection: sqlite3.Connection, path: Path) -> bool:
-    """Tell whether the file ends with a page: SQLite takes what is missing of the last one for zeros.
+    """Return whether the file ends with a full page: SQLite reads a missing part of the last page as zeros.
 
-    Half a page is right where the app died in the middle of a checkpoint; the log then still has all of it.
+    Half a page is normal if the app died during a checkpoint; then the log still has all of it.
     """
     log = path.with_name(path.name + "-wal")
     if log.exists() and log.stat().st_size > 0:
@@ -152,9 +152,9 @@ def _is_whole(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def _is_sound(connection: sqlite3.Connection) -> bool:
-    """Check the pages of every table: 0.1 s for 100,000 messages.
+    """Check the pages of every table; takes 0.1 s for 100,000 messages.
 
-    Not of the whole file at once: newer SQLite then reads the search index too, word by word, which takes 0.8 s.
+    A check of the whole file would, in newer versions of SQLite, also read the search index word by word, for 0.8 s.
     """
     tables = connection.execute(
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"

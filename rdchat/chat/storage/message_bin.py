@@ -1,25 +1,23 @@
-"""Deleted messages: hidden at first, erased after 30 days, as chats and folders in the bin are."""
+"""Deleted messages: hidden at first, erased after 30 days, like chats and folders in the bin."""
 
 import sqlite3
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any
 
 from rdchat.chat.storage.connections import rows_of
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import ACTIVATE, KEPT, LATEST, SIBLINGS, MessageTree
 from rdchat.errors import StorageError
-from rdchat.work.job import Job
 
-KEPT_DAYS = 30  # in the bin
+KEPT_DAYS = 30  # days in the bin
 _DAY_S = 86_400.0
-_DOUBTFUL_DAYS = 365  # past its time: the clock jumped, at the deletion or since, or nobody has opened the app
+_DOUBTFUL_DAYS = 365  # this long after its expiry a date is doubtful: the clock jumped, or the app was not opened
 _HIDE = f"""
     INSERT INTO deleted_messages (message_id, root_id, deleted_at)
     SELECT id, :root, :now FROM messages WHERE id = :first AND {KEPT}
     UNION ALL SELECT id, :root, :now FROM messages
         WHERE conversation_id = :chat AND parent_id >= :first AND parent_id < :end AND id = parent_id + 1 AND {KEPT}
-"""  # a span of `MessageTree.below`
+"""  # a span from `MessageTree.below`
 _ROOTS = """
     SELECT d.root_id FROM deleted_messages d JOIN messages m ON m.id = d.root_id
     WHERE d.message_id = d.root_id AND m.conversation_id = ? ORDER BY d.deleted_at DESC, d.root_id DESC
@@ -29,26 +27,26 @@ _GONE = "This message no longer exists.", "Open the chat again."
 
 @dataclass(frozen=True, slots=True)
 class DeletedMessage:
-    """A deletion, as `restore` undoes it."""
+    """A deletion, for `restore` to undo."""
 
-    message_id: int  # deleted with all messages below it
-    shown_id: int  # the end of the path that was shown before
-    count: int  # of deleted messages
+    message_id: int  # the deleted message; all below it were deleted too
+    shown_id: int  # the end of the path shown before
+    count: int  # number of deleted messages
 
 
 class MessageBin:
     """Each command is one transaction. Methods raise StorageError as `ConversationStore` does.
 
     Args:
-        database: The store's.
-        clock: Seconds since the epoch.
+        database: The store's database.
+        clock: Returns seconds since the epoch.
     """
 
     def __init__(self, database: Database, clock: Callable[[], float]) -> None:
         self._database, self._clock = database, clock
 
     def delete(self, message_id: int) -> DeletedMessage:
-        """Hide a message and all below it; then the alternative that was shown last is shown, or else its parent."""
+        """Hide a message and all below it; then the alternative shown last is shown, or else the parent."""
 
         def delete(connection: sqlite3.Connection) -> DeletedMessage:
             row = connection.execute(
@@ -71,11 +69,11 @@ class MessageBin:
         return self._database.write(delete)
 
     def restore(self, deleted: DeletedMessage) -> None:
-        """Take a deletion back, and show what was shown before it."""
+        """Undo a deletion, and show what was shown before it."""
         self._database.write(lambda connection: _restore(connection, deleted.message_id, lambda: deleted.shown_id))
 
     def restore_last(self, conversation_id: int) -> int | None:
-        """Bring the message of a chat back that was deleted last, and return it; None where there is none."""
+        """Restore the message of a chat that was deleted last, and return its id; None without one."""
         if (message_id := self.last(conversation_id)) is None:
             return None
 
@@ -87,42 +85,37 @@ class MessageBin:
         return message_id
 
     def last(self, conversation_id: int) -> int | None:
-        """Return the message of a chat that was deleted last; None where there is none."""
+        """Return the id of the message of a chat that was deleted last; None without one."""
         rows = self._database.rows(f"{_ROOTS} LIMIT 1", conversation_id)
         return rows[0][0] if rows else None
 
-    def erase(self, on_end: Callable[[Any], object] | None = None) -> Job[None]:
-        """Erase what has been deleted for 30 days, as bulk work."""
-        return self._database.work_off(self._erasing(), on_end)
 
-    def _erasing(self) -> Generator[None]:
-        database = self._database
-        limit = expiry_limit(database.connection, self._clock(), "deleted_messages")
-        # a message goes after those below it: what a crash leaves is hidden still, and erased the next time
-        ids = database.connection.execute(
-            "SELECT message_id FROM deleted_messages WHERE deleted_at < ? ORDER BY message_id DESC", (limit,)
-        ).fetchall()
-        for (message_id,) in ids:
-            erase_message(database.connection, message_id)
-            yield
+def erasing_messages(database: Database, now: float) -> Generator[None]:
+    """Erase the messages that have been deleted for 30 days, as bulk work."""
+    limit = expiry_limit(database.connection, now, "deleted_messages")
+    # messages below come first: what a crash leaves is still hidden, and erased the next time
+    sql = "SELECT message_id FROM deleted_messages WHERE deleted_at < ? ORDER BY message_id DESC"
+    for (message_id,) in database.connection.execute(sql, (limit,)).fetchall():
+        erase_message(database.connection, message_id)
+        yield
 
 
 def erase_message(connection: sqlite3.Connection, message_id: int) -> None:
-    """Delete a message for good. In trees that were made by hand, messages below it may be left: they become roots."""
+    """Delete a message for good. In trees made by hand, messages below it may remain; they become roots."""
     connection.execute("UPDATE messages SET parent_id = NULL WHERE parent_id = ?", (message_id,))
     connection.execute("DELETE FROM messages WHERE id = ?", (message_id,))
 
 
 def expiry_limit(connection: sqlite3.Connection, now: float, *tables: str) -> float:
-    """Return the time before which what was deleted has expired.
+    """Return the time before which deleted rows have expired.
 
-    A clock may be years wrong until it has a network, so dates that cannot be right are changed first: those of the
-    future become `now`, and what expired a year ago has one more day, in which a person can see it in the bin.
+    A clock may be years wrong until it has a network, so impossible dates are changed first: future ones become `now`,
+    and rows that expired a year ago get one more day, in which the person can see them in the bin.
 
     Args:
         connection: The writer's.
         now: Seconds since the epoch.
-        tables: Those with a column `deleted_at`.
+        tables: Tables with a column `deleted_at`.
     """
     limit = now - KEPT_DAYS * _DAY_S
     doubtful = limit - _DOUBTFUL_DAYS * _DAY_S
@@ -137,5 +130,5 @@ def expiry_limit(connection: sqlite3.Connection, now: float, *tables: str) -> fl
 
 def _restore(connection: sqlite3.Connection, message_id: int, shown: Callable[[], int]) -> None:
     if not connection.execute("DELETE FROM deleted_messages WHERE root_id = ?", (message_id,)).rowcount:
-        raise StorageError("This message is deleted for good.", "It was kept for 30 days.")
+        raise StorageError("This message was deleted for good.", "Deleted messages are kept for 30 days.")
     connection.execute(ACTIVATE, (shown(),))

@@ -1,4 +1,4 @@
-"""Paths in the tree of messages. Every walk ends, also in a tree that was made by hand and has cycles."""
+"""Paths in the tree of messages. Every walk ends, even in a tree made by hand that has cycles."""
 
 import sqlite3
 from bisect import bisect_left, bisect_right
@@ -9,8 +9,8 @@ from rdchat.chat.conversation import Notice
 from rdchat.chat.storage.connections import Rows
 from rdchat.chat.storage.rows import MESSAGE_COLUMNS
 
-_SPANS_AT_ONCE = 200  # in a statement: every SQLite takes 999 parameters
-_BEYOND = 2**62  # larger than every id
+_SPANS_AT_ONCE = 200  # in a statement: every build of SQLite accepts 999 parameters
+_BEYOND = 2**62  # larger than any id
 
 _DELETED = "(SELECT message_id FROM deleted_messages)"
 KEPT = f"id NOT IN {_DELETED}"
@@ -22,10 +22,9 @@ _PLACE = f"""
 """
 MESSAGE = f"SELECT {MESSAGE_COLUMNS}, {_PLACE} FROM messages m WHERE id = ?"
 
-# an index has all that these three read: the messages of a long chat are spread over megabytes of the file
+# an index covers these two queries: the messages of a long chat are spread over megabytes of the file
 _RUNS = "SELECT id, parent_id FROM messages WHERE conversation_id = ? AND parent_id IS NOT id - 1"
 CUTS = "SELECT id FROM messages WHERE conversation_id = ? AND context_cut IS NOT NULL"
-MEASURED = "SELECT id FROM messages WHERE conversation_id = ? AND statistics IS NOT NULL"
 LATEST = f"SELECT id FROM messages WHERE conversation_id = ? AND {KEPT} ORDER BY activated DESC LIMIT 1"
 _LATEST_OF = f"""
     SELECT activated, id FROM messages WHERE conversation_id = ? AND ({{within}}) AND {KEPT}
@@ -40,29 +39,29 @@ NEXT_ACTIVATED = "SELECT coalesce(max(activated), 0) + 1 FROM messages WHERE con
 ACTIVATE = """
     UPDATE messages SET activated = (SELECT max(activated) + 1 FROM messages m
         WHERE m.conversation_id = messages.conversation_id) WHERE id = ?
-"""  # it ends the path that is shown from now on
+"""  # the message then ends the shown path
 
 _STRAYS = """
     SELECT m.id FROM messages m LEFT JOIN messages p ON p.id = m.parent_id
     WHERE m.parent_id IS NOT NULL AND p.conversation_id IS NOT m.conversation_id
-"""  # the parent is of another chat, or there is none
-# ids grow: without one there is no cycle; an index has the messages for which the first condition holds
+"""  # the parent is in another chat or missing
+# a parent's id is smaller, so without such a row there is no cycle; an index covers the first condition
 _UNUSUAL = "SELECT EXISTS (SELECT 1 FROM messages WHERE parent_id IS NOT id - 1 AND parent_id >= id)"
 
 
 def messages_of(count: int) -> str:
-    """Return the query for so many messages of a conversation, in no order."""
+    """Return the query for this many messages of a conversation, in any order."""
     marks = ", ".join("?" * count)
-    # the plus keeps SQLite from the conversation's index: it would look through a whole chat for a few messages
+    # the plus keeps SQLite from using the conversation's index, with which it would scan the whole chat
     return f"SELECT {MESSAGE_COLUMNS}, {_PLACE} FROM messages m WHERE +conversation_id = ? AND id IN ({marks})"
 
 
 class MessageTree:
     """The messages of one conversation as runs: each message of a run has the id after its parent's.
 
-    A message is mostly written right after the one that it follows, so a chat of 100,000 messages may have a few runs,
-    and only these are read. Of the messages 1, 2 (below 1), 3 (below 2), 7 (below 3), 8 (below 7) and 9 (below 2) the
-    runs are 1 to 3, 7 to 8 below 3, and 9 below 2. `messages_runs` of the schema indexes their first messages.
+    A message is mostly written right after its parent, so even a chat of 100,000 messages has only a few runs, and only
+    these are read. For the messages 1, 2 (below 1), 3 (below 2), 7 (below 3), 8 (below 7) and 9 (below 2) the runs are
+    1 to 3, 7 to 8 below 3, and 9 below 2. `messages_runs` in the schema indexes their first messages.
 
     Args:
         rows: Reads the database.
@@ -75,7 +74,7 @@ class MessageTree:
         self._firsts = sorted(self._parents)
 
     def path_to(self, message_id: int) -> list[int]:
-        """Return the ids from the root to a message; a cycle is cut where it would begin again."""
+        """Return the ids from the root to a message; a cycle is cut where it would repeat."""
         runs: list[range] = []
         passed: set[int] = set()
         step: int | None = message_id
@@ -89,11 +88,12 @@ class MessageTree:
         return list(chain.from_iterable(reversed(runs)))
 
     def below(self, message_id: int) -> list[tuple[int, int]]:
-        """Return which ids are those of a message and of all below it, deleted ones too.
+        """Return the ids of a message and all below it, deleted ones included.
 
         Returns:
-            Spans in ascending order, each the end of a run: from an id to the one that it ends before. Ids of other
-            conversations may be within it, behind its last message.
+            Spans in ascending order, each (first id, id after the last), which end with a run. A span may contain ids
+            of
+                other conversations after its last message.
         """
         children = sorted((parent, first) for first, parent in self._parents.items() if parent is not None)
         spans: dict[int, int] = {}
@@ -107,30 +107,21 @@ class MessageTree:
         return sorted(spans.items())
 
     def latest_below(self, message_id: int) -> tuple[int, int]:
-        """Return the message that was shown last of one and all below it that are not deleted, behind its counter."""
+        """Return (counter, id) of the message shown last among one and all below it, without deleted ones."""
         latest = (-1, message_id)
-        for spans in batched(_joined(self.below(message_id)), _SPANS_AT_ONCE):
+        for spans in batched(self.below(message_id), _SPANS_AT_ONCE):
             within = " OR ".join(["id >= ? AND id < ?"] * len(spans))
             latest = max([latest, *self._rows(_LATEST_OF.format(within=within), self._conversation_id, *chain(*spans))])
         return latest
 
 
-def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the same spans with those in one that touch each other."""
-    joined: list[tuple[int, int]] = []
-    for first, end in spans:
-        touches = bool(joined) and joined[-1][1] == first
-        joined.append((joined.pop()[0] if touches else first, end))
-    return joined
+def repair_tree(connection: sqlite3.Connection) -> Notice | None:
+    """Turn messages whose parent is missing, in another chat, or in a cycle into first messages.
 
-
-def mend_tree(connection: sqlite3.Connection) -> Notice | None:
-    """Make a first message of whatever has a parent in another chat, one that does not exist, or itself above it.
-
-    Otherwise such messages could neither be reached nor deleted. 70 ms for 100,000 messages, where nothing is wrong.
+    Otherwise they could neither be reached nor deleted. Takes 70 ms for 100,000 messages if nothing is wrong.
 
     Returns:
-        What to tell the person, or None where all was right.
+        A notice for the person, or None if nothing was wrong.
     """
     loose = [row[0] for row in connection.execute(_STRAYS)]
     if connection.execute(_UNUSUAL).fetchone()[0]:
@@ -139,17 +130,17 @@ def mend_tree(connection: sqlite3.Connection) -> Notice | None:
         return None
     connection.executemany("UPDATE messages SET parent_id = NULL WHERE id = ?", [(each,) for each in loose])
     return Notice(
-        "Some messages were not where they belong",
-        "The file of your chats names a wrong message before them, so parts of those chats may be shown as"
+        "Some messages were moved",
+        "The file of your chats links them wrongly, so parts of those chats may appear as"
         " alternatives of their first message. Nothing was deleted.",
     )
 
 
 def _heads_of_cycles(parents: dict[int, int | None], loose: Iterable[int]) -> list[int]:
-    """Return the oldest message of every cycle; those in `loose` have no parent any more."""
+    """Return the oldest message of every cycle; those in `loose` no longer have a parent."""
     parents = parents | dict.fromkeys(loose)
     heads: list[int] = []
-    walk_of: dict[int, int] = {}  # the message whose walk came by first
+    walk_of: dict[int, int] = {}  # the message whose walk visited it first
     for start in parents:
         step: int | None = start
         while step is not None and step not in walk_of:

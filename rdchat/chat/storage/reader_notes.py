@@ -1,4 +1,4 @@
-"""What the person left in a chat: the place where they were reading, and text that they typed and did not send."""
+"""Stores the reading position in each chat, and texts that were typed but not sent."""
 
 import sqlite3
 from dataclasses import dataclass
@@ -9,27 +9,27 @@ from rdchat.chat.storage.rows import text_column
 
 @dataclass(frozen=True, slots=True)
 class ReadingPlace:
-    """A place in a chat."""
+    """A reading position in a chat."""
 
     message_id: int  # the first message in view
-    above: int  # pixels of it above the view
+    above: int  # pixels of it that are above the view
 
 
 class ReadingPlaces:
-    """Stored places; raises StorageError as `ConversationStore` does."""
+    """Stored reading positions; raises StorageError as `ConversationStore` does."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def find(self, conversation_id: int) -> ReadingPlace | None:
-        """Return where the person was; None at the chat's end."""
+        """Return the reading position; None for the chat's end."""
         rows = self._database.rows(
             "SELECT message_id, above FROM reading_places WHERE conversation_id = ?", conversation_id
         )
         return ReadingPlace(*rows[0]) if rows else None
 
     def keep(self, conversation_id: int, place: ReadingPlace | None) -> None:
-        """Store a place; None for the chat's end. Nothing is stored for a message that is gone."""
+        """Store a position; None for the chat's end. Nothing is stored for a message that is gone."""
 
         def keep(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM reading_places WHERE conversation_id = ?", (conversation_id,))
@@ -44,24 +44,24 @@ class ReadingPlaces:
 
 
 class UnsentTexts:
-    """Stored texts of fields and editors; raises StorageError as `ConversationStore` does."""
+    """Stored texts of message fields and editors; raises StorageError as `ConversationStore` does."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def of_chat(self, conversation_id: int | None) -> dict[int | None, str]:
-        """Return a chat's texts by the message that is edited; None is the chat's field.
+    def find(self, conversation_id: int | None, message_id: int | None) -> str:
+        """Return a text; empty where there is none.
 
         Args:
-            conversation_id: The chat; None for a new one, which has a field only.
+            conversation_id: The chat; None for a new one, which only has a message field.
+            message_id: The message being edited; None for the chat's message field.
         """
-        rows = self._database.rows(
-            "SELECT message_id, text FROM unsent_texts WHERE conversation_id IS ?", conversation_id
-        )
-        return dict(rows)
+        sql = "SELECT text FROM unsent_texts WHERE conversation_id IS ? AND message_id IS ?"
+        found = self._database.rows(sql, conversation_id, message_id)
+        return found[0][0] if found else ""
 
     def keep(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
-        """Replace the stored text. An empty one is not stored, nor is one of a chat or message that is gone."""
+        """Replace the stored text. It is not stored if it is empty, or its chat or message is gone."""
         place = (conversation_id, message_id)
 
         def keep(connection: sqlite3.Connection) -> None:

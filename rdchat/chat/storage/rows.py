@@ -1,4 +1,4 @@
-"""Converts rows of the database to conversations, folders and messages, and back."""
+"""Converts database rows to conversations, folders and messages, and back."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -10,23 +10,25 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
 from rdchat.chat.conversation import NO_THINKING, Conversation, Folder, Message, MessageStatus
 from rdchat.chat.plain_data import from_plain
+from rdchat.chat.storage.connections import Rows
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-# a title that was tampered with may be of any length, and would take the list a second for each 2 MB
+# a title that was tampered with may have any length, and would delay the list by a second for each 2 MB
 CONVERSATION_COLUMNS = (
     "id, substr(title, 1, 1000), created_at, updated_at, system_prompt, sampling, folder_id, pinned_at,"
     " archived_at IS NOT NULL, deleted_at, thinking"
 )
+_CONVERSATIONS = f"SELECT {CONVERSATION_COLUMNS} FROM conversations"
 FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at"
 _CHOICES = {each.value: each for each in ThinkingChoice}
 
 _HALF_RANGE, _RANGE = 2**63, 2**64  # SQLite's integers are signed, reply seeds are not
-_LEAST, _MOST, _MOST_ENTRIES = 1e-9, 2**53, 1000  # of the counters of a reply: no real ones are beyond
-_NO_DATE = -1.0
+_LEAST, _MOST, _MOST_ENTRIES = 1e-9, 2**53, 1000  # limits of a reply's counters, beyond any real ones
+NO_DATE = -1.0
 END_OF_DATES = 253_402_214_400
 """31 December 9999, a day before the last one of any time zone, in seconds since the epoch."""
 
@@ -48,15 +50,20 @@ def conversation_from(row: Sequence[Any]) -> Conversation:
     )
 
 
+def conversations(rows: Rows, where: str, *parameters: object) -> list[Conversation]:
+    """Return the conversations for which an SQL condition holds, in its order."""
+    return [conversation_from(row) for row in rows(f"{_CONVERSATIONS} WHERE {where}", *parameters)]
+
+
 def folder_from(row: Sequence[Any]) -> Folder:
     """Read a row of `FOLDER_COLUMNS`."""
     return Folder(row[0], row[1], row[2], bool(row[3]), _date(row[4]))
 
 
 def message_from(row: Sequence[Any]) -> Message:
-    """Read a row of `MESSAGE_FIELDS`, then perhaps the place among the alternatives and their number.
+    """Read a row of `MESSAGE_FIELDS`, perhaps followed by index and number of alternatives.
 
-    A word that no version of rdchat wrote leaves the text to be read: as a reply, complete, whose end is not known.
+    An unknown word still leaves the text readable: as a complete reply with an unknown finish reason.
     """
     values = {name: column.read(value) for (name, column), value in zip(_COLUMNS.items(), row, strict=False)}
     sibling, siblings = row[len(_COLUMNS) :] or (0, 1)
@@ -64,7 +71,7 @@ def message_from(row: Sequence[Any]) -> Message:
 
 
 def message_row(message: Message) -> list[Any]:
-    """Return the row of `MESSAGE_FIELDS` of a message."""
+    """Return a message's row of `MESSAGE_FIELDS`."""
     return [column.write(getattr(message, name)) for name, column in _COLUMNS.items()]
 
 
@@ -78,13 +85,13 @@ def json_column(value: "DataclassInstance | None") -> str | None:
 
 
 def text_column(text: str) -> str:
-    """Replace half surrogates, which a paste can hold and UTF-8 cannot."""
+    """Replace lone surrogates, which a paste can contain and UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """How a field is read from its column, whatever the column holds, and written into it."""
+    """Converts a field from its column, whatever it contains, and back."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any], Any] = lambda value: value
@@ -92,7 +99,7 @@ class _Column:
 
 
 def _column(hint: Any) -> _Column:
-    """Return the column of a type; None, where the type has it, is NULL."""
+    """Return the column of a type; None is stored as NULL if the type allows it."""
     kind: Any = next((each for each in get_args(hint) if each is not NoneType), hint)
     if is_dataclass(kind):
         return _Column(partial(_from_json, cast("Any", kind)()), json_column, is_json=True)
@@ -114,7 +121,7 @@ def _seed_column(seed: int | None) -> int | None:
 
 
 def _offsets(text: str | None) -> tuple[int, ...]:
-    """Read offsets; none where they cannot be read, which makes ordinary text of what stands there."""
+    """Read offsets; none if they are damaged, which turns control tokens there into ordinary text."""
     if not text:
         return ()
     try:
@@ -125,12 +132,12 @@ def _offsets(text: str | None) -> tuple[int, ...]:
 
 
 def _date(seconds: float | None) -> float | None:
-    """Return a time that a calendar has, from 1970 to 9999; None for any other number."""
+    """Return a time from 1970 to 9999; None for any other number."""
     return seconds if seconds is not None and 0 <= seconds < END_OF_DATES else None
 
 
 def _statistics(text: str | None) -> Statistics | None:
-    """Read a reply's counters; None where figures of them would overflow, divide by zero or fill the window."""
+    """Read a reply's counters; None if figures from them would overflow, divide by zero or fill the window."""
     read = _from_json(Statistics(), text, _is_countable)
     return None if read is None or (read.rounds and not sum(read.accepted_lengths)) else read
 
@@ -146,7 +153,7 @@ def _is_countable(data: Any) -> bool:
 def _from_json[T: "DataclassInstance"](
     default: T, text: str | None, is_right: Callable[[Any], bool] = lambda _data: True
 ) -> T | None:
-    """Read a value of any version; None where there is none or it cannot be read."""
+    """Read a value of any version; None if it is missing or unreadable."""
     if text is None:
         return None
     try:
@@ -161,7 +168,7 @@ def _from_json[T: "DataclassInstance"](
 _SPECIAL = {
     "role": _Column(lambda role: Role.USER if role == Role.USER.value else Role.ASSISTANT),
     "status": _Column(_member_of(MessageStatus, MessageStatus.COMPLETE)),
-    "created_at": _Column(_date, lambda date: _NO_DATE if date is None else date),
+    "created_at": _Column(_date, lambda date: NO_DATE if date is None else date),
     "seed": _Column(lambda seed: None if seed is None else seed % _RANGE, _seed_column),
     "statistics": _Column(_statistics, json_column, is_json=True),
     "control_offsets": _Column(

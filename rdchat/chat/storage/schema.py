@@ -1,30 +1,45 @@
-"""The tables, and the migrations from older versions."""
+"""The database's tables, and the migrations from older versions."""
 
 import sqlite3
 from collections.abc import Sequence
 
-APPLICATION_ID = 0x52444348  # "RDCH": tells rdchat's databases from others
+APPLICATION_ID = 0x52444348  # "RDCH": identifies rdchat's databases
 
-_SEARCHED = 200_000  # characters of a message, in versions 4 to 13
+_SEARCHED = 200_000  # limit of a message's indexed characters, in versions 4 to 13
 _DROP_MESSAGE_TRIGGERS = "DROP TRIGGER messages_added; DROP TRIGGER messages_removed; DROP TRIGGER messages_changed;"
 
 
-def _message_triggers(text: str) -> str:
-    """Return triggers that index messages once they are no longer streaming; `text` is the SQL for a row's text."""
-    new, old = text.format(row="new"), text.format(row="old")
+def _triggers(index: str, column: str, columns: str, *, condition: str, text: str, when: str = "") -> str:
+    """Return triggers that index the messages for which a condition holds.
+
+    Args:
+        index: Name of the index, without `_index`.
+        column: Column of the index.
+        columns: Columns whose change may change the text or the condition.
+        condition: SQL, with `{row}` for the row and its dot.
+        text: SQL of the text, with `{row}` as well.
+        when: SQL condition for changes that count.
+    """
+    new, old, is_in, was_in = (sql.format(row=row) for sql in (text, condition) for row in ("new.", "old."))
+    table = f"{index}_index"
     return f"""
-CREATE TRIGGER messages_added AFTER INSERT ON messages WHEN new.status <> 'streaming' BEGIN
-    INSERT INTO messages_index (rowid, text) VALUES (new.id, {new});
+CREATE TRIGGER {index}_added AFTER INSERT ON messages WHEN {is_in} BEGIN
+    INSERT INTO {table} (rowid, {column}) VALUES (new.id, {new});
 END;
-CREATE TRIGGER messages_removed AFTER DELETE ON messages WHEN old.status <> 'streaming' BEGIN
-    INSERT INTO messages_index (messages_index, rowid, text) VALUES ('delete', old.id, {old});
+CREATE TRIGGER {index}_removed AFTER DELETE ON messages WHEN {was_in} BEGIN
+    INSERT INTO {table} ({table}, rowid, {column}) VALUES ('delete', old.id, {old});
 END;
-CREATE TRIGGER messages_changed AFTER UPDATE OF text, status ON messages
-WHEN old.status <> 'streaming' OR new.status <> 'streaming' BEGIN
-    INSERT INTO messages_index (messages_index, rowid, text)
-        SELECT 'delete', old.id, {old} WHERE old.status <> 'streaming';
-    INSERT INTO messages_index (rowid, text) SELECT new.id, {new} WHERE new.status <> 'streaming';
+CREATE TRIGGER {index}_changed AFTER UPDATE OF {columns} ON messages {when} BEGIN
+    INSERT INTO {table} ({table}, rowid, {column}) SELECT 'delete', old.id, {old} WHERE {was_in};
+    INSERT INTO {table} (rowid, {column}) SELECT new.id, {new} WHERE {is_in};
 END;"""
+
+
+def _message_triggers(text: str) -> str:
+    """Return triggers that index messages when they are no longer streaming; `text` is the SQL for a row's text."""
+    condition = "{row}status <> 'streaming'"
+    when = f"WHEN {condition.format(row='old.')} OR {condition.format(row='new.')}"
+    return _triggers("messages", "text", "text, status", condition=condition, text=text, when=when)
 
 
 _SUMMARY = (
@@ -32,18 +47,18 @@ _SUMMARY = (
     f" {_SEARCHED})"
 )
 SUMMARY = _SUMMARY.format(row="")
-"""SQL over `messages` for the summary of a row's cut; NULL where there is none."""
+"""SQL over `messages` for the summary of a row's cut; NULL without one."""
 
 MIGRATIONS: tuple[str, ...] = (
     # Messages form a tree by `parent_id`. The active path of a conversation ends in the message with its highest
-    # `activated`, a counter that goes up whenever a message is added or chosen: the path below an alternative that was
-    # shown last is therefore found without a pointer that could go stale.
+    # `activated`, a counter that goes up whenever a message is added or chosen. So the path last shown below an
+    # alternative is found without a pointer that could become outdated.
     #
     # `parent_id` does not cascade: deleting a chat deletes its messages by `conversation_id`, one by one, and a cascade
     # along a long chat would exceed SQLite's limit of 1,000 nested triggers.
     #
-    # `text` comes last, so that reading the other columns touches none of its overflow pages. A reply is indexed for
-    # searching when it is finished, not again with each half second of its text.
+    # `text` comes last, so that reading other columns does not read its overflow pages. A reply is indexed for search
+    # when it is finished, not with each half second of its text.
     f"""
 PRAGMA application_id = {APPLICATION_ID};
 CREATE TABLE conversations (
@@ -93,7 +108,7 @@ END;
 CREATE VIRTUAL TABLE messages_index USING fts5 (
     text, content = 'messages', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2', prefix = '1 2 3'
 );
-{_message_triggers("{row}.text")}
+{_message_triggers("{row}text")}
 """,
     # Traces have a table of their own: they are many times as large as the texts, and read one at a time.
     """
@@ -103,9 +118,9 @@ CREATE TABLE message_traces (
     trace BLOB NOT NULL
 ) STRICT;
 """,
-    # Offsets in `text`, as JSON; NULL where that was not kept, as of replies that broke off.
+    # Offsets in `text`, as JSON; NULL where unknown, as for replies that were interrupted.
     "ALTER TABLE messages ADD COLUMN control_offsets TEXT;",
-    # Only the beginning of a text is searched: indexing a million words held the window up when a reply ended.
+    # Only the beginning of a text is searched: indexing a million words blocked the window when a reply ended.
     f"""
 {_DROP_MESSAGE_TRIGGERS}DROP TABLE messages_index;
 CREATE VIEW messages_searched AS
@@ -114,15 +129,15 @@ CREATE VIRTUAL TABLE messages_index USING fts5 (
     text, content = 'messages_searched', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2',
     prefix = '1 2 3'
 );
-{_message_triggers(f"substr({{row}}.text, 1, {_SEARCHED})")}
+{_message_triggers(f"substr({{row}}text, 1, {_SEARCHED})")}
 INSERT INTO messages_index (messages_index) VALUES ('rebuild');
 """,
-    # A chat's folder may be deleted or a folder's parent: what was in them is shown where it would be without them, and
-    # undoing the deletion puts everything back.
+    # A chat's folder, or a folder's parent, may be deleted: its content is shown as if the folder did not exist, and
+    # undoing the deletion restores everything.
     #
-    # `title_by` is `prompt` for a title made of the first prompt, which the model may replace, `model` once it had its
-    # go, and `person` for all others. `unlisted` marks what is shown nowhere: with 1 a chat that is being erased
-    # message by message, with 2 one that is being copied or imported. What is left of both after a crash is erased.
+    # `title_by` is `prompt` for a title made from the first prompt, which the model may replace; `model` after the
+    # model was asked; `person` for all others. `unlisted` marks chats that are not shown: 1 for a chat that is being
+    # erased message by message, 2 for one that is being copied or imported. What a crash leaves of either is erased.
     """
 CREATE TABLE folders (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -141,20 +156,19 @@ CREATE INDEX folders_nested ON folders (parent_id);
 CREATE INDEX conversations_in_folder ON conversations (folder_id);
 CREATE INDEX messages_by_model ON messages (model, conversation_id) WHERE model IS NOT NULL;
 """,
-    # `messages.thinking`: JSON of `Thinking`, NULL where there is nothing to say. `conversations.thinking`: the chat's
-    # own choice of whether and how much the model thinks; NULL leaves it to the chat template.
+    # `messages.thinking`: JSON of `Thinking`, or NULL. `conversations.thinking`: the chat's own choice of whether and
+    # how much the model thinks; NULL leaves it to the chat template.
     """
 ALTER TABLE messages ADD COLUMN thinking TEXT;
 ALTER TABLE conversations ADD COLUMN thinking TEXT;
 """,
-    # JSON of a `ContextCut`: the model is not told this message and those before it; NULL where it is.
+    # JSON of a `ContextCut`, which hides this message and those before it from the model; otherwise NULL.
     "ALTER TABLE messages ADD COLUMN context_cut TEXT;",
-    # `edited`: the text is the person's version of a reply. `made_with`: JSON of `MadeWith`, NULL where that was not
-    # kept.
+    # `edited`: the text is the person's version of a reply. `made_with`: JSON of `MadeWith`, or NULL where unknown.
     #
-    # A message that is deleted with all below it has a row for each in `deleted_messages`: one short transaction,
-    # however long the chat, and the search index stays as it is until they are erased. `root_id` is the one that was
-    # asked for.
+    # A deleted message has a row in `deleted_messages`, and so has each one below it: one short transaction however
+    # long the chat is, and the search index stays unchanged until they are erased. `root_id` is the message that the
+    # person deleted.
     """
 ALTER TABLE messages ADD COLUMN edited INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE messages ADD COLUMN made_with TEXT;
@@ -164,10 +178,9 @@ CREATE TABLE deleted_messages (
     deleted_at REAL NOT NULL
 ) STRICT;
 """,
-    # The text of a file is stored once, by its SHA-256, however many messages have it, and goes with the last of them.
-    # It is in a table of its own, so that opening a chat reads none of it. `conversation_id` is the message's: looking
-    # through the messages of a long chat for the few that have files would take a tenth of the time in which it is to
-    # open.
+    # The text of a file is stored once, by its SHA-256, and is deleted with the last message that has it. It has a
+    # table of its own, so that opening a chat does not read it. `conversation_id` is the message's: searching the
+    # messages of a long chat for the few with files would take a tenth of the time in which a chat has to open.
     """
 CREATE TABLE file_texts (
     digest TEXT PRIMARY KEY,
@@ -200,8 +213,8 @@ CREATE TRIGGER files_removed AFTER DELETE ON message_files BEGIN
         AND NOT EXISTS (SELECT 1 FROM message_files WHERE digest = old.digest);
 END;
 """,
-    # Where the person was reading: the first message in view, and how many pixels of it are above the view. A chat
-    # without a row is read at its end.
+    # The reading position: the first message in view, and how many pixels of it are above the view. A chat without a
+    # row opens at its end.
     """
 CREATE TABLE reading_places (
     conversation_id INTEGER PRIMARY KEY REFERENCES conversations (id) ON DELETE CASCADE,
@@ -209,15 +222,14 @@ CREATE TABLE reading_places (
     above INTEGER NOT NULL
 ) STRICT;
 """,
-    # A long chat is opened with its messages' places alone (`messages_path` has all of them), and what is shown is
-    # read.
+    # A long chat is opened with the ids of its messages only (`messages_path` has all of them); those in view are read.
     """
 CREATE INDEX messages_path ON messages (conversation_id, parent_id);
 CREATE INDEX messages_cut ON messages (conversation_id) WHERE context_cut IS NOT NULL;
 CREATE INDEX messages_measured ON messages (conversation_id) WHERE statistics IS NOT NULL;
 """,
-    # The summaries that stand for what was left out are searched too. A mark that was tampered with has none; they are
-    # made anew with the index (`rebuild`), from the view.
+    # Summaries of messages that were cut are searched too. One that was tampered with is not; the index is rebuilt from
+    # the view (`rebuild`).
     f"""
 CREATE VIEW summaries_searched AS
     SELECT id, {SUMMARY} AS summary FROM messages WHERE context_cut IS NOT NULL;
@@ -225,23 +237,11 @@ CREATE VIRTUAL TABLE summaries_index USING fts5 (
     summary, content = 'summaries_searched', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2',
     prefix = '1 2 3'
 );
-CREATE TRIGGER summaries_added AFTER INSERT ON messages WHEN new.context_cut IS NOT NULL BEGIN
-    INSERT INTO summaries_index (rowid, summary) VALUES (new.id, {_SUMMARY.format(row="new.")});
-END;
-CREATE TRIGGER summaries_removed AFTER DELETE ON messages WHEN old.context_cut IS NOT NULL BEGIN
-    INSERT INTO summaries_index (summaries_index, rowid, summary)
-        VALUES ('delete', old.id, {_SUMMARY.format(row="old.")});
-END;
-CREATE TRIGGER summaries_changed AFTER UPDATE OF context_cut ON messages BEGIN
-    INSERT INTO summaries_index (summaries_index, rowid, summary)
-        SELECT 'delete', old.id, {_SUMMARY.format(row="old.")} WHERE old.context_cut IS NOT NULL;
-    INSERT INTO summaries_index (rowid, summary)
-        SELECT new.id, {_SUMMARY.format(row="new.")} WHERE new.context_cut IS NOT NULL;
-END;
+{_triggers("summaries", "summary", "context_cut", condition="{row}context_cut IS NOT NULL", text=_SUMMARY)}
 INSERT INTO summaries_index (summaries_index) VALUES ('rebuild');
 """,
-    # What was typed and neither sent nor saved: in a message's editor, or in a chat's field, where there is no message;
-    # in a new chat's field, where there is no chat either.
+    # Typed text that was neither sent nor saved: in a message's editor; in a chat's message field, without a message;
+    # in a new chat's message field, without a chat.
     """
 CREATE TABLE unsent_texts (
     conversation_id INTEGER REFERENCES conversations (id) ON DELETE CASCADE,
@@ -251,20 +251,20 @@ CREATE TABLE unsent_texts (
 CREATE INDEX unsent_texts_of_chat ON unsent_texts (conversation_id);
 CREATE INDEX unsent_texts_of_message ON unsent_texts (message_id);
 """,
-    # All of a text is searched: a message of 5 MB, of which there are few, takes the index a tenth of a second.
-    # The index is made anew, which cannot fail where it was damaged, or did not fit.
+    # All of a text is searched: a message of 5 MB, which is rare, takes the index a tenth of a second.
+    # The index is created again, which works even where it was damaged.
     f"""
 {_DROP_MESSAGE_TRIGGERS}DROP VIEW messages_searched;
 CREATE VIEW messages_searched AS SELECT id, text FROM messages WHERE status <> 'streaming';
-{_message_triggers("{row}.text")}
+{_message_triggers("{row}text")}
 INSERT INTO messages_index (messages_index) VALUES ('rebuild');
 """,
-    # A path is read by its runs (`MessageTree`): of a long chat that was never branched, one row tells it.
+    # A path is read by its runs (`MessageTree`): a long chat without branches has a single run.
     """
 CREATE INDEX messages_runs ON messages (conversation_id, parent_id) WHERE parent_id IS NOT id - 1;
 """,
-    # The sidebar reads what is in view. What else it shows, such as how many chats a folder holds, is counted in
-    # these indexes: one for each of the lists, with all of its chats in their order.
+    # The sidebar reads the rows in view. What else it shows, such as how many chats a folder has, is counted in these
+    # indexes: one for each of the lists, with all of its chats in their order.
     """
 CREATE INDEX conversations_listed ON conversations (folder_id, updated_at, id)
     WHERE deleted_at IS NULL AND unlisted = 0 AND archived_at IS NULL AND pinned_at IS NULL;
@@ -282,12 +282,12 @@ CREATE INDEX conversations_titled ON conversations (title) WHERE deleted_at IS N
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
-    """Return the database's version; 0 is an empty one."""
+    """Return the database's version; 0 for an empty one."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[str] = MIGRATIONS) -> None:
-    """Bring the database to the newest version, each step in one transaction."""
+    """Migrate the database to the newest version, each step in one transaction."""
     for version in range(schema_version(connection) + 1, len(migrations) + 1):
         script = f"BEGIN IMMEDIATE; {migrations[version - 1]}; PRAGMA user_version = {version}; COMMIT;"
         try:

@@ -1,95 +1,266 @@
-"""Makes SQL of what a person types into the search field."""
+"""Searches titles, messages, names of files and summaries for the words that a person types."""
 
+import json
+import re
 import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from rdchat.chat.search_words import is_indexed, spellings, split_words
+from rdchat.chat.conversation import Conversation
+from rdchat.chat.search_words import WordMatcher, is_indexed, spellings, split_words
+from rdchat.chat.storage.connections import open_reader
 from rdchat.chat.storage.message_tree import KEPT
+from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
 from rdchat.chat.storage.schema import SUMMARY
 
+MOST_FOUND = 300  # conversations in an answer
+_MOST_MESSAGES = 20_000  # the newest ones with the words: more would take too long while a person types
 _ALL = -1  # no limit
-_BY_INDEX = "SELECT rowid FROM {index} WHERE {index} MATCH ?"
+_BEFORE, _AFTER = 12, 160  # characters of a snippet around its first hit
+_NEAR = 400  # characters on either side of the hit, which are read as Markdown
+_READ = 20_000  # characters of a message that are read for a snippet
+_LISTED = "deleted_at IS NULL AND unlisted = 0"
+_IN_FOLDER = "folder_id IN (SELECT id FROM folders WHERE id = ? OR parent_id = ?)"
+_AMONG = "id IN (SELECT value FROM json_each(?))"
+_WITH_MODEL = f"id IN (SELECT conversation_id FROM messages WHERE model = ? AND {KEPT})"
+_MODELS = "SELECT DISTINCT model FROM messages WHERE model IS NOT NULL ORDER BY model"  # an index covers this
+_TEXT = """
+    SELECT substr(text, max(1, instr(lower(text), ?) - 100), ?),
+        coalesce((SELECT group_concat(name, ', ') FROM message_files WHERE message_id = messages.id), ''),
+        coalesce((SELECT substr(summary, 1, ?) FROM summaries_searched WHERE id = messages.id), '')
+    FROM messages WHERE id = ?
+"""  # the text from shortly before the first word on, the names of files, and the summary
+
+_MARKS = re.compile(
+    r"""
+    ^[ \t]*(?:`{3}|~{3}).*$ | </?think>                        # fences
+    | ^[ \t|]*:?-{2,}[:|\- \t]*$                                # rules, and the line below a table's head
+    | ^[ \t]*(?:>[ \t]?)+(?:(?:\#{1,6}|[-*+])[ \t]+)? | ^[ \t]*(?:\#{1,6}|[-*+])[ \t]+  # quotes, headings and lists
+    | (?:^|(?<=[ \t]))\|(?=[ \t]|$)                         # between the cells of a table
+    | (`{1,2})(?P<code>[^`\n]+)\1 | `+
+    | !?\[(?P<link>[^\]\n]*)\]\([^)\n]*\)
+    | (?<!\w)\${1,2}(?!\s|\d[\d.,]*[^\\^_=$]*[^\W\d_]{2})(?P<formula>[^$]*[^\s$])\${1,2}(?!\w) | \\[()\[\]]
+    | \\(?P<escaped>[*_`\#$|~])
+    | \*{2,3}+(?=\S) | (?<=\S)\*{2,3} | ~~ | (?<!\w)(?:\*|_{1,3})(?=\w) | (?<=\w|[.!?])(?:\*|_{1,3})(?!\w)
+    """,
+    re.VERBOSE | re.MULTILINE,
+)  # what Markdown hides; the named groups are what it shows
+
+
+@dataclass(frozen=True, slots=True)
+class SearchQuery:
+    """A search. Fields that are empty or None do not filter."""
+
+    words: str = ""  # as typed
+    model: str | None = None  # name of a model that wrote a message in the conversation
+    folder_id: int | None = None  # a folder; its inner folders count too
+
+    def __bool__(self) -> bool:
+        return bool(self.words.strip()) or self.model is not None or self.folder_id is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatHit:
+    """A conversation that was found."""
+
+    conversation: Conversation
+    messages: int = 0  # number of its messages with every word
+    snippet: str = ""  # text of the newest one around the first word; empty if only the title matches
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    """The result of a search."""
+
+    query: SearchQuery
+    hits: tuple[ChatHit, ...] = ()  # newest first, at most `MOST_FOUND`
+    found: int = 0  # number of all conversations found
+    is_part: bool = False  # whether only the newest of many messages were searched, so that there may be more
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMessages:
+    """Ids of a conversation's messages with all words of a search, including alternatives."""
+
+    conversation_id: int
+    words: str
+    ids: tuple[int, ...] = ()
+
+
+class SearchReader:
+    """Answers one search at a time; `interrupt` may be called from another thread.
+
+    Args:
+        path: The database of a `ConversationStore` that is open, and so was checked, in this process.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+
+    def search(self, query: SearchQuery) -> SearchAnswer:
+        """Search titles and messages. Raises sqlite3.Error, also after `interrupt`."""
+        where: list[str] = [_LISTED]
+        parameters: list[str | int] = []
+        if query.model is not None:
+            where.append(_WITH_MODEL)
+            parameters.append(query.model)
+        if query.folder_id is not None:
+            where.append(_IN_FOLDER)
+            parameters += [query.folder_id, query.folder_id]
+        messages, words = _messages_with(query.words, _MOST_MESSAGES)
+        in_title, in_title_words = _condition(query.words, "titles_index", "title")
+        with self._opened() as connection:
+            if not words:
+                rows, found = _newest_chats(connection, where, parameters)
+                return SearchAnswer(query, tuple(ChatHit(conversation_from(row)) for row in rows), found)
+            counted = {
+                chat: (newest_id, count)
+                for chat, newest_id, count in connection.execute(
+                    f"SELECT conversation_id, max(id), count(*) FROM ({messages}) GROUP BY conversation_id",
+                    words,
+                )
+            }
+            is_part = sum(count for _, count in counted.values()) >= _MOST_MESSAGES
+            titled = {
+                row[0] for row in connection.execute(f"SELECT id FROM conversations WHERE {in_title}", in_title_words)
+            }
+            # in JSON: the number of parameters is limited, and a read-only connection may not make a temporary table
+            among = json.dumps([*(titled | counted.keys())])
+            rows, found = _newest_chats(connection, [*where, _AMONG], [*parameters, among])
+            matcher = WordMatcher(query.words)
+            hits = []
+            for row in rows:
+                message_id, count = counted.get(row[0], (None, 0))
+                snippet = ""
+                if message_id is not None:
+                    about = (matcher.search.split()[0].lower(), _READ, _READ, message_id)
+                    texts = connection.execute(_TEXT, about).fetchone() or ()
+                    snippet = _snippet(next(filter(matcher.is_in, texts), "\n".join(texts)), matcher)
+                hits.append(ChatHit(conversation_from(row), count, snippet))
+            return SearchAnswer(query, tuple(hits), found, is_part)
+
+    def messages_with(self, conversation_id: int, words: str) -> FoundMessages:
+        """Search the messages of one conversation. Raises sqlite3.Error."""
+        found, parameters = _messages_with(words, _ALL)
+        if not found:
+            return FoundMessages(conversation_id, words)
+        sql = f"SELECT id FROM ({found}) WHERE conversation_id = ? ORDER BY id"
+        with self._opened() as connection:
+            ids = tuple(row[0] for row in connection.execute(sql, (*parameters, conversation_id)))
+        return FoundMessages(conversation_id, words, ids)
+
+    def models(self) -> tuple[str, ...]:
+        """Return the names of the models that wrote replies. Raises sqlite3.Error."""
+        with self._opened() as connection:
+            return tuple(row[0] for row in connection.execute(_MODELS))
+
+    def interrupt(self) -> None:
+        """End a running search."""
+        if (connection := self._connection) is not None:
+            connection.interrupt()
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """Open the file for each search, since it may have been brought back since the last one."""
+        with closing(open_reader(self._path)) as connection:
+            self._connection = connection
+            try:
+                yield connection
+            finally:
+                self._connection = None
+
+
+def _newest_chats(
+    connection: sqlite3.Connection, where: Sequence[str], parameters: Sequence[str | int]
+) -> tuple[list[tuple[Any, ...]], int]:
+    """Return the newest rows for which all conditions hold, and the number of all such rows."""
+    table = f"FROM conversations WHERE {' AND '.join(where)}"
+    (count,) = connection.execute(f"SELECT count(*) {table}", parameters).fetchone()
+    newest = f"SELECT {CONVERSATION_COLUMNS} {table} ORDER BY updated_at DESC, id DESC LIMIT {MOST_FOUND}"
+    return connection.execute(newest, parameters).fetchall(), count
+
+
+def _snippet(text: str, matcher: WordMatcher) -> str:
+    """Return one line of a text around its first hit, without Markdown marks."""
+    first = _first_hit(text, matcher)
+    near = text[max(0, first - _NEAR) : first + _NEAR]
+    shown = _MARKS.sub(lambda mark: mark[mark.lastgroup] if mark.lastgroup else "", near)
+    if not matcher.spans(shown, 1):  # the hit is in what Markdown hides, such as an address
+        shown = near
+    first = _first_hit(shown, matcher)
+    begin = max(0, first - _BEFORE)
+    if begin:
+        space = shown.find(" ", begin, first)
+        begin = begin if space < 0 else space + 1
+    line = " ".join(shown[begin : first + _AFTER].split())
+    return f"…{line}" if begin else line
+
+
+def _first_hit(text: str, matcher: WordMatcher) -> int:
+    spans = matcher.spans(text, 1)
+    return spans[0][0] if spans else 0
 
 
 def search_condition(search: str) -> tuple[str, list[str]]:
-    """Return SQL that holds for conversations whose title, or one of whose messages, has every word of `search`.
+    """Return an SQL condition for conversations with every word of `search` in their title or in a message.
 
-    The last word may be the beginning of one. Words without spaces between them (Chinese, Japanese, Thai ...) and
-    words without letters (emoji, signs) are no tokens of the index, so they are looked for as they stand.
+    The last word may be incomplete. Text in scripts without spaces (Chinese, Japanese, Thai ...) and words without
+    letters (emoji, signs) are not tokens of the index, so they are searched literally.
 
     Args:
         search: Anything. Quotes and operators mean themselves.
 
     Returns:
-        An expression over `conversations.id` and `conversations.title`, and its parameters; ("", []) where `search`
-        has no word.
+        An expression over `conversations.id`, and its parameters; ("", []) where `search` has no word.
     """
-    in_titles, parameters = title_condition(search)
-    in_messages, more = message_condition(search)
+    in_titles, parameters = _condition(search, "titles_index", "title")
+    messages, more = _messages_with(search, _ALL)
     if not parameters:
         return "", []
     titles = f"SELECT id FROM conversations WHERE {in_titles}"
-    messages = f"SELECT conversation_id FROM messages WHERE {in_messages}"
-    return f"(id IN ({titles}) OR id IN ({messages}))", parameters + more
+    return f"(id IN ({titles}) OR id IN (SELECT conversation_id FROM ({messages})))", parameters + more
 
 
-def title_condition(search: str) -> tuple[str, list[str]]:
-    """Return SQL over `conversations.rowid` and `title`, and its parameters; see `search_condition`."""
-    return _condition(search, "titles_index", "title")
-
-
-def message_condition(search: str) -> tuple[str, list[str]]:
-    """Return SQL over `messages.id`, and its parameters; see `newest_messages`."""
-    found, parameters = newest_messages(search, _ALL)
-    return (f"id IN (SELECT id FROM ({found}))", parameters) if found else ("", [])
-
-
-def newest_messages(search: str, most: int) -> tuple[str, list[str]]:
+def _messages_with(search: str, most: int) -> tuple[str, list[str]]:
     """Return SQL for `id` and `conversation_id` of the newest messages with these words, and its parameters.
 
-    A message is found by its text, by the name of one of its files, or by the summary that stands for it. At most so
-    many texts are looked at, the newest first: of a word that most messages have, the index alone would take as long
-    as there are messages. ("", []) where `search` has no word.
+    A message is found by its text, by the name of one of its files, or by its summary. At most `most` texts are looked
+    at, the newest first: for a word that most messages have, the index alone would take time in proportion to their
+    number. ("", []) where `search` has no word.
     """
-    found, parameters = _newest_texts(search, most)
-    if not found:
-        return "", []
-    beside, more = _beside_condition(search)
-    others = f"SELECT id, conversation_id FROM messages WHERE ({beside}) AND {KEPT}"
-    return f"SELECT * FROM ({found}) UNION {others}", parameters + more
-
-
-def _newest_texts(search: str, most: int) -> tuple[str, list[str]]:
     words, literal = _phrases(search)
-    signs = " AND ".join(["instr(m.text, ?) > 0"] * len(literal))
-    if not words:
-        kept = f"{signs} AND m.{KEPT}"
-        found = f"SELECT m.id, m.conversation_id FROM messages m WHERE {kept} ORDER BY m.id DESC LIMIT {most}"
-        return (found, literal) if literal else ("", [])
-    newest = f"{_BY_INDEX.format(index='messages_index')} ORDER BY rowid DESC LIMIT {most}"
-    join = f"SELECT m.id, m.conversation_id FROM ({newest}) found CROSS JOIN messages m ON m.id = found.rowid"
-    join += f" WHERE m.{KEPT}"
-    return f"{join} AND {signs}" if literal else join, [words, *literal]
-
-
-def _beside_condition(search: str) -> tuple[str, list[str]]:
-    """Return SQL over `messages.id` for words that are not in a text: in a file's name or a summary; its parameters."""
-    in_files, names = _condition(search, "files_index", "name")
+    if not (words or literal):
+        return "", []
+    source, limit = "messages m", f"ORDER BY m.id DESC LIMIT {most}"
+    if words:
+        newest = f"SELECT rowid FROM messages_index WHERE messages_index MATCH ? ORDER BY rowid DESC LIMIT {most}"
+        source, limit = f"({newest}) found CROSS JOIN messages m ON m.id = found.rowid", ""
+    where = " AND ".join([f"m.{KEPT}", *["instr(m.text, ?) > 0"] * len(literal)])
+    in_texts = f"SELECT m.id, m.conversation_id FROM {source} WHERE {where} {limit}"
+    in_names, names = _condition(search, "files_index", "name")
     in_summaries, summaries = _condition(search, "summaries_index", SUMMARY, "id")
-    files = f"SELECT message_id FROM message_files WHERE {in_files}"
-    # not from the view: a connection that does not trust the schema runs no JSON function for one
+    files = f"SELECT message_id FROM message_files WHERE {in_names}"
+    # not from the view: an untrusted schema may not call JSON functions there
     cuts = f"SELECT id FROM messages WHERE context_cut IS NOT NULL AND {in_summaries}"
-    return f"id IN ({files}) OR id IN ({cuts})", names + summaries
+    others = f"SELECT id, conversation_id FROM messages WHERE (id IN ({files}) OR id IN ({cuts})) AND {KEPT}"
+    parameters = [*([words] if words else []), *literal, *names, *summaries]
+    return f"SELECT * FROM ({in_texts}) UNION {others}", parameters
 
 
 def _condition(search: str, index: str, column: str, key: str = "rowid") -> tuple[str, list[str]]:
-    phrases, literal = _phrases(search)
-    conditions = [f"{key} IN ({_BY_INDEX.format(index=index)})"] if phrases else []
+    """Return an SQL condition for rows of an indexed table whose column has the words, and its parameters."""
+    words, literal = _phrases(search)
+    conditions = [f"{key} IN (SELECT rowid FROM {index} WHERE {index} MATCH ?)"] if words else []
     conditions += [f"instr({column}, ?) > 0"] * len(literal)
-    return " AND ".join(conditions), [*([phrases] if phrases else []), *literal]
+    return " AND ".join(conditions), [*([words] if words else []), *literal]
 
 
 def _phrases(search: str) -> tuple[str, list[str]]:
-    """Return a query for the index, empty where it knows none of the words, and the words to be looked for as such."""
+    """Return a query for the index, perhaps empty, and the words that the index does not cover."""
     words = split_words(search)
     phrases = [
         _phrase(word, unfinished=place == len(words)) for place, word in enumerate(words, start=1) if is_indexed(word)
@@ -103,6 +274,6 @@ def _phrase(word: str, *, unfinished: bool) -> str:
 
 
 def rebuild_search(connection: sqlite3.Connection) -> None:
-    """Make the search index anew from the chats: some seconds for 100,000 messages."""
+    """Rebuild the search index from the chats; takes some seconds for 100,000 messages."""
     for index in ("titles_index", "messages_index", "files_index", "summaries_index"):
         connection.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")

@@ -1,12 +1,16 @@
-"""Moves files aside that rdchat cannot use, and brings a database back that was lost. Nothing is ever overwritten."""
+"""Moves unusable files aside, and restores a database that was lost. Nothing is ever overwritten."""
 
-import os
 import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
 from rdchat.chat.conversation import Notice
-from rdchat.files.file_errors import file_error
+from rdchat.errors import file_error
+from rdchat.host import flush_to_disk
+
+_PAGES = 2000  # of a database, copied before the next check for cancelling
 
 
 def set_aside(path: Path, label: str, companions: tuple[str, ...] = (), *, named_as: Path | None = None) -> Path:
@@ -15,17 +19,17 @@ def set_aside(path: Path, label: str, companions: tuple[str, ...] = (), *, named
     Args:
         path: The file.
         label: What is wrong with it, in one word, such as `damaged`.
-        companions: Endings of files that belong to it, such as `-wal` for `chats.db-wal`; they move along.
-        named_as: Whose stem it gets; None for its own.
+        companions: Endings of its companion files, such as `-wal` for `chats.db-wal`; they are moved too.
+        named_as: Path whose stem is used; None for its own.
 
     Returns:
-        Where it is now.
+        Its new path.
 
     Raises:
-        StorageError: If it cannot be renamed; everything is where it was, then.
+        StorageError: If it cannot be renamed; then nothing was moved.
     """
     target = _free_name(named_as or path, label, companions)
-    # the file itself goes last: should the process die in between, the next start sets the rest aside too
+    # the file itself comes last: if the process dies in between, the next start moves the rest
     moves = [(_with_ending(path, ending), _with_ending(target, ending)) for ending in (*companions, "")]
     done: list[tuple[Path, Path]] = []
     try:
@@ -36,13 +40,13 @@ def set_aside(path: Path, label: str, companions: tuple[str, ...] = (), *, named
     except OSError as error:
         for source, destination in done:
             destination.rename(source)
-        what = f"{path} is {label}, and rdchat cannot move it out of the way"
+        what = f"{path} is {label}, and rdchat cannot move it"
         raise file_error(error, what, "Move or rename the file yourself, then start again.") from error
     return target
 
 
-def put_aside(path: Path, label: str) -> list[Path]:
-    """Return the files that `set_aside` has renamed with this label, oldest first."""
+def files_set_aside(path: Path, label: str) -> list[Path]:
+    """Return the files that `set_aside` renamed with this label, oldest first."""
     try:
         return sorted(each for each in path.parent.iterdir() if _is_named(each, path, label))
     except OSError:
@@ -69,7 +73,7 @@ def _with_ending(path: Path, ending: str) -> Path:
 
 
 def file_id(path: Path) -> tuple[int, int] | None:
-    """Return what tells the file at `path` from any other, or None where there is none: 2 µs."""
+    """Return the identity of the file at `path`, or None if there is none; takes 2 µs."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -77,29 +81,30 @@ def file_id(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def bring_back(
+def restore_file(
     connection: sqlite3.Connection, path: Path, companions: tuple[str, ...], log: tuple[int, int] | None
 ) -> Notice:
-    """Write all that `connection` has into a new file at `path`, and close the connection.
+    """Write all data of `connection` to a new file at `path`, and close the connection.
 
     Args:
-        connection: To the file that was at `path`.
+        connection: Connection to the file that was at `path`.
         path: Its folder exists.
-        companions: Endings of files that belong to a database, such as `-wal`.
+        companions: Endings of a database's companion files, such as `-wal`.
         log: The `file_id` of the connection's own `-wal` file.
 
     Returns:
-        What to tell the person.
+        A notice for the person.
 
     Raises:
-        sqlite3.Error, OSError: If the new file cannot be written. The connection goes on working, then.
-        StorageError: If the other file cannot be moved; likewise.
+        sqlite3.Error, OSError: If the new file cannot be written. Then the connection still works.
+        StorageError: If the other file cannot be moved. Then the connection still works.
     """
     copy = path.with_name(f"{path.stem}-brought-back{path.suffix}")
     try:
         copy.unlink(missing_ok=True)
-        _copy(connection, copy)
-        # our own log is in the copy, and SQLite would replay it into any file that stands at its name
+        copy_database(connection, copy)
+        flush_to_disk(copy)
+        # the copy contains our own log, and SQLite would replay it into any file at its path
         wal = path.with_name(path.name + "-wal")
         if file_id(wal) == log:
             wal.unlink(missing_ok=True)
@@ -109,24 +114,29 @@ def bring_back(
     except BaseException:
         copy.unlink(missing_ok=True)
         raise
-    connection.close()  # SQLite sees that its file has moved, and touches nothing at the old names
+    connection.close()  # SQLite sees that its file was moved, and leaves files at the old paths alone
     copy.replace(path)
-    detail = f"{path} was deleted or moved while rdchat was open. It was written again, and nothing is lost."
+    detail = f"{path} was deleted or moved while rdchat was open. rdchat wrote it again, and nothing is lost."
     if replaced:
         detail = (
-            f"{path} was replaced while rdchat was open. Your chats are there again; the other file is kept as {other}."
+            f"{path} was replaced while rdchat was open. Your chats were restored; the other file was kept as {other}."
         )
-    return Notice("The file of your chats was brought back", detail)
+    return Notice("The file of your chats was restored", detail)
 
 
-def _copy(connection: sqlite3.Connection, target: Path) -> None:
-    new = sqlite3.connect(target, autocommit=True)
-    try:
-        connection.backup(new)
-    finally:
-        new.close()
-    descriptor = os.open(target, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def copy_database(
+    connection: sqlite3.Connection, path: Path, tell: Callable[[float], object] = lambda _share: None
+) -> None:
+    """Copy a database as it is at one moment; `tell` gets the share copied, and an exception from it ends the copy."""
+
+    def step(_status: int, remaining: int, total: int) -> None:
+        tell(1 - remaining / max(total, 1))
+
+    with closing(sqlite3.connect(path, autocommit=True)) as target:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # later writes by others are not copied
+        try:
+            connection.backup(target, pages=_PAGES, progress=step, sleep=0)
+        finally:
+            connection.execute("ROLLBACK")
+        target.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it

@@ -1,16 +1,24 @@
-"""Reads and writes whole chats, for copies, imports and exports."""
+"""Reads and writes messages with their files, and whole chats, for copies, imports and exports.
+
+The text of a file is stored once for all messages that have it.
+"""
 
 import sqlite3
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import batched
+from typing import Any
 
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, shown_name
 from rdchat.chat.conversation import Conversation, Message, MessageStatus
-from rdchat.chat.storage.connections import rows_of
-from rdchat.chat.storage.message_tree import KEPT, MessageTree
-from rdchat.chat.storage.messages import add_files, file_texts, insert_message, with_files
+from rdchat.chat.message_path import MessagePath
+from rdchat.chat.storage.connections import Rows, rows_of
+from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.message_tree import CUTS, KEPT, MESSAGE, MessageTree, messages_of
 from rdchat.chat.storage.rows import (
     CONVERSATION_COLUMNS,
     MESSAGE_COLUMNS,
+    MESSAGE_FIELDS,
     conversation_from,
     json_column,
     message_from,
@@ -19,6 +27,19 @@ from rdchat.chat.storage.rows import (
 )
 from rdchat.errors import StorageError
 
+# texts that were tampered with may have any length
+_COLUMNS = (
+    "f.message_id, substr(f.name, 1, 1000), f.kind, f.digest, f.characters, substr(f.taken, 1, 1000),"
+    " substr(f.note, 1, 1000)"
+)
+_TEXTS = """
+    SELECT DISTINCT f.digest, coalesce(t.text, '') FROM message_files f LEFT JOIN file_texts t ON t.digest = f.digest
+    WHERE f.conversation_id = ?
+"""
+_KINDS = {each.value: each for each in FileKind}
+_AT_ONCE = 500  # ids in a statement: every build of SQLite accepts 999
+_NEW_FIELDS = MESSAGE_FIELDS[1:]  # SQLite gives a new message its id
+_INSERT_MESSAGE = f"INSERT INTO messages ({', '.join(_NEW_FIELDS)}) VALUES ({', '.join('?' * len(_NEW_FIELDS))})"
 _VISIBLE = "SELECT id FROM conversations WHERE deleted_at IS NULL AND unlisted = 0 ORDER BY updated_at DESC, id DESC"
 _CHAT = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE id = ? AND deleted_at IS NULL AND unlisted = 0"
 _FOLDER = """
@@ -38,33 +59,122 @@ _TRACES = """
 """
 
 
+class MessageReader:
+    """Reads messages for a `MessagePath`.
+
+    Args:
+        database: The store's.
+        conversation_id: The conversation to read.
+    """
+
+    def __init__(self, database: Database, conversation_id: int) -> None:
+        self._database, self._conversation_id = database, conversation_id
+
+    def path_to(self, message_id: int) -> MessagePath:
+        """Return the path from the root to a message, with its last messages read."""
+        ids = MessageTree(self._database.rows, self._conversation_id).path_to(message_id)
+        cuts = [row[0] for row in self._database.rows(CUTS, self._conversation_id)]
+        path = MessagePath(ids, self.read, cuts=cuts)
+        path.read_tail()
+        return path
+
+    def read(self, ids: Sequence[int]) -> list[Message]:
+        """Read messages on any thread; raises StorageError."""
+        found: list[Message] = []
+        for some in batched(ids, _AT_ONCE):
+            found += map(message_from, self._database.rows(messages_of(len(some)), self._conversation_id, *some))
+        return with_files(found, self._database.rows)
+
+
+def read_message(rows: Rows, message_id: int) -> Message:
+    """Return one message; StorageError if it does not exist."""
+    read = rows(MESSAGE, message_id)
+    if not read:
+        raise StorageError("This message no longer exists.", "Open the chat again.")
+    return with_files([message_from(read[0])], rows)[0]
+
+
+def insert_message(connection: sqlite3.Connection, row: Sequence[Any]) -> int:
+    """Store a new message, a row from `rows.message_row` whose id is ignored, and return its id."""
+    cursor = connection.execute(_INSERT_MESSAGE, row[1:])
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
+
+
+def with_files(messages: Sequence[Message], rows: Rows) -> list[Message]:
+    """Return the messages with their files, without the files' texts."""
+    files: dict[int, list[AttachedFile]] = {}
+    for some in batched(messages, _AT_ONCE):
+        marks = ", ".join("?" * len(some))
+        sql = f"SELECT {_COLUMNS} FROM message_files f WHERE f.message_id IN ({marks}) ORDER BY f.message_id, f.place"
+        for row in rows(sql, *(each.id for each in some)):
+            files.setdefault(row[0], []).append(_file_from(row))
+    return [replace(each, files=tuple(files[each.id])) if each.id in files else each for each in messages]
+
+
+def file_texts(rows: Rows, conversation_id: int) -> dict[str, str]:
+    """Return the texts of all files of a chat, by digest."""
+    return dict(rows(_TEXTS, conversation_id))
+
+
+def _file_from(row: Sequence[Any]) -> AttachedFile:
+    return AttachedFile(shown_name(row[1]), _KINDS.get(row[2], FileKind.TEXT), row[3], max(row[4], 0), row[5], row[6])
+
+
+def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[tuple[AttachedFile, str]]) -> None:
+    """Store the files of a new message; a text that is already stored is not stored again."""
+    first = connection.execute("SELECT count(*) FROM message_files WHERE message_id = ?", (message_id,)).fetchone()[0]
+    for place, (file, text) in enumerate(files, start=first):
+        connection.execute(
+            "INSERT INTO file_texts (digest, text) VALUES (?, ?) ON CONFLICT DO NOTHING",
+            (file.digest, text_column(text)),
+        )
+        connection.execute(
+            "INSERT INTO message_files"
+            " (message_id, conversation_id, place, digest, kind, characters, taken, note, name)"
+            " SELECT id, conversation_id, ?, ?, ?, ?, ?, ?, ? FROM messages WHERE id = ?",
+            (place, file.digest, file.kind, file.characters, text_column(file.taken),
+             text_column(file.note), text_column(file.name), message_id),
+        )  # fmt: skip
+
+
+def copy_files(connection: sqlite3.Connection, message_id: int, copy_id: int) -> None:
+    """Give a copy or another version of a message the same files."""
+    connection.execute(
+        "INSERT INTO message_files (message_id, conversation_id, place, digest, kind, characters, taken, note, name)"
+        " SELECT m.id, m.conversation_id, f.place, f.digest, f.kind, f.characters, f.taken, f.note, f.name"
+        " FROM messages m CROSS JOIN message_files f WHERE m.id = ? AND f.message_id = ? ORDER BY f.place",
+        (copy_id, message_id),
+    )
+
+
 class DamagedChatError(ValueError):
-    """A chat cannot be taken whole, so nothing of it is; the text says why, as a sentence without its full stop."""
+    """A chat cannot be read whole, so none of it is; the text says why, as a sentence without its full stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeChat:
-    """A conversation with all its alternatives. Ids are of this chat alone: `id` of a message is its place in the list.
+    """A conversation with all alternatives. Ids are local: `id` of a message is its index in the list.
 
-    Each message comes after the one it follows. Of `Message.activated` only the order counts.
+    Each message comes after its parent. Only the order of `Message.activated` matters.
     """
 
-    about: Conversation  # without an id; the title is empty where the source has none
+    about: Conversation  # without an id; the title may be empty
     messages: tuple[Message, ...]
-    traces: Mapping[int, bytes] = field(default_factory=dict)  # how replies came about (`reply_trace`), by place
-    texts: Mapping[str, str] = field(default_factory=dict)  # of the messages' files, by digest
-    folder: tuple[str, ...] = ()  # name of the folder, behind that of the folder around it; empty outside of any
+    traces: Mapping[int, bytes] = field(default_factory=dict)  # traces of replies (`reply_trace`), by index
+    texts: Mapping[str, str] = field(default_factory=dict)  # texts of the messages' files, by digest
+    folder: tuple[str, ...] = ()  # name of the folder, after that of the folder around it; empty outside of folders
     without: Mapping[str, int] = field(default_factory=dict)  # parts that cannot be taken: `{"image": 2}`
 
 
 def parents_first[K](parents: Mapping[K, K | None]) -> list[K]:
-    """Put ids into an order in which each comes after its parent; those with one parent keep their order.
+    """Sort ids so that each comes after its parent; those with the same parent keep their order.
 
     Args:
-        parents: By id: the parent's id. One that is not among the ids counts as none.
+        parents: Parent by id. A parent that is not among the ids is ignored.
 
     Raises:
-        DamagedChatError: If some are above themselves.
+        DamagedChatError: If there is a cycle.
     """
     children: dict[K | None, list[K]] = {}
     for each, parent in parents.items():
@@ -76,7 +186,7 @@ def parents_first[K](parents: Mapping[K, K | None]) -> list[K]:
         order.append(step)
         waiting += reversed(children.get(step, []))
     if len(order) < len(parents):
-        raise DamagedChatError("Its messages follow one another in a circle")
+        raise DamagedChatError("Its messages form a cycle")
     return order
 
 
@@ -91,14 +201,14 @@ def read_chat(connection: sqlite3.Connection, conversation_id: int, last_id: int
     Args:
         connection: Reads the store.
         conversation_id: The chat.
-        last_id: Only the path to this message is read; None reads all.
+        last_id: Read only the path to this message; None reads all.
 
     Raises:
-        StorageError: If it is deleted, or never was.
+        StorageError: If it does not exist or is deleted.
     """
     row = connection.execute(_CHAT, (conversation_id,)).fetchone()
     if row is None:
-        raise StorageError(f"There is no chat {conversation_id}.", "`rdchat chats list` shows those that there are.")
+        raise StorageError(f"There is no chat {conversation_id}.", "`rdchat chats list` shows all chats.")
     about, rows = conversation_from(row), rows_of(connection)
     messages = [message_from(row) for row in rows(_MESSAGES, conversation_id)]
     if last_id is not None:
@@ -121,7 +231,7 @@ def read_chat(connection: sqlite3.Connection, conversation_id: int, last_id: int
 def inserting(connection: sqlite3.Connection, chat: WholeChat) -> Generator[int, None, int]:
     """Insert a chat step by step, as bulk work; yield its id after each step and return it at the end.
 
-    The chat stays unlisted (2). It has dates; a reply that is being written becomes an interrupted one.
+    The chat stays unlisted (2). It needs dates; a reply that is being written becomes an interrupted one.
     """
     about = chat.about
     prompt = None if about.system_prompt is None else text_column(about.system_prompt)

@@ -1,1 +1,1 @@
-"""Exports, imports of our own and of other apps' files, backups and restores."""
+"""Exports, imports of our own and other apps' files, backups and restores."""

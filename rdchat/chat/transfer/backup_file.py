@@ -1,10 +1,10 @@
-"""A backup: a zip archive with the database, the settings, and a page about both.
+"""Writes and reads backups: zip archives with the database, the settings, and a file about both.
 
     backup.json       {"format": "rdchat backup", "version": 1, "rdchat": "0.2.0", "made_at": ..., "chats": 12, ...}
     conversations.db  the database, copied while the app uses it
     settings.json     the settings, where there are any
 
-Whoever unpacks one has the files as rdchat keeps them.
+Unpacked, a backup has the files as rdchat stores them.
 """
 
 import errno
@@ -16,7 +16,6 @@ import tempfile
 import time
 import zipfile
 import zlib
-from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,18 +24,17 @@ from typing import Any
 from rdchat import __version__
 from rdchat.chat.plain_data import from_plain
 from rdchat.chat.storage.connections import reading
-from rdchat.chat.transfer.formats.fields import date
+from rdchat.chat.storage.set_aside import copy_database
+from rdchat.chat.transfer.foreign_chats import date
 from rdchat.chat.transfer.reports import TaskProgress
-from rdchat.errors import StorageError, StorageFullError
+from rdchat.errors import StorageError, StorageFullError, file_error
 from rdchat.files.atomic_file import atomic_file
-from rdchat.files.file_errors import file_error
 from rdchat.work.job import Job
 
 FORMAT, VERSION = "rdchat backup", 1
 ABOUT, DATABASE, SETTINGS = "backup.json", "conversations.db", "settings.json"
 MOST_SETTINGS_BYTES = 16 << 20
-_PAGES = 2000  # copied between two looks at whether to go on
-_COPY_SHARE = 0.4  # of the time; the rest goes into packing
+_COPY_SHARE = 0.4  # share of the time; the rest is packing
 _CHUNK = 1 << 20
 COUNTS = (
     "SELECT (SELECT count(*) FROM conversations WHERE deleted_at IS NULL AND unlisted = 0), (SELECT count(*)"
@@ -47,31 +45,23 @@ COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class BackupFacts:
-    """Facts about a backup.
-
-    Attributes:
-        path: Where it is.
-        made_at: Seconds since the epoch; None where that is not known.
-        chats, messages: How many it has.
-        settings: Whether it has settings too.
-        bytes: Size of the file.
-    """
+    """Facts about a backup."""
 
     path: str = ""
-    made_at: float | None = None
+    made_at: float | None = None  # seconds since the epoch; None if unknown
     chats: int = 0
     messages: int = 0
-    settings: bool = False
-    bytes: int = 0
+    settings: bool = False  # whether it has settings too
+    bytes: int = 0  # size of the file
 
 
 def back_up(job: Job[Any], database: str, settings: str, path: str) -> dict[str, Any]:
-    """Write the whole store into one file, which takes the place of `path` when it is whole.
+    """Write the whole store to one file, which replaces `path` when it is complete.
 
     Args:
-        job: Takes the progress; where it is cancelled, nothing is left.
+        job: Receives the progress; if it is cancelled, nothing is left.
         database: The store's file, which the app may use meanwhile.
-        settings: The settings' file; it need not be there.
+        settings: The settings' file; it may be missing.
         path: The backup.
 
     Returns:
@@ -81,15 +71,16 @@ def back_up(job: Job[Any], database: str, settings: str, path: str) -> dict[str,
         StorageFullError: If the disk is full.
         StorageError: If the database cannot be read, or the file not written.
     """
-    target, progress, kept = Path(path), TaskProgress(job), _settings_bytes(Path(settings))
+    target, progress = Path(path), TaskProgress(job)
     with (
         reading(Path(database)) as connection,
         atomic_file(target) as temporary,
         tempfile.TemporaryDirectory(prefix="part-", dir=target.parent) as folder,
     ):
         copy = Path(folder) / DATABASE
+        kept = Path(settings).read_bytes() if Path(settings).exists() else None
         try:
-            copy_database(connection, copy, lambda share: progress.tell("Copying the chats", share * _COPY_SHARE))
+            copy_database(connection, copy, lambda share: progress.report("Copying the chats", share * _COPY_SHARE))
         except sqlite3.Error as error:
             raise StorageError(f"The chats cannot be copied: {error}.", "Check the disk, then try again.") from error
         with closing(sqlite3.connect(copy)) as counted:
@@ -105,31 +96,15 @@ def back_up(job: Job[Any], database: str, settings: str, path: str) -> dict[str,
                 size = copy.stat().st_size
                 while chunk := source.read(_CHUNK):
                     packed.write(chunk)
-                    progress.tell("Writing the backup", _COPY_SHARE + (1 - _COPY_SHARE) * source.tell() / size)
+                    progress.report("Writing the backup", _COPY_SHARE + (1 - _COPY_SHARE) * source.tell() / size)
     return asdict(replace(facts, bytes=target.stat().st_size))
 
 
-def copy_database(connection: sqlite3.Connection, path: Path, tell: Callable[[float], object]) -> None:
-    """Copy a database as it is at one moment; `tell` gets the share that is copied, and ends it where it raises."""
-
-    def step(_status: int, remaining: int, total: int) -> None:
-        tell(1 - remaining / max(total, 1))
-
-    with closing(sqlite3.connect(path, autocommit=True)) as target:
-        connection.execute("BEGIN")
-        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # from here on others' writes do not count
-        try:
-            connection.backup(target, pages=_PAGES, progress=step, sleep=0)
-        finally:
-            connection.execute("ROLLBACK")
-        target.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
-
-
 def unpack(path: Path, folder: Path, progress: TaskProgress) -> BackupFacts | None:
-    """Unpack a backup into a folder, checking what can be checked of an archive; None where `path` is no archive.
+    """Unpack a backup into a folder with the archive's own checks; None if `path` is not an archive.
 
     Raises:
-        StorageError: If it is damaged, none of ours or of a newer version, or cannot be written out.
+        StorageError: If it is damaged, not ours, of a newer version, or cannot be unpacked.
     """
     try:
         if not zipfile.is_zipfile(path):
@@ -140,7 +115,7 @@ def unpack(path: Path, folder: Path, progress: TaskProgress) -> BackupFacts | No
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise damaged(path) from error
     except OSError as error:
-        if error.errno == errno.EINVAL:  # a place before the file's beginning
+        if error.errno == errno.EINVAL:  # an offset before the start of the file
             raise damaged(path) from error
         raise file_error(error, f"{path} cannot be unpacked", "Check the disk, then try again.") from error
     facts = from_plain(BackupFacts(), about)[0]
@@ -148,8 +123,8 @@ def unpack(path: Path, folder: Path, progress: TaskProgress) -> BackupFacts | No
 
 
 def damaged(path: Path) -> StorageError:
-    """Return the error for a backup that is cut off or changed."""
-    return StorageError(f"{path.name} is damaged.", "Choose another backup. Your chats are as they were.")
+    """Return the error for a backup that is incomplete or changed."""
+    return StorageError(f"{path.name} is damaged.", "Choose another backup. Your chats were not changed.")
 
 
 def _about(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
@@ -157,7 +132,7 @@ def _about(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     with suppress(KeyError, ValueError, RecursionError), archive.open(ABOUT) as file:
         about = json.loads(file.read(_CHUNK))
     if not isinstance(about, dict) or about.get("format") != FORMAT or DATABASE not in archive.namelist():
-        raise StorageError(f"{path.name} is not a backup of rdchat.", "Choose a file that “Back up” has made.")
+        raise StorageError(f"{path.name} is not a backup of rdchat.", "Choose a file made by “Back up”.")
     version = about.get("version")
     if type(version) is not int or version > VERSION:
         raise StorageError(f"{path.name} is from a newer version of rdchat.", "Install that version first.")
@@ -165,7 +140,7 @@ def _about(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
 
 
 def _extract(archive: zipfile.ZipFile, folder: Path, progress: TaskProgress) -> None:
-    """Write out database and settings; reading to the end compares their checksums."""
+    """Extract database and settings; reading to the end compares their checksums."""
     wanted = [name for name in (SETTINGS, DATABASE) if name in archive.namelist()]
     for name in wanted:
         member = archive.getinfo(name)
@@ -180,13 +155,4 @@ def _extract(archive: zipfile.ZipFile, folder: Path, progress: TaskProgress) -> 
                 if written > most:
                     raise zipfile.BadZipFile("more than it says")
                 target.write(chunk)
-                progress.tell("Reading the backup", 0.5 * written / max(member.file_size, 1))
-
-
-def _settings_bytes(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise file_error(error, f"The settings in {path} cannot be read", "Check its permissions.") from error
+                progress.report("Reading the backup", 0.5 * written / max(member.file_size, 1))

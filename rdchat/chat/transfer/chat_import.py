@@ -1,4 +1,4 @@
-"""The two ends of an import: the frames that the reading process sends of a chat, and the writer that stores them."""
+"""Both ends of an import: the frames that the reading process sends, and the writer that stores them."""
 
 import hashlib
 import sqlite3
@@ -7,15 +7,15 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rdchat.chat.organiser import erasing_messages
+from rdchat.chat.organiser import erasing_chat
 from rdchat.chat.plain_data import from_plain
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.rows import text_column
 from rdchat.chat.storage.whole_chat import WholeChat, inserting
 from rdchat.chat.titles import NEW_CHAT, NEW_FOLDER, tidy_title, title_from_prompt
-from rdchat.chat.transfer.formats import rdchat_json
-from rdchat.chat.transfer.formats.rdchat_json import plain_chat
+from rdchat.chat.transfer import rdchat_json
+from rdchat.chat.transfer.rdchat_json import plain_chat
 from rdchat.chat.transfer.reports import FileReport, ImportReport
 from rdchat.errors import RdchatError
 from rdchat.inference.api.requests import Role
@@ -28,11 +28,11 @@ _DIGESTS = """coalesce((SELECT group_concat(digest, ' ') FROM
 
 
 def chat_frame(chat: WholeChat, fallback_date: float) -> Frame:
-    """Return what the process sends of a chat: our JSON, with the title and the dates that the store needs.
+    """Return a chat as the process sends it: our JSON, with the title and dates that the store needs.
 
     Args:
         chat: The chat.
-        fallback_date: When it was made, where it does not say.
+        fallback_date: Its date, if it has none.
     """
     about, dates = chat.about, [each.created_at for each in chat.messages if each.created_at]
     created = about.created_at or min(dates, default=fallback_date)
@@ -42,27 +42,27 @@ def chat_frame(chat: WholeChat, fallback_date: float) -> Frame:
 
 
 class ImportWriter:
-    """Stores the chats that the process sends. Those of a file are shown nowhere until the file's last one is there.
+    """Stores the chats that the process sends. They stay hidden until the last chat of their file is stored.
 
-    `take` and `end` are called on the thread that follows the process; `take` returns when what it got is stored, so
-    that the process reads no faster.
+    `take` and `end` are called on the thread that reads from the process; `take` returns when the frame is stored, so
+    the process reads no faster than that.
 
     Args:
-        database: The store's.
+        database: The store's database.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._chats: list[int] = []  # of the file that is being read
+        self._chats: list[int] = []  # those of the file being read
         self._folders: dict[int, Sequence[str]] = {}
         self._reports: list[FileReport] = []
         self._error: RdchatError | None = None
 
     def take(self, frame: Frame) -> None:
-        """Store what the process has sent."""
+        """Store a frame from the process."""
         try:
             if "chat" in frame:
-                self._database.work_off(self._adding(rdchat_json.read(frame["chat"]))).result()
+                self._database.run_bulk(self._adding(rdchat_json.read(frame["chat"]))).result()
             else:
                 self._end_file(from_plain(FileReport(""), frame["file"])[0])
         except RdchatError as error:
@@ -70,7 +70,7 @@ class ImportWriter:
             raise ValueError from error  # ends the process
 
     def end(self, outcome: Any, on_end: Callable[[ImportReport | RdchatError], object]) -> None:
-        """Erase what is not shown, and give `on_end` the report, or the error that ended the import."""
+        """Erase hidden chats, and call `on_end` with the report, or with the error that ended the import."""
         stopped = isinstance(outcome, CancelledError)
         error = self._error or (outcome if isinstance(outcome, RdchatError) and not stopped else None)
         report = ImportReport(tuple(self._reports), cancelled=stopped)
@@ -78,14 +78,14 @@ class ImportWriter:
         def end(discarded: Any) -> None:
             on_end(error or (discarded if isinstance(discarded, RdchatError) else report))
 
-        self._database.work_off(self._discarding(), end)
+        self._database.run_bulk(self._discarding(), end)
 
     def _end_file(self, report: FileReport) -> None:
         if report.problem:
-            self._database.work_off(self._discarding()).result()
+            self._database.run_bulk(self._discarding()).result()
         else:
             self._database.submit(self._show).result()
-        self._reports.append(replace(report, chats=tuple(self._chats)))
+        self._reports.append(replace(report, chats=self._chats))
         self._chats, self._folders = [], {}
 
     # On the writer's thread
@@ -101,7 +101,7 @@ class ImportWriter:
             self._folders[self._chats[-1]] = chat.folder
 
     def _show(self, connection: sqlite3.Connection) -> None:
-        """Show all chats of the file, at once, in folders of the names that theirs had."""
+        """Show all chats of the file at once, in folders with the names of their own."""
         for conversation, names in self._folders.items():
             parent: int | None = None
             for name in names:
@@ -112,13 +112,13 @@ class ImportWriter:
 
     def _discarding(self) -> Generator[None]:
         while self._chats:
-            yield from erasing_messages(self._database, self._chats[-1])
+            yield from erasing_chat(self._database, self._chats[-1])
             self._database.connection.execute("DELETE FROM conversations WHERE id = ?", (self._chats.pop(),))
             yield
 
 
 def _folder(connection: sqlite3.Connection, name: str, parent: int | None) -> int:
-    """Return the folder of a name in another one, or at the top; a new one where there is none."""
+    """Return the folder with a name inside another one, or at the top; created if missing."""
     tidy = text_column(tidy_title(name)) or NEW_FOLDER
     sql = "SELECT id FROM folders WHERE name = ? AND parent_id IS ? AND deleted_at IS NULL"
     if (found := connection.execute(sql, (tidy, parent)).fetchone()) is None:
@@ -128,7 +128,7 @@ def _folder(connection: sqlite3.Connection, name: str, parent: int | None) -> in
 
 
 class KnownChats:
-    """Finds out whether a chat is in the store already: the same title, and the same messages and files.
+    """Finds out whether the store already has a chat: the same title, and the same messages and files.
 
     Args:
         connection: Reads the store.
@@ -143,12 +143,12 @@ class KnownChats:
             self._ids.setdefault(title, []).append(conversation)
 
     def have(self, key: tuple[str, bytes]) -> bool:
-        """Tell whether the store has the chat of a key."""
+        """Return whether the store has a chat with this key."""
         title, contents = key
         return key in self._imported or any(self._contents(each) == contents for each in self._ids.get(title, []))
 
     def add(self, keys: Iterable[tuple[str, bytes]]) -> None:
-        """Know the chats of a file that was imported since."""
+        """Add the chats of a file that was imported meanwhile."""
         self._imported.update(keys)
 
     def _contents(self, conversation: int) -> bytes:
@@ -157,7 +157,7 @@ class KnownChats:
 
 
 def key_of(chat: WholeChat) -> tuple[str, bytes]:
-    """Return what `KnownChats` knows a chat by."""
+    """Return the key of a chat in `KnownChats`."""
     contents = [(each.role.value, text_column(each.text), " ".join(file.digest for file in each.files))
                 for each in chat.messages]  # fmt: skip
     return title_of(chat), _hash_of(contents)
@@ -168,6 +168,6 @@ def _hash_of(contents: list[tuple[str, str, str]]) -> bytes:
 
 
 def title_of(chat: WholeChat) -> str:
-    """Return a chat's title as the store has it: its own, or one made of its first prompt."""
+    """Return a chat's title in the store: its own, or one made from its first prompt."""
     first = next((message.text for message in chat.messages if message.role is Role.USER), "")
     return text_column(tidy_title(chat.about.title)) or (text_column(title_from_prompt(first)) if first else NEW_CHAT)

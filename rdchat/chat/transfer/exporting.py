@@ -1,30 +1,196 @@
-"""Exports chats into files that appear whole or not at all."""
+"""Exports chats to files, each written whole or not at all: as JSON, or the shown path of a chat as Markdown."""
 
 import os
 import re
 import shutil
 import sqlite3
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import datetime
+from html import escape
 from pathlib import Path
 from typing import Any
 
+from rdchat.chat.attachments.attached_file import AttachedFile
+from rdchat.chat.conversation import ContextCut, MadeWith, Message, MessageStatus
 from rdchat.chat.plain_data import from_plain
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.rows import text_column
 from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat, read_chat, visible_ids
-from rdchat.chat.transfer.formats.markdown import as_markdown
-from rdchat.chat.transfer.formats.rdchat_json import ChatsFile
+from rdchat.chat.transfer.rdchat_json import write_chats
 from rdchat.chat.transfer.reports import ExportReport, TaskProgress
-from rdchat.errors import StorageError
+from rdchat.errors import StorageError, file_error
 from rdchat.files.atomic_file import atomic_file
-from rdchat.files.file_errors import file_error
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.requests import Role, SamplingParams
 from rdchat.work.job import Job
 
+_ENDS = {
+    FinishReason.LENGTH: "ended at the token limit",
+    FinishReason.STOP_STRING: "ended at a stop string",
+    FinishReason.CONTEXT_FULL: "ended because the context was full",
+    FinishReason.CANCELLED: "stopped",
+}
+
+_FENCE = re.compile(r"^( {0,3})(`{3,}(?=[^`]*$)|~{3,})(.*)$")
 _LONGEST_NAME = 80  # characters of a file's name; with four bytes each it must stay below 255 with its ending
 _NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]+')
+
+
+def as_markdown(chat: WholeChat, system_prompt: str, sampling: SamplingParams, *, details: bool) -> str:
+    """Return a chat as Markdown.
+
+    Args:
+        chat: The chat.
+        system_prompt: That of the preferences, for chats without their own.
+        sampling: That of the preferences.
+        details: Whether to add dates, settings and statistics.
+    """
+    prompt = system_prompt if chat.about.system_prompt is None else chat.about.system_prompt
+    parts = [f"# {' '.join(chat.about.title.split()) or 'Chat'}"]
+    if details:
+        parts.append("\n".join(_settings(chat, chat.about.sampling or sampling)))
+        if prompt.strip():
+            parts.append(f"## System prompt\n\n{prompt.strip()}")
+    path = _shown_path(chat.messages)
+    cut = next((message for message in reversed(path) if message.context_cut is not None), None)
+    for place, message in enumerate(path, start=1):
+        parts.append("\n\n".join(_message(chat, message, details=details)))
+        if message is cut and message.context_cut is not None:
+            parts.append("\n\n".join(_cut(message.context_cut, place)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _shown_path(messages: Sequence[Message]) -> list[Message]:
+    """Return the shown path: from a first message to the one activated last."""
+    step = max(messages, key=lambda message: message.activated, default=None)
+    path = []
+    while step is not None:
+        path.append(step)
+        step = None if step.parent_id is None else messages[step.parent_id]
+    return path[::-1]
+
+
+def _settings(chat: WholeChat, sampling: SamplingParams) -> Iterator[str]:
+    if chat.about.created_at is not None:
+        yield f"- Begun: {_date(chat.about.created_at)}"
+    if chat.about.updated_at is not None:
+        yield f"- Last changed: {_date(chat.about.updated_at)}"
+    models = dict.fromkeys(message.model for message in chat.messages if message.model)
+    if models:
+        yield f"- {'Models' if len(models) > 1 else 'Model'}: {', '.join(models)}"
+    yield f"- Sampling: {_sampling(sampling)}"
+
+
+def _sampling(sampling: SamplingParams) -> str:
+    parts = [f"temperature {sampling.temperature:g}", f"top-p {sampling.top_p:g}"]
+    parts += [f"top-k {sampling.top_k}"] if sampling.top_k else []
+    parts += [f"min-p {sampling.min_p:g}"] if sampling.min_p else []
+    parts += [f"repetition penalty {sampling.repetition_penalty:g}"] if sampling.repetition_penalty != 1 else []
+    parts += [f"at most {sampling.max_tokens:,} tokens"]
+    parts += [f"stop at {', '.join(map(repr, sampling.stop))}"] if sampling.stop else []
+    return ", ".join(parts)
+
+
+def _message(chat: WholeChat, message: Message, *, details: bool) -> Iterator[str]:
+    who = "You" if message.role is Role.USER else message.model or "Reply"
+    yield f"## {who}{' (edited)' if message.edited else ''}"
+    for file in message.files:
+        yield from _file(file, chat.texts[file.digest], details=details)
+    text = message.text
+    if message.role is Role.ASSISTANT:
+        parts = replace(message, status=MessageStatus.COMPLETE).parts  # an unfinished one as it is now
+        text = parts.answer
+        if parts.thought:
+            yield "\n".join(f"> {line}".rstrip() for line in ["**Thinking**", "", *parts.thought.splitlines()])
+    if text.strip():
+        yield _closed(text.strip("\n"))
+    if message.status is MessageStatus.FAILED:
+        yield f"*Failed: {message.error or 'reason unknown'}*"
+    elif message.status is not MessageStatus.COMPLETE:
+        yield "*Interrupted*"
+    if details and (figures := ", ".join(_figures(chat, message))):
+        yield f"*{figures[0].upper()}{figures[1:]}*"
+
+
+def _closed(text: str) -> str:
+    """Close a code block in which a text broke off; otherwise what follows would be code too."""
+    indent = fence = ""
+    for line in text.split("\n"):
+        found = _FENCE.match(line)
+        if found is None:
+            continue
+        if not fence:
+            indent, fence = found[1], found[2]
+        elif found[2].startswith(fence) and not found[3].strip():
+            fence = ""
+    return f"{text}\n{indent}{fence}" if fence else text
+
+
+def _cut(cut: ContextCut, messages: int) -> Iterator[str]:
+    """Yield a note on what the model does not get: the last cut of a path counts, and those before it do not."""
+    above = "message above" if messages == 1 else f"{messages:,} messages above"
+    yield "---"
+    if cut.summary:
+        by = f", by {cut.model}" if cut.model else ""
+        yield f"*The model gets a summary of the {above}{by}:*"
+        yield "\n".join(f"> {line}".rstrip() for line in cut.summary.strip().splitlines())
+    else:
+        yield f"*The model does not get the {above}.*"
+    yield "---"
+
+
+def _file(file: AttachedFile, text: str, *, details: bool) -> Iterator[str]:
+    """Yield a file's name; with details, also its text, folded."""
+    named = f"{file.name} ({file.taken})" if file.taken else file.name
+    if not details:
+        yield f"*File: {named}*"
+        return
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    yield f"<details><summary>File: {escape(named)}</summary>"
+    yield f"{fence}\n{text}\n{fence}"
+    yield "</details>"
+
+
+def _figures(chat: WholeChat, message: Message) -> Iterator[str]:
+    family = message.parent_id, message.role
+    others = [each for each in chat.messages if (each.parent_id, each.role) == family]
+    if len(others) > 1:
+        place = next(place for place, each in enumerate(others, start=1) if each is message)
+        yield f"{'reply' if message.role is Role.ASSISTANT else 'version'} {place} of {len(others)}"
+    if message.created_at is not None:
+        yield _date(message.created_at)
+    if message.finish_reason in _ENDS:
+        yield _ENDS[message.finish_reason]
+    made_with = message.made_with
+    if made_with is not None and made_with.once:
+        yield "for this reply alone: " + "; ".join(_once(made_with))
+    if (statistics := message.statistics) is None:
+        return
+    if statistics.generated_tokens:
+        yield f"{statistics.generated_tokens:,} tokens"
+    if statistics.decode_tps:
+        yield f"{statistics.decode_tps:,.1f} tokens/s"
+    if statistics.ttft_ms > 0:
+        yield f"{statistics.ttft_ms / 1000:.2f} s to the first token"
+    if message.drafting is not None and statistics.acceptance_rate is not None:
+        yield f"drafted by {message.drafting.mode.words.lower()}, {statistics.acceptance_rate:.0%} accepted"
+
+
+def _once(made_with: MadeWith) -> Iterator[str]:
+    if made_with.sampling is not None:
+        yield f"temperature {made_with.sampling.temperature:g}"
+    if made_with.system_prompt is not None:
+        yield (
+            f"system prompt “{made_with.system_prompt.strip()}”"
+            if made_with.system_prompt.strip()
+            else "no system prompt"
+        )
+
+
+def _date(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M}"
 
 
 def export_chats(
@@ -38,66 +204,57 @@ def export_chats(
     system_prompt: str,
     sampling: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Export chats, as they all were at one moment; return an `ExportReport` as JSON.
+    """Export chats in their state at one moment; return an `ExportReport` as JSON.
 
     Args:
-        job: Takes the progress.
+        job: Receives the progress.
         database: The store's file.
-        path: What is to be written.
-        kind: `json`; `markdown` for a file of one chat; `folder` for a folder with a file of Markdown each.
+        path: The file or folder to write.
+        kind: `json`; `markdown` for one chat in a file; `folder` for a Markdown file per chat.
         chats: Their ids; None for all.
-        details: Whether Markdown has settings and statistics.
-        system_prompt: Of the preferences, which hold for chats that have none of their own.
-        sampling: Of the preferences.
+        details: Whether Markdown includes settings and statistics.
+        system_prompt: That of the preferences, for chats without their own.
+        sampling: That of the preferences.
 
     Raises:
-        StorageError: If a chat is gone, the file cannot be written, or there is something at the folder already.
+        StorageError: If a chat is gone, the file cannot be written, or the folder already exists.
     """
     params = from_plain(SamplingParams(), sampling)[0]
     with reading(Path(database)) as connection:
-        connection.execute("BEGIN")  # closing ends it
+        connection.execute("BEGIN")  # ends when the connection closes
         ids = visible_ids(connection) if chats is None else chats
         whole = _read(connection, ids, TaskProgress(job))
         if kind == "json":
-            _write_json(Path(path), whole, system_prompt, params)
+            with atomic_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
+                write_chats(file, whole, system_prompt, params)
         else:
             texts = (
                 (chat.about.title, text_column(as_markdown(chat, system_prompt, params, details=details)))
                 for chat in whole
             )
-            _write_file(Path(path), texts) if kind == "markdown" else _write_folder(Path(path), texts)
+            if kind == "folder":
+                _write_folder(Path(path), texts)
+            else:
+                with atomic_file(Path(path)) as temporary:
+                    temporary.write_text(next(texts)[1], encoding="utf-8")
     return asdict(ExportReport(path, len(ids)))
 
 
 def _read(connection: sqlite3.Connection, chats: Sequence[int], progress: TaskProgress) -> Iterator[WholeChat]:
     for place, conversation in enumerate(chats):
-        progress.tell("Exporting", place / len(chats))
+        progress.report("Exporting", place / len(chats))
         try:
             yield read_chat(connection, conversation)
         except DamagedChatError as error:
             raise StorageError(
-                f"Chat {conversation} is damaged: {error}.", "Open the app once: it mends it."
+                f"Chat {conversation} is damaged: {error}.", "Open the app once to repair it."
             ) from error
 
 
-def _write_json(path: Path, chats: Iterator[WholeChat], system_prompt: str, sampling: SamplingParams) -> None:
-    with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        writer = ChatsFile(file, time.time(), system_prompt, sampling)
-        for chat in chats:
-            writer.add(chat)
-        writer.end()
-
-
-def _write_file(path: Path, texts: Iterator[tuple[str, str]]) -> None:
-    with atomic_file(path) as temporary:
-        _, text = next(texts)
-        temporary.write_text(text, encoding="utf-8")
-
-
 def _write_folder(folder: Path, texts: Iterator[tuple[str, str]]) -> None:
-    """Write texts, each with its title, into files of a new folder, which appears whole or not at all."""
+    """Write texts, each with its title, to files of a new folder, which appears whole or not at all."""
     if folder.exists() or folder.is_symlink():
-        raise StorageError(f"There is something at {folder} already.", "Choose another name.")
+        raise StorageError(f"{folder} already exists.", "Choose another name.")
     partial = folder.with_name(f"part-{folder.name}-{os.getpid()}")
     try:
         partial.mkdir()
@@ -112,7 +269,7 @@ def _write_folder(folder: Path, texts: Iterator[tuple[str, str]]) -> None:
 
 
 def file_name(title: str, ending: str) -> str:
-    """Return a name for a file of a chat that every file system takes: `A title.md`."""
+    """Return a file name for a chat that every file system accepts: `A title.md`."""
     name = " ".join(_NOT_IN_NAMES.sub(" ", text_column(title)).split()).strip(" .")
     while len(name.encode()) > _LONGEST_NAME * 2:
         name = name[:-1]
@@ -120,7 +277,7 @@ def file_name(title: str, ending: str) -> str:
 
 
 def _free_name(title: str, taken: set[str]) -> str:
-    """Return a name that no other has, also where upper and lower case are one."""
+    """Return an unused name, also on file systems that ignore case."""
     name, number = file_name(title, ".md"), 1
     while name.casefold() in taken:
         number += 1

@@ -1,19 +1,25 @@
 """Reads files of chats: finds out which app wrote each, and sends its chats to be stored."""
 
+import sqlite3
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rdchat.chat.storage.connections import reading
-from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
+from rdchat.chat.storage.file_check import is_special
+from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat, read_chat, visible_ids
+from rdchat.chat.transfer import chatgpt, jan, lm_studio, rdchat_json
+from rdchat.chat.transfer.backup_file import DATABASE
 from rdchat.chat.transfer.chat_import import Frame, KnownChats, chat_frame, key_of, title_of
-from rdchat.chat.transfer.formats import chatgpt, jan, lm_studio, rdchat_json
-from rdchat.chat.transfer.formats.fields import chat_name, chat_name_in, mapping
+from rdchat.chat.transfer.foreign_chats import mapping, name, title_in
 from rdchat.chat.transfer.json_list import ListValue
-from rdchat.chat.transfer.reports import FileReport, NotTaken, TaskProgress, Without, counted_parts
+from rdchat.chat.transfer.reports import FileReport, PartialChat, SkippedChat, TaskProgress, counted_parts
+from rdchat.chat.transfer.restore import PREPARED, prepare_in
 from rdchat.chat.transfer.source_files import (
     TOO_LONG,
     OutOfBoundsError,
@@ -24,27 +30,29 @@ from rdchat.chat.transfer.source_files import (
     open_source,
     parsed,
 )
-from rdchat.chat.transfer.stored_chats import is_database, stored_chats
+from rdchat.errors import StorageError, StorageFullError
 from rdchat.work.frames import FrameError
 
-_MOST_NOT_TAKEN = 10_000  # chats of one file that are named in its report
+_MOST_NOT_TAKEN = 10_000  # chats of one file that its report may list
+_MAGIC = b"SQLite format 3\0"
+_TITLE = "SELECT substr(title, 1, 200) FROM conversations WHERE id = ?"
 
 type Chats = Iterator[tuple[float, str, Callable[[], WholeChat]]]
-"""Of each chat: the share of the file before it, its title, and what makes it, which raises DamagedChatError."""
+"""For each chat: the share of the file before it, its title, and the function that reads it (DamagedChatError)."""
 
 _KINDS = "rdchat's own JSON and database, ChatGPT's conversations.json, and chat files of LM Studio and Jan"
 
 
 def read_files(database: Path, paths: Sequence[Path], send: Callable[[Frame], object], progress: TaskProgress) -> None:
-    """Read files, and those of chats in folders, one after another; each ends with its report.
+    """Read files and folders of chats, one file after another; each ends with a report.
 
-    A file that cannot be read takes nothing from the others.
+    A file that cannot be read does not affect the others.
 
     Args:
-        database: The store's file, whose chats are not imported again.
-        paths: What to read.
-        send: Gets the chats (`chat_frame`) and reports.
-        progress: Of the whole.
+        database: The store's file; its chats are not imported again.
+        paths: The files and folders.
+        send: Receives the chats (`chat_frame`) and reports.
+        progress: Progress of the whole import.
     """
     files: list[Path] = []
     for path in paths:
@@ -55,56 +63,55 @@ def read_files(database: Path, paths: Sequence[Path], send: Callable[[Frame], ob
     with reading(database) as connection:
         known = KnownChats(connection)
         for place, path in enumerate(files):
-            progress.tell(f"Reading {path.name}", place / len(files))
+            progress.report(f"Reading {path.name}", place / len(files))
             reader = _FileReader(path, known, send)
             try:
                 for before in reader.read(progress):
-                    progress.tell(f"Importing from {path.name}", (place + before) / len(files))
+                    progress.report(f"Importing from {path.name}", (place + before) / len(files))
             except (UnreadableFileError, FrameError) as error:
-                send({"file": asdict(FileReport(path.name, problem=str(error)))})
+                reader.report = FileReport(path.name, problem=str(error))
             else:
                 known.add(reader.taken)
-                send({"file": asdict(reader.report())})
+            send({"file": asdict(reader.report)})
 
 
 class _FileReader:
     """Reads one file.
 
     Attributes:
+        report: The report so far.
         taken: Keys of the chats that were sent.
     """
 
     def __init__(self, path: Path, known: KnownChats, send: Callable[[Frame], object]) -> None:
         self._path, self._known, self._send = path, known, send
+        self.report = FileReport(path.name)
         self.taken: list[tuple[str, bytes]] = []
-        self._sources: list[str] = []
-        self._messages = 0
-        self._without: list[Without] = []
-        self._already_here: list[str] = []
-        self._not_taken: list[NotTaken] = []
 
     def read(self, progress: TaskProgress) -> Iterator[float]:
         """Send the chats; yield the share of the file before each."""
+        sources: dict[str, None] = {}
         for kind, chats in self._found(progress):
-            self._sources.append(kind)
+            sources[kind] = None
+            self.report.source = " and ".join(sources)
             for before, title, make in chats:
                 yield before
                 self._take(title, make)
 
     def _found(self, progress: TaskProgress) -> Iterator[tuple[str, Chats]]:
-        if is_database(self._path):
-            yield rdchat_json.NAME, stored_chats(self._path, progress)
+        if _is_database(self._path):
+            yield rdchat_json.NAME, _stored_chats(self._path, progress)
         else:
             yield from map(recognised, open_source(self._path))
 
     def _take(self, title: str, make: Callable[[], WholeChat]) -> None:
-        """Send a chat, or note why not."""
+        """Send a chat, or note why it is left out."""
         try:
             chat = make()
         except DamagedChatError as error:
             self._leave(title, f"{error}.")
             return
-        except (TypeError, ValueError, OverflowError, LookupError, RecursionError):  # a kind of damage not looked for
+        except (TypeError, ValueError, OverflowError, LookupError, RecursionError):  # damage of a kind not checked for
             self._leave(title, "It is damaged.")
             return
         parts = counted_parts(chat.without)
@@ -112,78 +119,101 @@ class _FileReader:
             reason = f"It has no messages that rdchat can show, only {parts}." if parts else "It has no messages."
             self._leave(title, reason)
         elif self._known.have(key := key_of(chat)):
-            self._already_here.append(title_of(chat))
+            self.report.already_here.append(title_of(chat))
         else:
-            self._send(chat_frame(chat, self._date()))
+            written_at = self._path.stat().st_mtime if self._path.exists() else time.time()
+            self._send(chat_frame(chat, written_at))
             self.taken.append(key)
-            self._messages += len(chat.messages)
-            self._without += [Without(title_of(chat), parts)] if parts else []
+            self.report.messages += len(chat.messages)
+            self.report.without += [PartialChat(title_of(chat), parts)] if parts else []
 
     def _leave(self, title: str, reason: str) -> None:
-        self._not_taken.append(NotTaken(title, reason))
-        if len(self._not_taken) > _MOST_NOT_TAKEN:
-            raise UnreadableFileError(f"It is damaged: more than {_MOST_NOT_TAKEN:,} of its chats cannot be taken.")
+        self.report.not_taken.append(SkippedChat(title, reason))
+        if len(self.report.not_taken) > _MOST_NOT_TAKEN:
+            raise UnreadableFileError(f"It is damaged: more than {_MOST_NOT_TAKEN:,} of its chats cannot be imported.")
 
-    def _date(self) -> float:
+
+def _is_database(path: Path) -> bool:
+    """Return whether a file is an SQLite database, of any program."""
+    if is_special(path) or not path.is_file():
+        return False
+    with suppress(OSError), path.open("rb") as file:  # reading it will report the error
+        return file.read(len(_MAGIC)) == _MAGIC
+    return False
+
+
+def _stored_chats(path: Path, progress: TaskProgress) -> Chats:
+    """Yield the chats of a database of this or an older version, without its bin; the file is not changed.
+
+    Raises:
+        UnreadableFileError: If it is damaged, not ours, or of a newer version.
+        StorageFullError: If the disk for temporary files is full.
+    """
+    with tempfile.TemporaryDirectory(prefix="rdchat-") as folder:
         try:
-            return self._path.stat().st_mtime
-        except OSError:  # reading it says what is wrong
-            return time.time()
+            prepare_in(path, Path(folder), TaskProgress(progress.job, silent=True))  # a copy, migrated to this version
+        except StorageFullError:
+            raise
+        except StorageError as error:
+            raise UnreadableFileError(error.message) from error
+        with reading(Path(folder) / PREPARED / DATABASE) as connection:
+            ids = visible_ids(connection)
+            for place, conversation in enumerate(ids):
+                title = connection.execute(_TITLE, (conversation,)).fetchone()[0]
+                yield place / len(ids), title, partial(_read_stored, connection, conversation)
 
-    def report(self) -> FileReport:
-        return FileReport(
-            self._path.name,
-            " and ".join(dict.fromkeys(self._sources)),
-            messages=self._messages,
-            without=tuple(self._without),
-            already_here=tuple(self._already_here),
-            not_taken=tuple(self._not_taken),
-        )
+
+def _read_stored(connection: sqlite3.Connection, conversation: int) -> WholeChat:
+    try:
+        return read_chat(connection, conversation)
+    except (sqlite3.Error, StorageError) as error:
+        raise DamagedChatError("It cannot be read") from error
 
 
 def recognised(source: SourceFile) -> tuple[str, Chats]:
-    """Return whose file it is, and its chats.
+    """Return the name of the app that wrote a file, and its chats.
 
     Raises:
-        UnreadableFileError: If it is none that rdchat reads, or damaged as a whole; the chats raise it too.
+        UnreadableFileError: If rdchat cannot read it, or it is damaged as a whole; also raised by the chats.
     """
     if source.base == jan.MESSAGES:
-        return jan.NAME, _jan(source, source.read())
+        return jan.NAME, _one(source.name, partial(_read_jan, source.beside(jan.THREAD), source))
     source = source.in_utf8()
     beginning = source.beginning()
     if (found := rdchat_json.head_of(beginning)) is not None:
         head, place = found
         _refuse_newer(source, head)
         return rdchat_json.NAME, _listed(source, place, b'{"chats": [', rdchat_json.read)
-    if beginning.lstrip().startswith(b"["):
-        return _recognised_list(source, beginning.index(b"[") + 1, beginning)
-    return _recognised_whole(source, parsed(source.read(), source.name))
-
-
-def _recognised_list(source: SourceFile, place: int, beginning: bytes) -> tuple[str, Chats]:
+    if not beginning.lstrip().startswith(b"["):
+        return _recognised_whole(source, parsed(source.read(), source.name))
+    place = beginning.index(b"[") + 1
     if chatgpt.may_be_ours(beginning):
         return chatgpt.NAME, _listed(source, place, b"[", chatgpt.read)
-    if sum(1 for _ in source.values(place, b"[")):  # also finds out whether it is whole
+    if sum(1 for _ in source.values(place, b"[")):  # also checks that the list is complete
         raise _of_another_kind(source)
-    raise UnreadableFileError(f"{source.name} holds no chats.")
+    raise UnreadableFileError(f"{source.name} has no chats.")
 
 
 def _recognised_whole(source: SourceFile, data: Any) -> tuple[str, Chats]:
     if rdchat_json.is_ours(data):
-        return rdchat_json.NAME, _own(source, data)
+        _refuse_newer(source, data)
+        if not isinstance(data.get("chats"), list):
+            raise UnreadableFileError(f"{source.name} is damaged: it has no list of chats.")
+        chats = enumerate(data["chats"])
+        return rdchat_json.NAME, ((0.0, f"Chat {n + 1}", partial(rdchat_json.read, chat)) for n, chat in chats)
     if chatgpt.is_ours(data):
-        return chatgpt.NAME, iter([(0.0, chat_name(data, 0), _later(chatgpt.read, data))])
+        return chatgpt.NAME, _one(name(data.get("title")) or source.base, partial(chatgpt.read, data))
     if lm_studio.is_ours(data):
-        return lm_studio.NAME, iter([(0.0, source.base, _later(lm_studio.read, data))])
+        return lm_studio.NAME, _one(source.base, partial(lm_studio.read, data))
     if jan.is_ours(data):
-        return jan.NAME, _jan(source, source.beside(jan.MESSAGES), data)
+        return jan.NAME, _one(source.name, partial(_read_jan, source, source.beside(jan.MESSAGES)))
     if lm_studio.is_old(data):
-        return lm_studio.NAME, _old_lm_studio(source, data)
+        return lm_studio.NAME, _one(source.base, partial(_read_old_lm_studio, source, data))
     raise _of_another_kind(source)
 
 
 def _of_another_kind(source: SourceFile) -> UnreadableFileError:
-    return UnreadableFileError(f"{source.name} is none of the files that rdchat imports: {_KINDS}.")
+    return UnreadableFileError(f"{source.name} is not a file that rdchat can import. It imports {_KINDS}.")
 
 
 def _refuse_newer(source: SourceFile, head: Any) -> None:
@@ -191,68 +221,44 @@ def _refuse_newer(source: SourceFile, head: Any) -> None:
         raise UnreadableFileError(f"{source.name} is from a newer version of rdchat.", "Install that version first.")
 
 
-def _own(source: SourceFile, data: Any) -> Chats:
-    _refuse_newer(source, data)
-    try:
-        chats = rdchat_json.chats(data)
-    except DamagedChatError as error:
-        raise UnreadableFileError(f"{source.name} is damaged: {error}.") from error
-    return (
-        (place / len(chats), chat_name(chat, place), _later(rdchat_json.read, chat)) for place, chat in enumerate(chats)
-    )
+def _one(title: str, make: Callable[[], WholeChat]) -> Chats:
+    return iter([(0.0, title, make)])
 
 
 def _listed(source: SourceFile, place: int, end: bytes, read: Callable[[Any], WholeChat]) -> Chats:
-    """Yield the chats of a list that begins at a place; one of them is in memory at a time."""
+    """Yield the chats of a list that begins at an offset, one at a time in memory."""
     for number, value in enumerate(source.values(place, end)):
         share = min((place + value.before) / max(source.size, 1), 1.0)
-        try:
-            chat = _parsed(value)
-        except OutOfBoundsError as error:
-            yield share, chat_name_in(value.data, number), partial(_refuse, error.words)
-        else:
-            yield share, chat_name(chat, number), _later(read, chat)
+        yield share, title_in(value.data) or f"Chat {number + 1}", partial(_read_value, value, read)
 
 
-def _parsed(value: ListValue) -> Any:
+def _read_value(value: ListValue, read: Callable[[Any], WholeChat]) -> WholeChat:
     if value.too_long:
-        raise OutOfBoundsError("The chat", TOO_LONG)
-    return parsed(value.data, "The chat")
-
-
-def _refuse(words: str) -> WholeChat:
-    raise DamagedChatError(f"It {words}")
-
-
-def _jan(source: SourceFile, messages: bytes | None, thread: Any = None) -> Chats:
-    def make() -> WholeChat:
-        if messages is None:
-            raise DamagedChatError(f"There is no {jan.MESSAGES} beside it")
-        check_marks(messages, source.name)
-        about = thread if thread is not None else _beside(source, jan.THREAD)
-        return jan.read(mapping(about, jan.THREAD), jan.lines_of(messages))
-
-    yield 0.0, source.name, make
-
-
-def _old_lm_studio(source: SourceFile, data: Any) -> Chats:
-    stem = source.base.removesuffix(".json").removesuffix(".chat")
-
-    def make() -> WholeChat:
-        config, metadata = (_beside(source, f"{stem}.{kind}.chat.json") for kind in ("config", "metadata"))
-        return lm_studio.read_old(data, mapping(config, "Its settings"), mapping(metadata, "Its metadata"))
-
-    yield 0.0, source.base, make
-
-
-def _beside(source: SourceFile, name: str) -> Any:
-    """Return the JSON of a file beside, None where there is none."""
+        raise DamagedChatError(f"It {TOO_LONG}")
     try:
-        data = source.beside(name)
-        return None if data is None else parsed(data, name)
+        data = parsed(value.data, "The chat")
+    except OutOfBoundsError as error:
+        raise DamagedChatError(f"It {error.words}") from error
+    return read(data)
+
+
+def _read_jan(thread: SourceFile | None, messages: SourceFile | None) -> WholeChat:
+    if messages is None:
+        raise DamagedChatError(f"There is no {jan.MESSAGES} beside it")
+    data = messages.read()
+    check_marks(data, messages.name)
+    return jan.read(mapping(_parsed_beside(thread), jan.THREAD), jan.lines_of(data))
+
+
+def _read_old_lm_studio(source: SourceFile, data: Any) -> WholeChat:
+    stem = source.base.removesuffix(".json").removesuffix(".chat")
+    config, metadata = (_parsed_beside(source.beside(f"{stem}.{kind}.chat.json")) for kind in ("config", "metadata"))
+    return lm_studio.read_old(data, mapping(config, "Its settings"), mapping(metadata, "Its metadata"))
+
+
+def _parsed_beside(file: SourceFile | None) -> Any:
+    """Return the JSON of a file, None if there is none."""
+    try:
+        return None if file is None else parsed(file.read(), file.base)
     except UnreadableFileError as error:
         raise DamagedChatError(error.message.rstrip(".")) from error
-
-
-def _later(read: Callable[[Any], WholeChat], data: Any) -> Callable[[], WholeChat]:
-    return lambda: read(data)

@@ -1,8 +1,8 @@
 """Splits a long JSON list into its values, so that each is parsed alone by Python's `json`.
 
-NumPy finds where the values end, some 80 MB a second on a slow core. ijson was tried: its C part, yajl, is 40 times
-slower with many small values. It refuses numbers and half surrogate pairs that `json` reads, and it must hold a whole
-string to pass over it.
+NumPy finds the ends of the values, at some 80 MB a second on a slow core. ijson was tried: its C part, yajl, is 40
+times slower with many small values. It refuses numbers and lone surrogates that `json` reads, and must hold a whole
+string to skip it.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _CHUNK = 1 << 17
-_BEGINNING = 1 << 16  # kept of a value that is too long: its title is in it
+_BEGINNING = 1 << 16  # of a value that is too long; its title is in it
 _QUOTE, _OTHER, _COMMA, _OPEN, _CLOSE = 1, 2, 3, 4, 5
 _MARKS = {'"': _QUOTE, ":": _OTHER, ",": _COMMA, "[": _OPEN, "{": _OPEN, "]": _CLOSE, "}": _CLOSE}
 _KINDS = bytes(_MARKS.get(chr(byte), 0) for byte in range(256))
@@ -23,33 +23,27 @@ type _Marks = tuple["NDArray[np.intp]", "NDArray[np.uint8]", "NDArray[np.int32]"
 
 
 class DamagedListError(ValueError):
-    """The list does not end, or has no value where one should be."""
+    """The list does not end, or a value is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListValue:
-    """A value of the list.
+    """A value of the list."""
 
-    Attributes:
-        data: Its JSON in UTF-8; only the beginning where it is too long.
-        too_long: Whether it has more bytes than one value may have.
-        before: Bytes of the list before it.
-    """
-
-    data: bytearray
-    too_long: bool
-    before: int
+    data: bytearray  # its JSON in UTF-8; only the beginning if it is too long
+    too_long: bool  # whether it exceeds the limit for one value
+    before: int  # bytes of the list before it
 
 
 class JsonList:
     """The values of a list, one after another.
 
     Args:
-        read: Returns up to so many bytes of UTF-8, fewer only at the end; it begins behind the list's bracket.
-        most_bytes: Of one value.
+        read: Returns up to this many bytes of UTF-8, fewer only at the end; starts after the list's bracket.
+        most_bytes: Limit for one value.
 
     Attributes:
-        rest: What was read behind the list, once all values have been taken; more may follow.
+        rest: After the last value: the bytes read after the list; more may follow.
     """
 
     def __init__(self, read: Callable[[int], bytes], most_bytes: int) -> None:
@@ -60,7 +54,7 @@ class JsonList:
         """Yield the values.
 
         Raises:
-            DamagedListError: If the list is cut off, or has no value before a comma.
+            DamagedListError: If the list is incomplete, or a value is missing before a comma.
         """
         scanner, value, length, before, count = _Scanner(depth=1), bytearray(), 0, 0, 0
         while chunk := _whole_escapes(self._read):
@@ -83,7 +77,7 @@ class JsonList:
         raise DamagedListError
 
     def _extend(self, value: bytearray, length: int, more: bytes) -> int:
-        """Put more of a value behind the `length` bytes of it so far; return how much that was."""
+        """Add more of a value after its first `length` bytes; return the number of bytes added."""
         if length + len(more) <= self._most:
             value += more
         elif length <= self._most:
@@ -93,10 +87,10 @@ class JsonList:
 
 
 def count_marks(read: Callable[[int], bytes]) -> int:
-    """Return how many brackets, commas and colons JSON has outside of its strings: a measure of what it takes parsed.
+    """Return the number of brackets, commas and colons outside of strings: a measure of the memory once parsed.
 
     Args:
-        read: Returns up to so many bytes of UTF-8, fewer only at the end.
+        read: Returns up to this many bytes of UTF-8, fewer only at the end.
     """
     scanner, count = _Scanner(depth=0), 0
     while chunk := _whole_escapes(read):
@@ -108,20 +102,20 @@ class _Scanner:
     """Finds the marks outside of strings, a chunk at a time.
 
     Args:
-        depth: How many brackets are open before the first chunk.
+        depth: Number of open brackets before the first chunk.
     """
 
     def __init__(self, depth: int) -> None:
         self._depth, self._in_string = depth, 0
 
     def scan(self, chunk: bytes) -> _Marks:
-        r"""Return places, kinds and depths of the marks of a chunk that ends within no escape: three arrays (marks,).
+        r"""Return offsets, kinds and depths of a chunk's marks, each (marks,); it must not end within an escape.
 
-        A depth is the number of brackets that are open behind the mark.
+        A depth is the number of open brackets after the mark.
         """
         import numpy as np  # noqa: PLC0415  the window, which imports this too, starts without it
 
-        # Within a run of backslashes each pair is one escape; one that is left over escapes what follows.
+        # In a run of backslashes each pair is one escape; an odd one escapes what follows.
         plain = chunk.replace(rb"\\", b"__").replace(rb"\"", b"__") if b"\\" in chunk else chunk
         kinds = np.frombuffer(plain.translate(_KINDS), np.uint8)
         places = np.flatnonzero(kinds)
@@ -139,6 +133,6 @@ class _Scanner:
 
 
 def _whole_escapes(read: Callable[[int], bytes]) -> bytes:
-    """Return a chunk; where it would end within an escape, one byte more."""
+    """Return a chunk, with one more byte if it would end within an escape."""
     chunk = read(_CHUNK)
     return chunk + read(1) if (len(chunk) - len(chunk.rstrip(b"\\"))) % 2 else chunk

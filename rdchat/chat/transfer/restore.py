@@ -1,8 +1,8 @@
-"""Puts a backup in the place of the store, so that a SIGKILL at any moment leaves one or the other, whole.
+"""Restores a backup, so that a SIGKILL at any moment leaves either the old store or the new one, whole.
 
-A restore is prepared in the folder `part-restore`, where it is unpacked, checked and brought to this version. Renaming
-that to `restore` decides it: from then on whoever opens the store carries it out first, wherever the last one stopped.
-What was there is kept beside, as `conversations-before-restore-DATE.db`, and never overwritten.
+A restore is prepared in the folder `part-restore`, where the backup is unpacked, checked and migrated. Renaming this
+folder to `restore` decides it: from then on, whoever opens the store first completes the restore from where it stopped.
+The old store is kept as `conversations-before-restore-DATE.db`, and is never overwritten.
 """
 
 import json
@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.chat.storage.connections import COMPANIONS
-from rdchat.chat.storage.file_check import address_to_read, is_special, refuse_surprises, why_unusable
+from rdchat.chat.storage.file_check import address_to_read, harden, is_special, why_unusable
 from rdchat.chat.storage.schema import MIGRATIONS
-from rdchat.chat.storage.set_aside import set_aside
+from rdchat.chat.storage.set_aside import copy_database, set_aside
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.backup_file import COUNTS, DATABASE, SETTINGS, BackupFacts, copy_database, damaged, unpack
+from rdchat.chat.transfer.backup_file import COUNTS, DATABASE, SETTINGS, BackupFacts, damaged, unpack
 from rdchat.chat.transfer.reports import TaskProgress
-from rdchat.errors import StorageError
-from rdchat.files.file_errors import file_error
+from rdchat.errors import StorageError, file_error
 from rdchat.files.file_lock import FileLock
 from rdchat.host import flush_to_disk
 from rdchat.work.job import Job
@@ -38,55 +37,50 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Files that a restore moved aside.
+    """The files that a restore moved aside."""
 
-    Attributes:
-        database: The database that was there before; empty where there was none.
-        settings: The settings' file that was there before; empty where it stayed, or there was none.
-    """
-
-    database: str = ""
-    settings: str = ""
+    database: str = ""  # the former database; empty if there was none
+    settings: str = ""  # the former settings' file; empty if it stayed, or there was none
 
 
 def prepare(job: Job[Any], source: str, data: str, settings: str | None = None) -> dict[str, Any]:
-    """Unpack, check and convert a backup, beside the store; nothing of the store is touched.
+    """Unpack, check and migrate a backup beside the store, which is not changed.
 
     Args:
-        job: Takes the progress; where it is cancelled, nothing is left.
-        source: A backup, or a database of rdchat such as one that a restore has kept.
+        job: Receives the progress; if it is cancelled, nothing is left.
+        source: A backup, or a database of rdchat, such as one kept by a restore.
         data: The folder of the store.
-        settings: Settings that go with a database; a backup has its own.
+        settings: Settings to restore with a database; a backup has its own.
 
     Returns:
         The `BackupFacts` as JSON.
 
     Raises:
         StorageFullError: If the disk is full.
-        StorageError: If it is damaged, none of ours, or of a newer version.
+        StorageError: If it is damaged, not ours, or of a newer version.
     """
     beside = None if settings is None else Path(settings)
     return asdict(prepare_in(Path(source), Path(data), TaskProgress(job), beside))
 
 
 def prepare_in(source: Path, data: Path, progress: TaskProgress, settings: Path | None = None) -> BackupFacts:
-    """Prepare a restore as `prepare`."""
+    """Do the work of `prepare`."""
     folder = data / PREPARED
     if is_special(source):
-        raise StorageError(f"{source.name} is not a backup of rdchat.", "Choose a file that “Back up” has made.")
+        raise StorageError(f"{source.name} is not a backup of rdchat.", "Choose a file made by “Back up”.")
     if not source.is_file():
-        raise StorageError(f"{source} cannot be read.", "Check its name.")
+        raise StorageError(f"{source} cannot be read.", "Check its path.")
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
         facts = unpack(source, folder, progress) or _from_database(source, folder, settings, progress)
-        progress.tell("Checking the backup", 0.6)
+        progress.report("Checking the backup", 0.6)
         facts = _checked(folder, source, facts)
         for name in (DATABASE, SETTINGS):
             if (folder / name).exists():
                 flush_to_disk(folder / name)
         flush_to_disk(folder)
-        progress.check()
+        progress.job.check()
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise file_error(error, f"{source.name} cannot be unpacked into {data}", "Check the disk.") from error
@@ -99,13 +93,13 @@ def prepare_in(source: Path, data: Path, progress: TaskProgress, settings: Path 
 def _from_database(source: Path, folder: Path, settings: Path | None, progress: TaskProgress) -> BackupFacts:
     try:
         with closing(sqlite3.connect(address_to_read(source), uri=True, autocommit=True)) as connection:
-            refuse_surprises(connection)
+            harden(connection)
             reason = why_unusable(connection, source, MIGRATIONS)
             if reason is not None:
                 raise _unusable(reason, source)
-            copy_database(connection, folder / DATABASE, lambda _share: progress.check())
+            copy_database(connection, folder / DATABASE, lambda _share: progress.job.check())
     except sqlite3.Error as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_CANTOPEN:  # it has a log, in a folder that may not be written
+        if error.sqlite_errorcode == sqlite3.SQLITE_CANTOPEN:  # it has a log, in a folder without write permission
             raise StorageError(
                 f"{source.name} cannot be opened.", "Copy it to another folder, then try again."
             ) from error
@@ -117,10 +111,10 @@ def _from_database(source: Path, folder: Path, settings: Path | None, progress: 
 
 
 def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
-    """Return what is known of the database now that it is checked, converted and opened once."""
+    """Return the facts about the database after it was checked, migrated and opened."""
     path = folder / DATABASE
     with closing(sqlite3.connect(path, autocommit=True)) as connection:
-        refuse_surprises(connection)
+        harden(connection)
         try:
             reason = why_unusable(connection, path, MIGRATIONS)
         except sqlite3.Error as error:
@@ -128,9 +122,9 @@ def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
         empty = reason is None and not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if reason is not None or empty:
         raise _unusable(reason or "foreign", source)
-    store = ConversationStore.open(path)
+    store = ConversationStore(path)
     try:
-        store.conversations()  # they can be read
+        store.conversations()  # checks that they can be read
     finally:
         store.close()
     for ending in (".lock", *COMPANIONS):
@@ -149,20 +143,20 @@ def _is_json_object(path: Path) -> bool:
 
 
 def _unusable(reason: str, source: Path) -> StorageError:
-    hint = "Install that version first." if reason == "newer" else "Choose another backup. Your chats are as they were."
+    hint = "Install that version first." if reason == "newer" else "Choose another backup. Your chats were not changed."
     return StorageError(_REASONS[reason].format(name=source.name), hint)
 
 
 def discard(data: Path) -> None:
-    """Take away what was prepared and not decided."""
+    """Remove a restore that was prepared but not decided."""
     shutil.rmtree(data / PREPARED, ignore_errors=True)
 
 
 def decide(data: Path) -> None:
-    """Make what is prepared a restore that will be carried out, whatever happens.
+    """Decide a prepared restore: it will be carried out, even after a crash.
 
     Raises:
-        StorageError: If that cannot be written.
+        StorageError: If it cannot be written.
     """
     try:
         (data / PREPARED).rename(data / _DECIDED)
@@ -171,12 +165,12 @@ def decide(data: Path) -> None:
 
 
 def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
-    """Carry out a restore that is decided, from wherever it stopped; None where there is none.
+    """Carry out a decided restore, from wherever it stopped; None if there is none.
 
-    Nobody has the database open. Each step is a rename, and is known from its result.
+    Nobody may have the database open. Each step is a rename, whose result shows whether it was done.
 
     Raises:
-        StorageError: If a file cannot be moved; the next call goes on.
+        StorageError: If a file cannot be moved; the next call continues.
     """
     folder = data / _DECIDED
     discard(data)
@@ -197,7 +191,7 @@ def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
             place = settings.resolve()  # a link stays a link
             kept = Restored(kept.database, _keep(place, (), lambda _path: None))
             (folder / SETTINGS).rename(place)
-        flush_to_disk(data)  # once: the app waits for it
+        flush_to_disk(data)  # once, because the app waits for it
         shutil.rmtree(folder)
     except OSError as error:
         raise file_error(error, f"The backup cannot be put into {data}", "Check the disk, then start again.") from error
@@ -205,16 +199,16 @@ def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
 
 
 def withdraw(data: Path, database: Path) -> None:
-    """Give up a restore that could not be carried out, unless the database is replaced already."""
+    """Give up a restore that could not be carried out, unless the database is already replaced."""
     if database.exists() and (data / _DECIDED / DATABASE).exists():
         shutil.rmtree(data / _DECIDED, ignore_errors=True)
 
 
 def finish(data: Path, database: Path, settings: Path) -> Restored | None:
-    """Carry out what a killed process had decided, before the store is opened; None where there is nothing.
+    """Carry out a killed process's decided restore, before the store is opened; None if there is none.
 
     Raises:
-        StorageLockedError: If another process has the store.
+        StorageLockedError: If another process has the store open.
         StorageError: See `carry_out`.
     """
     if not any((data / name).exists() for name in (PREPARED, _DECIDED)):
@@ -227,7 +221,7 @@ def finish(data: Path, database: Path, settings: Path) -> Restored | None:
 
 
 def _keep(path: Path, companions: tuple[str, ...], before: Callable[[Path], None]) -> str:
-    """Move a file aside and return where it is; empty where there is none."""
+    """Move a file aside and return its new path; empty if there is none."""
     if not path.exists() and not path.is_symlink():
         return ""
     before(path)
@@ -235,9 +229,9 @@ def _keep(path: Path, companions: tuple[str, ...], before: Callable[[Path], None
 
 
 def _fold_log(path: Path) -> None:
-    """Write a log that a killed process left into its database, so that one file has all of it."""
+    """Merge a killed process's log into its database, so that one file has all data."""
     if is_special(path) or not path.with_name(path.name + "-wal").exists():
         return
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, autocommit=True)) as connection:
-        refuse_surprises(connection)
+        harden(connection)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,9 +1,9 @@
-"""Finds files to import in folders and zip archives, reads them within bounds, and parses their JSON.
+"""Finds files to import in folders and zip archives, reads them within limits, and parses their JSON.
 
-A list of chats is read a chat at a time, so it may be of any size; all else is held in memory, within the bounds of
-one chat.
+A list of chats is read a chat at a time, so it may be of any size; everything else is held in memory, within the limits
+for one chat.
 
-Nothing is read that is not a regular file; what an archive says of its sizes is not believed.
+Only regular files are read, and the sizes in an archive are not trusted.
 """
 
 import io
@@ -19,25 +19,25 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from rdchat.chat.transfer.formats import jan
+from rdchat.chat.transfer import jan
 from rdchat.chat.transfer.json_list import DamagedListError, JsonList, ListValue, count_marks
 from rdchat.errors import StorageError
 
-MOST_BYTES = 100_000_000  # of one chat's JSON; as Python's text it may take four times as much
-MOST_MARKS = 4_000_000  # brackets, commas and colons of one chat: each stands for up to 150 bytes once it is read
-_FEW_MARKS_BYTES = 4_000_000  # JSON as short as this needs no counting
-_BEGINNING = 1 << 20  # what stands before a list of chats is not longer, nor is what stands behind it
-_MOST_ENTRIES = 100_000  # of a folder with all below it, and of an archive
-TOO_LONG = f"is larger than {MOST_BYTES // 10**6} MB, which is the most rdchat imports of one chat"
+MOST_BYTES = 100_000_000  # of one chat's JSON; parsed, it may need four times as much
+MOST_MARKS = 4_000_000  # brackets, commas and colons of one chat: each costs up to 150 bytes once parsed
+_FEW_MARKS_BYTES = 4_000_000  # shorter JSON needs no counting
+_BEGINNING = 1 << 20  # limit for what comes before and after a list of chats
+_MOST_ENTRIES = 100_000  # in a folder with all below it, and in an archive
+TOO_LONG = f"is larger than {MOST_BYTES // 10**6} MB, the limit for one chat"
 _LM_STUDIO_BESIDE = (".config.chat.json", ".metadata.chat.json")
 
 
 class UnreadableFileError(StorageError):
-    """A file cannot be read, so nothing of it is imported."""
+    """A file cannot be read, so none of it is imported."""
 
 
 class OutOfBoundsError(UnreadableFileError):
-    """JSON takes more than one chat may. `words` say what, as the end of a sentence."""
+    """JSON exceeds the limits for one chat. `words` says how, as the end of a sentence."""
 
     def __init__(self, what: str, words: str) -> None:
         super().__init__(f"{what} {words}.")
@@ -46,24 +46,16 @@ class OutOfBoundsError(UnreadableFileError):
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file of chats.
+    """One file of chats."""
 
-    Attributes:
-        name: What it is called, with its place in a folder or an archive.
-        path: The file on the disk that it is, or is in.
-        size: Its bytes, as far as can be known before it is read.
-        open: Opens it.
-        beside: Returns the bytes of the file of another name beside it; None where there is none.
-    """
-
-    name: str
-    path: Path
-    size: int
+    name: str  # with its path in an archive
+    path: Path  # the file on disk, or the archive
+    size: int  # in bytes, as far as known before reading
     open: Callable[[], IO[bytes]]
-    beside: Callable[[str], bytes | None]
+    beside: Callable[[str], "SourceFile | None"]  # returns the file of another name in the same folder
 
     def read(self) -> bytes:
-        """Return all of it.
+        """Return its whole content.
 
         Raises:
             UnreadableFileError: If it cannot be read, or is too large.
@@ -77,7 +69,7 @@ class SourceFile:
             return file.read(_BEGINNING)
 
     def in_utf8(self) -> "SourceFile":
-        """Return the same file in UTF-8, held in memory where it is not.
+        """Return the file in UTF-8; if it has another encoding, it is held in memory.
 
         Raises:
             UnreadableFileError: If it cannot be read, or is too large to be held.
@@ -92,14 +84,14 @@ class SourceFile:
         return replace(self, size=len(data), open=partial(io.BytesIO, data))
 
     def values(self, place: int, end: bytes) -> Generator[ListValue]:
-        """Yield the values of a list in UTF-8; one that is longer than `MOST_BYTES` comes cut short.
+        """Yield the values of a list in UTF-8; those longer than `MOST_BYTES` are cut.
 
         Args:
-            place: Of the byte behind the list's opening bracket.
-            end: JSON that is whole with the list's closing bracket and what stands behind it: `[`, or `{"chats": [`.
+            place: Offset after the list's opening bracket.
+            end: JSON that becomes complete with the closing bracket and what follows: `[`, or `{"chats": [`.
 
         Raises:
-            UnreadableFileError: If it cannot be read, or is no whole JSON.
+            UnreadableFileError: If it cannot be read, or is not complete JSON.
         """
         with _errors_in_words(self.path), self.open() as file:
             file.read(place)
@@ -120,10 +112,10 @@ class SourceFile:
 
 
 def files_in(path: Path) -> list[Path]:
-    """Return the files of chats that a path stands for: itself, or those in the folder that it is and below.
+    """Return the files of chats at a path: itself, or those in that folder and below.
 
     Raises:
-        UnreadableFileError: If there is nothing, or too much to look through.
+        UnreadableFileError: If there are none, or too many files to look through.
     """
     if not path.is_dir():
         return [path]
@@ -133,7 +125,7 @@ def files_in(path: Path) -> list[Path]:
         seen += len(names)
         if seen > _MOST_ENTRIES:
             raise UnreadableFileError(
-                f"{path} holds more than {_MOST_ENTRIES:,} files.", "Choose the folder of the chats alone."
+                f"{path} has more than {_MOST_ENTRIES:,} files.", "Choose a folder with chats only."
             )
         found += [Path(folder) / name for name in sorted(names) if is_chats_name(name, names)]
     if not found:
@@ -142,7 +134,7 @@ def files_in(path: Path) -> list[Path]:
 
 
 def is_chats_name(name: str, others: list[str]) -> bool:
-    """Tell whether a file in a folder is one of chats, by its name; `others` are all names there."""
+    """Return whether a file in a folder contains chats, by its name; `others` are all names there."""
     if name == jan.THREAD:
         return jan.MESSAGES not in others
     if name == jan.MESSAGES or name.endswith(".conversation.json"):
@@ -153,25 +145,24 @@ def is_chats_name(name: str, others: list[str]) -> bool:
 
 
 def open_source(path: Path) -> Iterator[SourceFile]:
-    """Yield the file at `path`, or those within it where it is a zip archive.
+    """Yield the file at `path`, or those inside it if it is a zip archive.
 
     Raises:
-        UnreadableFileError: If it cannot be read, or is an archive that is damaged or holds no chats.
+        UnreadableFileError: If it cannot be read, or is an archive that is damaged or has no chats.
     """
-    size = _size(path)
+    file = _on_disk(path)
     with _errors_in_words(path):
-        if _is_zip(path):
-            yield from _in_archive(path)
-            return
-    yield SourceFile(path.name, path, size, partial(_opened, path), lambda name: _read_beside(path.parent / name))
+        with path.open("rb") as beginning:
+            is_zip = beginning.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
+        yield from _in_archive(path) if is_zip else [file]
 
 
 def parsed(data: bytes | bytearray, what: str) -> Any:
-    """Parse JSON that a stranger wrote.
+    """Parse foreign JSON.
 
     Raises:
         OutOfBoundsError: If it has too many values, numbers of thousands of digits, or is nested too deeply.
-        UnreadableFileError: If it is no JSON.
+        UnreadableFileError: If it is not JSON.
     """
     if not data or data.isspace():
         raise UnreadableFileError(f"{what} is empty.")
@@ -191,55 +182,69 @@ def parsed(data: bytes | bytearray, what: str) -> Any:
 
 
 def check_marks(data: bytes | bytearray, what: str) -> None:
-    """Refuse JSON that would take much more memory once it is parsed.
+    """Refuse JSON that would need much more memory once parsed.
 
     Raises:
         OutOfBoundsError: If it has more than `MOST_MARKS`.
     """
     if len(data) > _FEW_MARKS_BYTES and count_marks(io.BytesIO(data).read) > MOST_MARKS:
-        raise OutOfBoundsError(what, "has more parts than rdchat imports of one chat")
+        raise OutOfBoundsError(what, "has too many parts for one chat")
 
 
 def _in_archive(path: Path) -> Iterator[SourceFile]:
     with zipfile.ZipFile(path) as archive:
-        members = [each for each in archive.infolist() if not each.is_dir()]
-        if len(members) > _MOST_ENTRIES:
-            raise UnreadableFileError(f"{path.name} holds more than {_MOST_ENTRIES:,} files.")
-        by_name = {each.filename: each for each in members}
+        names = [each.filename for each in archive.infolist() if not each.is_dir()]
+        if len(names) > _MOST_ENTRIES:
+            raise UnreadableFileError(f"{path.name} has more than {_MOST_ENTRIES:,} files.")
         folders: dict[str, list[str]] = {}
-        for each in by_name:
+        for each in names:
             folders.setdefault(str(PurePosixPath(each).parent), []).append(PurePosixPath(each).name)
-        chosen = [each for each in by_name if _is_ours(each, folders)]
+        chosen = sorted({each for each in names if _is_ours(each, folders)})
         if not chosen:
             raise UnreadableFileError(f"There are no files of chats in {path.name}.")
-
-        def beside(folder: PurePosixPath, name: str) -> bytes | None:
-            member = by_name.get(str(folder / name))
-            if member is None:
-                return None
-            with _errors_in_words(path), _member(archive, member, path) as file:
-                return _whole(file, member.filename)
-
-        for each in sorted(chosen):
-            member = by_name[each]
-            opened = partial(_member, archive, member, path)
-            folder = PurePosixPath(each).parent
-            yield SourceFile(f"{path.name}/{each}", path, member.file_size, opened, partial(beside, folder))
+        for each in chosen:
+            yield _packed(archive, path, each)
 
 
 def _is_ours(name: str, folders: dict[str, list[str]]) -> bool:
     place = PurePosixPath(name)
-    if "__MACOSX" in place.parts:  # what the Finder adds
+    if "__MACOSX" in place.parts:  # added by the Finder
         return False
     alone = len(folders) == 1 and len(next(iter(folders.values()))) == 1
     return (alone and place.suffix == ".json") or is_chats_name(place.name, folders[str(place.parent)])
 
 
-def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> IO[bytes]:
-    if member.flag_bits & 1:
-        what = f"{path.name}/{member.filename}"
-        raise UnreadableFileError(f"{what} is encrypted.", "Unpack it first, then import what is in it.")
-    return archive.open(member)
+def _packed(archive: zipfile.ZipFile, path: Path, name: str) -> SourceFile:
+    member, folder = archive.NameToInfo[name], PurePosixPath(name).parent
+    called = f"{path.name}/{name}"
+
+    def opened() -> IO[bytes]:
+        if member.flag_bits & 1:
+            raise UnreadableFileError(f"{called} is encrypted.", "Unpack it first, then import its content.")
+        return archive.open(member)
+
+    def beside(other: str) -> SourceFile | None:
+        is_there = str(folder / other) in archive.NameToInfo
+        return _packed(archive, path, str(folder / other)) if is_there else None
+
+    return SourceFile(called, path, member.file_size, opened, beside)
+
+
+def _on_disk(path: Path) -> SourceFile:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}.", "Check its path.") from error
+    if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device may never end
+        raise UnreadableFileError(f"{path} is not a file.", "Choose a file of chats.")
+
+    def opened() -> IO[bytes]:  # it may have become a pipe meanwhile
+        return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+
+    def beside(name: str) -> SourceFile | None:
+        return _on_disk(path.parent / name) if (path.parent / name).exists() else None
+
+    return SourceFile(path.name, path, status.st_size, opened, beside)
 
 
 def _whole(file: IO[bytes], what: str) -> bytes:
@@ -249,39 +254,12 @@ def _whole(file: IO[bytes], what: str) -> bytes:
     return data
 
 
-def _size(path: Path) -> int:
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}.", "Check its name.") from error
-    if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device may never end
-        raise UnreadableFileError(f"{path} is not a file.", "Choose a file of chats.")
-    return status.st_size
-
-
 def _damaged(what: str) -> UnreadableFileError:
-    return UnreadableFileError(f"{what} is damaged or cut off: it is not whole JSON.")
+    return UnreadableFileError(f"{what} is damaged or incomplete: it is not valid JSON.")
 
 
 def _no_text(what: str) -> UnreadableFileError:
-    return UnreadableFileError(f"{what} is no text.")
-
-
-def _opened(path: Path) -> IO[bytes]:
-    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # a pipe may have come since
-
-
-def _read_beside(path: Path) -> bytes | None:
-    if not path.exists():
-        return None
-    _size(path)
-    with _errors_in_words(path), _opened(path) as file:
-        return _whole(file, str(path))
-
-
-def _is_zip(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
+    return UnreadableFileError(f"{what} is not text.")
 
 
 @contextmanager

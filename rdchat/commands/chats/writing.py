@@ -1,63 +1,92 @@
-"""`rdchat chats export` and `backup`: write chats into files."""
+"""`rdchat chats list`, `export` and `backup`: show chats, and write them to files."""
 
 import argparse
 import json
 import sys
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rdchat import paths
 from rdchat.chat.plain_data import from_plain
-from rdchat.chat.settings_store import stored_settings
-from rdchat.chat.storage.connections import COMPANIONS
+from rdchat.chat.settings import stored_settings
+from rdchat.chat.storage.connections import COMPANIONS, reading
+from rdchat.chat.storage.message_tree import KEPT
+from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
+from rdchat.chat.storage.search import search_condition
 from rdchat.chat.transfer.backup_file import BackupFacts, back_up
 from rdchat.chat.transfer.exporting import export_chats
 from rdchat.chat.transfer.reports import Progress
-from rdchat.commands.chats.through_app import counted, shown_progress
-from rdchat.commands.progress import ProgressLine
+from rdchat.commands import options
+from rdchat.commands.chats.reading import counted, shown_progress
+from rdchat.commands.terminal import ProgressLine, table
 from rdchat.errors import InvalidSettingError, one_line
 from rdchat.work.job import Job
 
 
-def add_export(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `export`."""
-    export = actions.add_parser(
-        "export",
-        help="write chats into files",
-        description="Without --chat, all chats. JSON is complete, with alternatives, traces, settings and statistics, "
-        "and can be imported again; Markdown is for reading.",
+def add_list_chats(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `list`."""
+    parser.add_argument("--search", default="", metavar="WORDS", help="only chats with all these words")
+
+
+def list_chats(args: argparse.Namespace) -> int:
+    """Print the chats with their ids."""
+    chats = _chats(args.search) if paths.database_path().exists() else []
+    if not chats and not args.json:
+        print("No chat has these words." if args.search else "No chats yet.", file=sys.stderr)
+    rows = [
+        (str(chat["id"]), chat["title"], counted(chat["messages"], "message"), _date(chat["updated_at"]))
+        for chat in chats
+    ]
+    options.print_result(args, {"chats": chats}, table(rows))
+    return 0
+
+
+def _chats(search: str) -> list[dict[str, Any]]:
+    """Return the chats as JSON; dates are seconds since the epoch, None if unknown."""
+    condition, parameters = search_condition(search)
+    where = "deleted_at IS NULL AND unlisted = 0" + (f" AND {condition}" if condition else "")
+    count = f"(SELECT count(*) FROM messages WHERE conversation_id = conversations.id AND {KEPT})"  # noqa: S608
+    columns = f"{CONVERSATION_COLUMNS}, {count}"
+    sql = f"SELECT {columns} FROM conversations WHERE {where} ORDER BY updated_at DESC, id DESC"  # noqa: S608  constants
+    with reading(paths.database_path()) as connection:
+        rows = connection.execute(sql, parameters).fetchall()
+    fields = ("id", "title", "created_at", "updated_at")
+    return [{name: getattr(conversation_from(row), name) for name in fields} | {"messages": row[-1]} for row in rows]
+
+
+def _date(seconds: float | None) -> str:
+    return "" if seconds is None else f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M}"
+
+
+def add_export(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `export`."""
+    parser.description = (
+        "Without --chat, all chats are exported. JSON is complete, with alternatives, traces, settings and statistics, "
+        "and can be imported again; Markdown is for reading."
     )
-    kind = export.add_mutually_exclusive_group(required=True)
-    kind.add_argument("--json", metavar="FILE", help="one file of JSON")
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--json", metavar="FILE", help="one JSON file")
     kind.add_argument("--markdown", metavar="PATH", help="a file for one chat; a new folder for several")
-    export.add_argument("--chat", type=int, nargs="+", metavar="ID", help="only these chats (`rdchat chats list`)")
-    export.add_argument("--details", action="store_true", help="with settings and statistics in Markdown")
-    _add_force(export)
-    export.set_defaults(act=_export)
+    parser.add_argument("--chat", type=int, nargs="+", metavar="ID", help="only these chats (`rdchat chats list`)")
+    parser.add_argument("--details", action="store_true", help="add settings and statistics to Markdown")
 
 
-def add_backup(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `backup`."""
-    backup = actions.add_parser("backup", help="write all chats and the settings into one file")
-    backup.add_argument("file", metavar="FILE", help="what to write, such as chats.zip")
-    backup.add_argument("--json", action="store_true", help="print one JSON object")
-    _add_force(backup)
-    backup.set_defaults(act=_backup)
+def add_backup(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `backup`."""
+    parser.add_argument("file", metavar="FILE", help="the file to write, such as chats.zip")
 
 
-def _add_force(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--force", action="store_true", help="replace a file that is there already")
-
-
-def _export(args: argparse.Namespace) -> int:
+def export(args: argparse.Namespace) -> int:
+    """Write chats to files, and print their paths."""
     path = paths.expanded(args.json or args.markdown, "The file")
     one = args.chat is not None and len(args.chat) == 1
     kind = "json" if args.json else "markdown" if one else "folder"
-    if kind != "folder":  # one that is there is refused by the export
+    if kind != "folder":  # the export itself refuses an existing folder
         _refuse_loss(path, force=args.force)
     settings = stored_settings()
-    with ProgressLine(sys.stderr) as line:
+    with ProgressLine() as line:
         report = export_chats(
             _shown_job(line),
             str(paths.database_path()),
@@ -72,33 +101,31 @@ def _export(args: argparse.Namespace) -> int:
     return 0
 
 
-def _backup(args: argparse.Namespace) -> int:
+def backup(args: argparse.Namespace) -> int:
+    """Write all chats and the settings to one file."""
     path = paths.expanded(args.file, "The backup")
     _refuse_loss(path, force=args.force)
     files = (str(each) for each in (paths.database_path(), paths.settings_path(), path.absolute()))
-    with ProgressLine(sys.stderr) as line:
+    with ProgressLine() as line:
         facts = from_plain(BackupFacts(), back_up(_shown_job(line), *files))[0]
-    if args.json:
-        print(json.dumps(asdict(facts), ensure_ascii=False))
-    else:
-        what = f"{counted(facts.chats, 'chat')}, {counted(facts.messages, 'message')}, {facts.bytes / 1e6:,.2f} MB"
-        print(one_line(f"{what}: {facts.path}"))
+    what = f"{counted(facts.chats, 'chat')}, {counted(facts.messages, 'message')}, {facts.bytes / 1e6:,.2f} MB"
+    options.print_result(args, asdict(facts), one_line(f"{what}: {facts.path}"))
     return 0
 
 
 def _shown_job(line: ProgressLine) -> Job[Any]:
-    """Return a job for work in this process that shows its progress in a line."""
+    """Return a job whose progress is shown in a line."""
     show = shown_progress(line)
     return Job(lambda progress: show(Progress(**progress)))
 
 
 def _refuse_loss(path: Path, *, force: bool) -> None:
-    """Refuse a folder, a file that is there already unless `force`, and rdchat's own in any case."""
+    """Refuse a folder, an existing file unless `force`, and rdchat's own files in any case."""
     database = paths.database_path()
     beside = [database.with_name(database.name + ending) for ending in (*COMPANIONS, ".lock")]
     if path.is_dir():
-        raise InvalidSettingError(f"{path} is a folder.", "Name a file.")
+        raise InvalidSettingError(f"{path} is a folder.", "Give a file.")
     if path.resolve() in {each.resolve() for each in (database, paths.settings_path(), *beside)}:
-        raise InvalidSettingError(f"{path} is a file that rdchat itself needs.", "Name another file.")
+        raise InvalidSettingError(f"{path} is a file that rdchat itself uses.", "Choose another file.")
     if path.exists() and not force:
-        raise InvalidSettingError(f"{path} exists already.", "Name another file, or replace it with --force.")
+        raise InvalidSettingError(f"{path} already exists.", "Choose another file, or replace it with --force.")

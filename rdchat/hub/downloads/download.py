@@ -1,25 +1,30 @@
-"""A download's record, and the limits of downloads."""
+"""A download: its limits, its record, and its progress while it runs."""
 
-from dataclasses import asdict, dataclass, replace
+import time
+from collections import deque
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from rdchat.errors import RdchatError
 from rdchat.hub.hub_errors import LONGEST_WAIT_S, AccessRefusedError
+from rdchat.hub.known_files import RepositoryFiles
+
+_SPEED_S = 5.0  # over which the speed is measured
 
 
 class DownloadState(StrEnum):
     """The state of a download. The last four are final; a paused or failed download can be resumed."""
 
-    WAITING = "waiting"  # for others, of which so many go on at once
-    ASKING = "asking"  # the hub, for its files
+    WAITING = "waiting"  # for its turn, while other downloads run
+    ASKING = "asking"  # the hub for the list of files
     DOWNLOADING = "downloading"
-    CHECKING = "checking"  # checksums of what was here
+    CHECKING = "checking"  # checksums of the files on disk
     PAUSED = "paused"
     FAILED = "failed"
     FINISHED = "finished"
-    REMOVED = "removed"  # nothing of it is left
+    REMOVED = "removed"  # its files were removed
 
     @property
     def has_ended(self) -> bool:
@@ -28,30 +33,19 @@ class DownloadState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DownloadLimits:
-    """How downloads are done."""
+    """Limits of downloads."""
 
-    at_once: int = 2  # downloads that go on together; the others wait
-    files_at_once: int = 3  # files of one download that are fetched together
+    at_once: int = 2  # downloads that run at the same time
+    files_at_once: int = 3  # files of one download that are fetched at the same time
     stall_s: float = 30.0  # without data, after which a new connection is made
-    connect_s: float = 15.0  # that making a connection may take
+    connect_s: float = 15.0  # for making a connection
     first_wait_s: float = 1.0  # before the second try; each wait is twice the last one
     longest_wait_s: float = 60.0  # between two tries
     tries: int = 8  # in a row that bring no byte, after which a download has failed
-    longest_retry_after_s: float = LONGEST_WAIT_S  # where the hub asks for a longer wait, the download has failed
-    reserve_bytes: int = 500_000_000  # of the disk that stay free
+    longest_retry_after_s: float = LONGEST_WAIT_S  # the download fails if the hub asks for a longer wait
+    reserve_bytes: int = 500_000_000  # free space to keep on the disk
     tick_s: float = 0.25  # between two reports of progress
-    lock_wait_s: float = 0.0  # for another program that downloads the same model; then the download has failed
-
-    def wait_s(self, failures: int, asked_s: float) -> float | None:
-        """Return how long to wait before the next try; None where there is no point in it.
-
-        Args:
-            failures: Tries in a row that brought nothing.
-            asked_s: That the hub asks to wait.
-        """
-        if failures >= self.tries or asked_s > self.longest_retry_after_s:
-            return None
-        return max(asked_s, min(self.first_wait_s * 2.0 ** (failures - 1), self.longest_wait_s))
+    lock_wait_s: float = 0.0  # wait for another program that downloads the same model, before the download fails
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +53,9 @@ class DownloadFile:
     """A file of a download."""
 
     name: str  # its path in the repository
-    done_bytes: int  # that are here, in the partial file too
+    done_bytes: int  # bytes on disk, in the partial file too
     size: int  # in bytes
-    note: str = ""  # what happens to its connection now; empty while data comes
-    bytes_per_second: float | None = None  # over the last seconds; None where it is not being fetched
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Seconds at the present speed; None where that is not known."""
-        return (self.size - self.done_bytes) / self.bytes_per_second if self.bytes_per_second else None
+    note: str = ""  # state of its connection; empty while data comes
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +63,21 @@ class Download:
     """A download: its model, its state and its progress."""
 
     repository: str  # the hub id
-    revision: str = "main"  # the branch, tag or commit that was asked for
-    gguf: str = ""  # the GGUF file that was asked for; empty for the only one, or for an MLX model
-    is_model: bool = True  # whether it answers by itself; a drafter head does not
+    revision: str = "main"  # the requested branch, tag or commit
+    gguf: str = ""  # the requested GGUF file; empty for the only one, or for an MLX model
+    is_model: bool = True  # whether it is a language model; otherwise a drafter head
     state: DownloadState = DownloadState.WAITING
-    commit: str = ""  # that the revision stands for; empty until the hub has said it
-    files: tuple[DownloadFile, ...] = ()  # by name; empty until then
-    left_out: int = 0  # files of the repository that are not fetched, such as pickles and code
-    fetched_bytes: int = 0  # over the network since it was last begun or resumed
-    bytes_per_second: float | None = None  # over the last seconds; None where nothing is being fetched
-    notes: tuple[str, ...] = ()  # what happens to connections, such as "No data for 30 s. Trying again in 2 s."
+    commit: str = ""  # commit of the revision; empty until the hub has answered
+    files: tuple[DownloadFile, ...] = ()  # by name; empty until the hub has answered
+    left_out: int = 0  # files of the repository that are not downloaded, such as pickles and code
+    fetched_bytes: int = 0  # received since the download was last started or resumed
+    bytes_per_second: float | None = None  # over the last seconds; None while nothing is received
+    notes: tuple[str, ...] = ()  # states of connections, such as "No data for 30 s. Trying again in 2 s."
     problem: str = ""  # why it failed
     hint: str = ""  # what to do about it
-    folder: str = ""  # the snapshot's, once it is finished
-    lack: str = ""  # what the hub wants first (`hub_errors.Lack`); empty where it did not refuse
-    page: str = ""  # the model's, where there is something to click
+    folder: str = ""  # the snapshot's folder, once it is finished
+    lack: str = ""  # what the hub requires first (`hub_errors.Lack`); empty if it did not refuse
+    page: str = ""  # the model's page, where there is something to click
 
     @property
     def id(self) -> str:
@@ -98,7 +86,7 @@ class Download:
 
     @property
     def done_bytes(self) -> int:
-        """Bytes of its files that are here."""
+        """Bytes of its files on disk."""
         return sum(file.done_bytes for file in self.files)
 
     @property
@@ -107,14 +95,14 @@ class Download:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds at the present speed; None where that is not known."""
+        """Seconds left at the present speed; None if unknown."""
         if not self.bytes_per_second or self.state is not DownloadState.DOWNLOADING:
             return None
         return (self.total_bytes - self.done_bytes) / self.bytes_per_second
 
     @property
     def model_name(self) -> str:
-        """The name that loads the finished model: the hub id, or the path of another revision or of a GGUF file."""
+        """The name under which the finished model loads: the hub id, or the path of another revision or a GGUF file."""
         names = [file.name for file in self.files]
         if "config.json" in names:
             return self.repository if self.revision == "main" else self.folder
@@ -123,21 +111,17 @@ class Download:
 
     def at(self, state: DownloadState) -> "Download":
         """Return the download in another state, without the old state's notes and problem."""
-        wanted = Download(self.repository, self.revision, self.gguf, self.is_model, state)
-        return replace(wanted, commit=self.commit, files=self.files, left_out=self.left_out)
+        wanted = (self.repository, self.revision, self.gguf, self.is_model)
+        return Download(*wanted, state, self.commit, self.files, self.left_out)
 
     def failed(self, error: RdchatError) -> "Download":
-        """Return the record of a download that an error ended."""
+        """Return the record of a download that failed with an error."""
         lack, page = (error.lack, error.page) if isinstance(error, AccessRefusedError) else ("", "")
-        failed = replace(self.at(DownloadState.FAILED), problem=error.message, hint=error.hint, lack=lack, page=page)
-        return replace(failed, fetched_bytes=self.fetched_bytes)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return replace(self.at(DownloadState.FAILED), problem=error.message, hint=error.hint, lack=lack, page=page)
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "Download":
-        """Parse the result of `to_dict`; raises ValueError, TypeError or KeyError for anything else."""
+        """Parse the result of `asdict`; raises ValueError, TypeError or KeyError for anything else."""
         files = tuple(DownloadFile(**file) for file in fields["files"])
         if not all(
             isinstance(file.name, str) and isinstance(file.done_bytes, int) and isinstance(file.size, int)
@@ -146,3 +130,66 @@ class Download:
             raise TypeError("no files")
         notes = tuple(fields["notes"])
         return cls(**{**fields, "state": DownloadState(fields["state"]), "files": files, "notes": notes})
+
+
+class RunningDownload:
+    """The progress of a running download, in the child process; `record` is a snapshot of it.
+
+    Args:
+        download: Its record before it was begun or resumed.
+    """
+
+    def __init__(self, download: Download) -> None:
+        self._download = download.at(DownloadState.WAITING)
+        self.state = DownloadState.WAITING
+        self.files: RepositoryFiles | None = None  # the files to fetch; None until the hub has listed them
+        self.done: dict[str, int] = {}  # bytes on disk, by digest
+        self.fetched_bytes = 0  # over the network
+        self._notes: dict[str, str] = {}  # states of connections, by file name
+        self._fetched: deque[tuple[float, int]] = deque()  # moments, with the bytes received until then
+
+    def note(self, name: str, words: str) -> None:
+        """Set the state of a connection; empty words remove it.
+
+        Args:
+            name: Name of the file; empty for requests to the hub.
+            words: The note.
+        """
+        self._notes.pop(name, None)
+        if words:
+            self._notes[name] = words
+
+    @property
+    def record(self) -> Download:
+        """The present record. The speed is measured between calls."""
+        record = replace(
+            self._download,
+            state=self.state,
+            fetched_bytes=self.fetched_bytes,
+            bytes_per_second=self._speed(),
+            notes=tuple(words for name, words in self._notes.items() if name) or tuple(self._notes.values()),
+        )
+        if self.files is None:
+            return record
+        files = (
+            DownloadFile(file.name, self.done.get(file.digest, 0), file.size, self._notes.get(file.name, ""))
+            for file in self.files.contents
+        )
+        return replace(record, commit=self.files.commit, files=tuple(files), left_out=len(self.files.left_out))
+
+    def ended(self, state: DownloadState) -> Download:
+        """Return the last record."""
+        self.state = state
+        self._notes.clear()
+        return self.record
+
+    def _speed(self) -> float | None:
+        """Return bytes per second over the last seconds; None while nothing is received."""
+        if self.state is not DownloadState.DOWNLOADING:
+            return None
+        seen, now = self._fetched, time.monotonic()
+        seen.append((now, self.fetched_bytes))
+        while len(seen) > 2 and now - seen[0][0] > _SPEED_S:
+            seen.popleft()
+        start, before = seen[0]
+        return (self.fetched_bytes - before) / (now - start) if now > start else None

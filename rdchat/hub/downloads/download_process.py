@@ -15,8 +15,8 @@ from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import CancelledError, Job
 from rdchat.work.serial_thread import SerialThread
 
-_END_S = 3.0  # in which it ends by itself once its input does
-_AT_ONCE = 10_000  # requests; the process itself has so many downloads wait as the limits say
+_END_S = 3.0  # for the process to end by itself after its input is closed
+_AT_ONCE = 10_000  # requests in the process; it queues downloads above its limit itself
 _NO_LIMITS = Limits(cancel_s=None)
 Tell = Callable[[Download], object]
 
@@ -24,18 +24,18 @@ Tell = Callable[[Download], object]
 class DownloadProcess:
     """Downloads models in a child process. Neither its crash nor its interpreter lock affects the app.
 
-    All methods but `close` return at once: slow work, such as a keychain that asks the person, runs on threads.
+    All methods except `close` return at once: slow work, such as a keychain that asks the person, runs on threads.
 
     Args:
-        tokens: Where the person's tokens are found.
-        limits: Of downloads at once, times and the disk.
+        tokens: The person's tokens.
+        limits: Limits of downloads.
     """
 
     def __init__(self, tokens: Tokens, limits: DownloadLimits = DownloadLimits()) -> None:  # noqa: B008  frozen
         self._tokens, self._limits = tokens, limits
         # other programs use the hub's cache too
         self._child = ChildProcess("downloads", at_once=_AT_ONCE, umask=persons_umask())
-        self._starts, self._discards = SerialThread("download"), SerialThread("discard")
+        self._starts = SerialThread("download")
         self._guard = threading.Lock()
         self._closed = False
 
@@ -43,11 +43,11 @@ class DownloadProcess:
         """Start a download, or resume it at the last byte.
 
         Args:
-            download: Its record as it is.
-            tell: Called with each new record, on any thread; at last with its end.
+            download: Its present record.
+            tell: Called on any thread with each new record, up to the last one.
 
         Returns:
-            What pauses it when it is cancelled.
+            The job; cancelling it pauses the download.
         """
         records = [download]
 
@@ -64,11 +64,8 @@ class DownloadProcess:
         return job
 
     def discard(self, download: Download, tell: Tell) -> None:
-        """Stop a download and remove all that it left; `tell` is called with the record, at the end."""
-        arguments = {"record": download.to_dict()}
-        self._discards.do(
-            lambda _job: self._submit("discard", arguments, on_end=lambda told: tell(_ended(download, told)))
-        )
+        """Stop a download and remove its files; call `tell` with the last record."""
+        self._submit("discard", {"record": asdict(download)}, on_end=lambda outcome: tell(_ended(download, outcome)))
 
     def set_at_once(self, number: int) -> None:
         """Set how many downloads run at once."""
@@ -77,27 +74,26 @@ class DownloadProcess:
             self._submit("limit", {"at_once": number})
 
     def close(self) -> None:
-        """Pause all downloads and end the process. A keychain that asks the person is not waited for."""
+        """Pause all downloads and end the process, without waiting for a keychain that asks the person."""
         with self._guard:
             self._closed = True
         self._child.close(_END_S)
-        for thread in (self._starts, self._discards):
-            thread.close(0.0)
+        self._starts.close(0.0)
 
     def _start(self, download: Download, job: Job[Any]) -> None:
         """Find the token and submit a download to the process, unless it was paused meanwhile."""
         try:
-            token = self._tokens.find(find_endpoint())
+            token = self._tokens.access(find_endpoint()).token
         except RdchatError as error:
             job.end(error)
             return
         arguments = {
-            "record": download.to_dict(),
+            "record": asdict(download),
             "limits": asdict(self._limits),
             "token": token.reveal() if token else None,
         }
         if not job.ended:
-            asked = self._submit("download", arguments, on_progress=job.tell, on_end=job.end)
+            asked = self._submit("download", arguments, on_progress=job.report_progress, on_end=job.end)
             if asked is not None:
                 job.when_cancelled(asked.cancel)
 
@@ -107,15 +103,15 @@ class DownloadProcess:
 
 
 def _ended(download: Download, outcome: Any) -> Download:
-    """Return the record that a request ended with."""
+    """Return the last record for the outcome of a request."""
     if isinstance(outcome, CancelledError):
         return download.at(DownloadState.PAUSED)
     if not isinstance(outcome, RdchatError):
         try:
             return Download.from_dict(outcome)
         except (KeyError, TypeError, ValueError):
-            outcome = ChildEndedError("gave an answer that makes no sense")
+            outcome = ChildEndedError("sent an answer that could not be read")
     if isinstance(outcome, ChildEndedError):
-        hint = "Resume the download: it goes on from where it was."
+        hint = "Resume the download to continue where it stopped."
         outcome = RdchatError(f"The downloading process {outcome.what}.", hint)
     return download.failed(outcome)

@@ -1,45 +1,114 @@
-"""Downloads one model: asks the hub for its files, fetches and checks them, and makes the snapshot."""
+"""Downloads or resumes one model: lists its files at the hub, fetches and checks them, and makes the snapshot.
+
+A snapshot is links to complete files under their names, then the reference by which programs find it. The reference
+comes last, so no program finds an incomplete model.
+"""
 
 import asyncio
 import shutil
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
 
-from rdchat.errors import StorageFullError, StorageLockedError
+from rdchat.errors import StorageError, StorageFullError, StorageLockedError, file_error
 from rdchat.files.atomic_file import make_folder
-from rdchat.files.file_errors import file_error
 from rdchat.host import flush_to_disk
 from rdchat.hub.cache_layout import CachedRepository
-from rdchat.hub.checksums import is_intact
-from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
+from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState, RunningDownload
 from rdchat.hub.downloads.download_record import (
+    STAGING,
     DownloadRecord,
-    give_up,
-    here_bytes,
+    bytes_on_disk,
     records_of,
     remove_if_empty,
     remove_record,
-    remove_strays,
+    remove_unused_files,
 )
-from rdchat.hub.downloads.repository_lock import RepositoryLock
-from rdchat.hub.downloads.running_download import RunningDownload, restart_note
-from rdchat.hub.downloads.snapshot import make_snapshot
-from rdchat.hub.downloads.transfer import KEPT, PartialFile, Transfer
-from rdchat.hub.endpoint import check_online
+from rdchat.hub.downloads.file_download import KEPT, FileDownload, PartialFile, wait_for_retry
+from rdchat.hub.endpoint import Endpoint, check_online
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_client import make_async_client
 from rdchat.hub.hub_errors import HubError, MissingError, TemporaryHubError
-from rdchat.hub.known_files import HubFile, RepositoryFiles, check_names, download_command, is_commit
-from rdchat.hub.tokens import HubAccess
+from rdchat.hub.known_files import HubFile, RepositoryFiles, check_names, is_commit
 
 _CHECKSUM_TRIES = 2
 _LOCK_LOOK_S = 0.5
+
+
+def make_snapshot(repository: CachedRepository, files: RepositoryFiles) -> Path:
+    """Return the snapshot's folder, complete and referenced by its revision. All blobs must be complete and checked.
+
+    Raises:
+        StorageFullError: If the disk is full.
+        StorageError: If it cannot be written.
+    """
+    snapshot = repository.snapshots / files.commit
+    try:
+        if snapshot.is_dir() and not snapshot.is_symlink():  # another tool started it
+            for file in files.files:
+                _place(repository, snapshot, file)
+        else:
+            _make_whole(repository, snapshot, files)
+        if not is_commit(files.revision):
+            temporary = _temporary(repository)
+            temporary.write_text(files.commit, encoding="ascii")
+            _replace(temporary, repository.reference(files.revision))
+    except OSError as error:
+        raise file_error(error, f"{snapshot} cannot be made", "Check its permissions and its disk.") from error
+    return snapshot
+
+
+def _make_whole(repository: CachedRepository, snapshot: Path, files: RepositoryFiles) -> None:
+    """Make the snapshot in one rename."""
+    staging = repository.work / f"{STAGING}{files.commit}"
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir()
+    for file in files.files:
+        _link(repository, file, staging / file.name)
+    _replace(staging, snapshot)
+
+
+def _place(repository: CachedRepository, snapshot: Path, file: HubFile) -> None:
+    """Put one file into an existing snapshot, replacing a file of the same name."""
+    path = snapshot / file.name
+    if repository.linked_blob(path) == file.digest:
+        return
+    if path.parent != snapshot and path.parent.is_symlink():
+        raise StorageError(f"{path.parent} is a link, where a folder belongs.", "Delete it and try again.")
+    if path.is_dir() and not path.is_symlink():
+        raise StorageError(f"{path} is a folder, where a file belongs.", "Delete it and try again.")
+    temporary = _temporary(repository)
+    _link(repository, file, temporary)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary.replace(path)
+
+
+def _link(repository: CachedRepository, file: HubFile, target: Path) -> None:
+    """Link to a blob from the file's place in a snapshot; copy it if the disk does not support links."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.symlink_to(Path(*[".."] * (2 + file.name.count("/")), "blobs", file.digest))
+    except OSError:
+        shutil.copyfile(repository.blobs / file.digest, target)
+        flush_to_disk(target)
+
+
+def _temporary(repository: CachedRepository) -> Path:
+    """Return a free path in the work folder; a link there would lead the writer elsewhere."""
+    path = repository.work / f"{STAGING}part"
+    path.unlink(missing_ok=True)
+    return path
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    """Move a file or folder to its place; neither a crash nor a power loss leaves half of it."""
+    flush_to_disk(temporary)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary.replace(path)
+    flush_to_disk(path.parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,223 +120,146 @@ class RepositoryDownload:
 
     repository: CachedRepository  # where the files go
     download: Download  # what to fetch
-    access: HubAccess  # the hub
+    endpoint: Endpoint  # the hub
     limits: DownloadLimits
-    running: RunningDownload  # is kept up to date
+    running: RunningDownload  # kept up to date
 
     async def run(self) -> Path:
-        """Return the snapshot's folder, complete and checked.
+        """Download, and return the complete and checked snapshot. Waits while another program downloads the same model.
 
         Raises:
-            NetworkError: If the hub cannot be asked, or refuses.
-            StorageLockedError: If another process downloads the same model.
+            NetworkError: If the hub cannot be reached, or refuses.
+            StorageLockedError: If another program downloads the same model for too long.
             StorageFullError: If the disk is full, or would be.
             StorageError: If it cannot be written.
         """
         check_names(self.repository.name, self.download.revision)
         check_online()
-        try:
-            with await self._lock():
-                try:
-                    return await self._run()
-                finally:
-                    remove_if_empty(self.repository)  # such as of a name that the hub does not know
-        except OSError as error:
-            what = f"{self.repository.folder} cannot be written"
-            raise file_error(error, what, f"Check its permissions. {KEPT}") from error
-
-    async def _lock(self) -> ExitStack:
-        """Return the held lock of the repository; another program that downloads the same model is waited for."""
         end = time.monotonic() + self.limits.lock_wait_s
         while True:
             try:
-                held = ExitStack()
-                held.enter_context(RepositoryLock(self.repository))
+                with self.repository.locked():
+                    return await self._run()
             except StorageLockedError as error:
                 if time.monotonic() >= end:
                     raise
-                self.running.note("", f"{error.message} This one goes on after it.")
+                self.running.note("", f"{error.message} This download continues after it.")
                 await asyncio.sleep(_LOCK_LOOK_S)
-            else:
-                self.running.note("", "")
-                return held
+            except OSError as error:
+                what = f"{self.repository.folder} cannot be written"
+                raise file_error(error, what, f"Check its permissions. {KEPT}") from error
 
     async def _run(self) -> Path:
-        record = self._kept() or await self._begun()
-        remove_strays(self.repository)
+        self.running.note("", "")
         try:
-            return await self._completed(record)
-        except MissingError as error:
-            return await self._completed(await self._renewed(record, error))
+            record = self._kept() or await self._begun()
+            remove_unused_files(self.repository)
+            try:
+                return await self._completed(record)
+            except MissingError as error:
+                hint = "Try again. If this version is no longer there, discard the download and start a new one."
+                raise MissingError(error.message, hint) from error
+        finally:
+            remove_if_empty(self.repository)  # for example of a name that the hub does not know
 
     async def _completed(self, record: DownloadRecord) -> Path:
         files = record.files
         self.running.files = files
-        for folder in (self.repository.blobs, self.repository.snapshots):  # the hub's tools look for both
+        for folder in (self.repository.blobs, self.repository.snapshots):  # the hub's tools expect both
             make_folder(folder)
         for file in files.files:
-            self.running.done[file.digest] = here_bytes(self.repository, file)
+            self.running.done[file.digest] = bytes_on_disk(self.repository, file)
         self.running.state = DownloadState.CHECKING
-        record, missing = await self._missing(record)
+        missing = [
+            file for file in files.contents if not await self._is_intact(self.repository.blobs / file.digest, file)
+        ]
         if missing:
-            self._check_room(missing)
+            partials = [PartialFile(self.repository.work, file) for file in missing]
+            self._check_room(partials)
             self.running.state = DownloadState.DOWNLOADING
-            await self._fetch_all(record, missing)
-        snapshot = make_snapshot(self.repository, files)  # also mends what leads elsewhere, or is another's copy
+            await self._fetch_all(files, partials)
+        snapshot = make_snapshot(self.repository, files)  # also repairs wrong links and copies
         remove_record(self.repository, record)
         return snapshot
 
     def _kept(self) -> DownloadRecord | None:
-        """Return the unfinished download to resume."""
+        """Return the record of the unfinished download to resume; None to start again."""
         records = records_of(self.repository)
         return next((record for record in records if record.is_of(self.download.revision, self.download.gguf)), None)
 
-    async def _begun(self, checked: frozenset[str] = frozenset()) -> DownloadRecord:
-        """Start a record of the files that the hub has now."""
+    async def _begun(self) -> DownloadRecord:
+        """Start a new record with the files that the hub has now."""
         self.running.state = DownloadState.ASKING
-        record = DownloadRecord(await self._files_at(self.download.revision), self.download.gguf)
-        record = replace(record, checked=checked & record.digests)
+        record = DownloadRecord(await self._files_now(), self.download.gguf)
         record.write(self.repository)
         return record
 
-    async def _renewed(self, dropped: DownloadRecord, error: MissingError) -> DownloadRecord:
-        """Start a record of the newest version when the hub has dropped the commit; files that recur are kept."""
-        name, commit = self.repository.name, dropped.files.commit
-        if await self._is_at_hub(commit):
-            raise error  # it is a file of it that is not found, perhaps for now
-        if is_commit(self.download.revision):
-            hint = f"`{download_command(name, gguf=self.download.gguf)}` fetches what it has now."
-            raise MissingError(f"The hub has commit {commit[:12]} of {name} no longer.", hint) from error
-        last = self._kept() or dropped  # with what was checked since
-        record = await self._begun(last.checked)
-        give_up(self.repository, [last])
-        self.running.note("", f"{name} has changed on the hub: its new version is fetched.")
-        return record
-
-    async def _is_at_hub(self, commit: str) -> bool:
-        try:
-            await self._files_at(commit)
-        except MissingError:
-            return False
-        return True
-
-    async def _files_at(self, revision: str) -> RepositoryFiles:
-        """Return the hub's files of the model at a revision."""
-        api = HubApi(self.access)
-        return await self._asked(
-            lambda: asyncio.to_thread(api.files, self.repository.name, revision, self.download.gguf)
-        )
-
-    async def _asked(self, ask: Callable[[], Awaitable[RepositoryFiles]]) -> RepositoryFiles:
-        failures = 0
+    async def _files_now(self) -> RepositoryFiles:
+        """Return the files that the hub has now."""
+        api, failures, wanted = HubApi(self.endpoint), 0, self.download
         while True:
             try:
-                return await ask()
+                return await asyncio.to_thread(api.files, wanted.repository, wanted.revision, wanted.gguf)
             except TemporaryHubError as error:
                 failures += 1
-                wait = self.limits.wait_s(failures, error.wait_s or 0.0)
-                if wait is None:
-                    raise
-                self.running.note("", error.message, wait)
-                await asyncio.sleep(wait)
+                await wait_for_retry(error, failures, "", self.running, self.limits)
             finally:
                 self.running.note("", "")
 
-    async def _missing(self, record: DownloadRecord) -> tuple[DownloadRecord, list[HubFile]]:
-        """Return the files to fetch. A file that is here counts if its checksum is right, checked now or before."""
-        missing, intact = [], set[str]()
-        for file in record.files.contents:
-            blob = self.repository.blobs / file.digest
-            if not blob.exists():
-                missing.append(file)
-            elif file.digest in record.checked and here_bytes(self.repository, file) == file.size:
-                continue
-            elif await self._is_intact(blob, file):
-                intact.add(file.digest)
-            else:
-                self.running.done[file.digest] = PartialFile(self.repository.work, file).size
-                missing.append(file)
-        record = record.with_checked(intact)
-        record.write(self.repository)
-        return record, missing
-
-    def _check_room(self, missing: list[HubFile]) -> None:
-        folder = self.repository.work
-        to_come = sum(file.size - PartialFile(folder, file).size for file in missing)
-        copies = 0 if _knows_links(folder) else sum(file.size for file in missing)
-        needed, free = to_come + copies + self.limits.reserve_bytes, shutil.disk_usage(folder).free
+    def _check_room(self, partials: list[PartialFile]) -> None:
+        to_come = sum(partial.file.size - partial.size for partial in partials)
+        needed, free = to_come + self.limits.reserve_bytes, shutil.disk_usage(self.repository.work).free
         if free < needed:
             raise StorageFullError(
                 f"{self.repository.name} needs {needed / 1e9:.1f} GB more, and the disk has {free / 1e9:.1f} GB free.",
                 f"Free some space, or set HF_HUB_CACHE to a folder on another disk. {KEPT}",
             )
 
-    async def _fetch_all(self, record: DownloadRecord, missing: list[HubFile]) -> None:
+    async def _fetch_all(self, files: RepositoryFiles, partials: list[PartialFile]) -> None:
         places = asyncio.Semaphore(self.limits.files_at_once)
 
-        async def fetch(client: httpx2.AsyncClient, file: HubFile) -> None:
+        async def fetch(client: httpx2.AsyncClient, partial: PartialFile) -> None:
             async with places:
-                await self._fetch_file(client, record.files, file)
-            record.note_checked(self.repository, file.digest)
+                await self._fetch_file(client, files, partial)
 
         try:
             async with (
                 make_async_client(self.limits.stall_s, self.limits.connect_s) as client,
-                asyncio.TaskGroup() as together,
+                asyncio.TaskGroup() as group,
             ):
-                for file in sorted(missing, key=lambda file: file.size):
-                    together.create_task(fetch(client, file))
+                for partial in sorted(partials, key=lambda partial: partial.file.size):
+                    self.running.done[partial.file.digest] = partial.size
+                    group.create_task(fetch(client, partial))
         except ExceptionGroup as errors:
-            raise _first(errors) from None
+            raise errors.exceptions[0] from None
 
-    async def _fetch_file(self, client: httpx2.AsyncClient, files: RepositoryFiles, file: HubFile) -> None:
-        running = self.running
-        partial = PartialFile(self.repository.work, file)
-        again = restart_note(file)
+    async def _fetch_file(self, client: httpx2.AsyncClient, files: RepositoryFiles, partial: PartialFile) -> None:
+        running, file = self.running, partial.file
         for _ in range(_CHECKSUM_TRIES):
             running.done[file.digest] = partial.size
-            await Transfer(client, self.access, files, partial, self.limits, running).run()
+            await FileDownload(client, self.endpoint, files, partial, self.limits, running).run()
             if await self._is_intact(partial.path, file):
                 await asyncio.to_thread(flush_to_disk, partial.path)
                 partial.path.replace(self.repository.blobs / file.digest)
-                partial.forget_facts()
                 running.done[file.digest] = file.size
-                running.note(again, "")
                 return
             partial.remove()
-            running.note(again, f"{file.name} does not have its checksum: it begins again.")
+            running.note(file.name, f"{file.name} does not match its checksum. It is downloaded again.")
         running.done[file.digest] = 0
         raise HubError(
-            f"{file.name} came {_CHECKSUM_TRIES} times without the checksum that the hub gives for it.",
-            "Check the proxy or the mirror, if there is one, and try again later.",
+            f"{file.name} was downloaded {_CHECKSUM_TRIES} times and never matched the hub's checksum.",
+            "Check the proxy or mirror, if you use one, and try again later.",
         )
 
     async def _is_intact(self, path: Path, file: HubFile) -> bool:
-        """Check a file on a thread, which ends soon after this is cancelled."""
-        given_up = threading.Event()
+        """Check a file on a thread, which ends soon after cancellation."""
+        cancelled = threading.Event()
 
-        def go_on(_count: int) -> None:
-            if given_up.is_set():
+        def check(_count: int) -> None:
+            if cancelled.is_set():
                 raise InterruptedError
 
         try:
-            return await asyncio.to_thread(is_intact, path, file.size, file.digest, go_on)
+            return await asyncio.to_thread(file.is_at, path, check)
         finally:
-            given_up.set()
-
-
-def _first(errors: ExceptionGroup[Exception]) -> Exception:
-    first = errors.exceptions[0]
-    return _first(first) if isinstance(first, ExceptionGroup) else first
-
-
-def _knows_links(folder: Path) -> bool:
-    """Tell whether a disk knows symbolic links."""
-    link = folder / "link"
-    try:
-        link.unlink(missing_ok=True)
-        link.symlink_to("nowhere")
-        link.unlink()
-    except OSError:
-        return False
-    return True
+            cancelled.set()

@@ -4,28 +4,24 @@ from dataclasses import dataclass, field
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.prompt_files import Prompt
-from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, SamplingParams, check_seed, require
+from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, SamplingParams, check_seed, require, size_words
 
 
 @dataclass(frozen=True, slots=True)
 class BenchCell:
     """One setting that is measured.
 
-    Attributes:
-        draft: Its draft settings; `profile` and `trace` are off.
-        temperature: 0 is greedy.
-        dtype: Precision of the model's weights.
-
     Raises:
         InvalidSettingError: If the temperature is out of range.
     """
 
+    # Draft settings; `profile` and `trace` are off.
     draft: DraftSettings = field(default_factory=lambda: DraftSettings(mode=Mode.OFF))
-    temperature: float = 0.0
-    dtype: Dtype = Dtype.AUTO
+    temperature: float = 0.0  # 0 is greedy
+    dtype: Dtype = Dtype.AUTO  # precision of the model's weights
 
     def __post_init__(self) -> None:
-        SamplingParams(temperature=self.temperature)  # refuses what cannot be
+        SamplingParams(temperature=self.temperature)  # validates
 
     @property
     def plain(self) -> bool:
@@ -44,38 +40,29 @@ class BenchCell:
 
     @property
     def words(self) -> str:
-        """Mode and shape for people, such as `Drafter W4 L5` or `Prompt lookup K4`."""
-        letters = {"beam_width": "W", "beam_length": "L", "draft_tokens": "K"}
-        return " ".join([self.draft.mode.words, *(f"{letters[name]}{size}" for name, size in self.shape.items())])
+        """Mode and shape for people, such as `Drafter head, 4 beams of 5 tokens` or `Prompt lookup, 4 tokens`."""
+        return ", ".join([self.draft.mode.words, *filter(None, [size_words(*self.shape.values())])])
 
 
 @dataclass(frozen=True, slots=True)
 class BenchPlan:
     """A benchmark.
 
-    Attributes:
-        cells: Settings to compare. Plain decoding is run at every temperature and dtype of theirs, whether it is
-            listed or not.
-        prompts: Questions, each with its group.
-        max_tokens: The most tokens of a reply.
-        trials: Runs of each cell on each prompt.
-        seed: Of every reply; the same for all cells.
-        mlx_lm: Whether stock `mlx_lm.stream_generate` is run as the outside baseline.
-        overhead: Whether each drafted run's rounds are made once more, to tell what they cost beyond draft and verify.
-        turn: Shifts which cell comes first, so that benchmarks repeated by hand alternate too.
-
     Raises:
         InvalidSettingError: If there is nothing to run, or a number is out of range.
     """
 
+    # Settings to compare. Plain decoding runs at each of their temperatures and dtypes, whether it is listed or not.
     cells: tuple[BenchCell, ...]
-    prompts: tuple[Prompt, ...]
-    max_tokens: int = 128
-    trials: int = 3
-    seed: int = 0
-    mlx_lm: bool = True
+    prompts: tuple[Prompt, ...]  # questions, each with its group
+    max_tokens: int = 128  # the most tokens of a reply
+    trials: int = 3  # runs of each cell on each prompt
+    seed: int = 0  # of every reply; the same for all cells
+    mlx_lm: bool = True  # whether stock `mlx_lm.stream_generate` is run as the outside baseline
+    # Whether the rounds of each drafted run are repeated, to measure what they cost beyond draft and verify.
     overhead: bool = True
-    turn: int = 0
+    turn: int = 0  # shifts which cell comes first, so that benchmarks repeated by hand alternate too
+    streams: bool = False  # whether the text of a reply is reported while it is written
 
     def __post_init__(self) -> None:
         if not self.cells or not self.prompts:
@@ -86,7 +73,7 @@ class BenchPlan:
 
     @property
     def baselines(self) -> tuple[BenchCell, ...]:
-        """Plain decoding at every temperature and precision, in order of appearance."""
+        """Plain decoding at every temperature and precision among the cells, in order of appearance."""
         kinds = dict.fromkeys((cell.temperature, cell.dtype) for cell in self.cells)
         plain = DraftSettings(mode=Mode.OFF)
         return tuple(BenchCell(plain, temperature, dtype) for temperature, dtype in kinds)
@@ -97,7 +84,7 @@ class BenchPlan:
         return self.baselines + self.cells
 
     def baseline_of(self, cell: BenchCell) -> int:
-        """Return the index in `all_cells` of the plain decoding that a cell is compared with."""
+        """Return the index in `all_cells` of the plain decoding to compare a cell with."""
         return next(
             index
             for index, plain in enumerate(self.baselines)
@@ -105,7 +92,7 @@ class BenchPlan:
         )
 
     def sampling(self, cell: BenchCell) -> SamplingParams:
-        """Return how a cell's tokens are chosen: the app's own filters, and no other setting than its temperature."""
+        """Return a cell's sampling: the app's default filters at the cell's temperature."""
         return SamplingParams(temperature=cell.temperature, max_tokens=self.max_tokens)
 
     @property

@@ -1,11 +1,11 @@
-"""Drafters as people choose them: kinds, where they lie, and whether one fits the loaded model. Plain data, no MLX."""
+"""Facts about drafters: their kinds, and whether one fits the loaded model. Plain data, no MLX."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 APPLE_MODEL_TYPE = "recurrent_drafting_drafter"
-# What only drafters' configurations have; whether one is a drafter that can be read, its tensors say.
+# Settings that only drafters' configurations have. Whether a drafter can be read is decided by its tensors.
 _TELLING = {
     "dflash_config",
     "draft_vocab_size",
@@ -19,7 +19,7 @@ _TELLING = {
 
 
 def describes_drafter(config: Mapping[str, object]) -> bool:
-    """Tell whether a configuration has what only a drafter's does."""
+    """Tell whether a configuration has a setting that only drafters have."""
     ours = {"format", "architecture", "target"} <= config.keys()
     return ours or config.get("model_type") == APPLE_MODEL_TYPE or not _TELLING.isdisjoint(config)
 
@@ -46,7 +46,7 @@ class HeadKind(StrEnum):
 class TargetMatch:
     """How sure it is that a drafter was made for a target."""
 
-    sure: bool  # it is known; else the sizes fit, which those of other models may, too
+    sure: bool  # the target is known; otherwise only the sizes fit, as they may with other models
     words: str = ""  # a sentence for people
 
 
@@ -55,5 +55,5 @@ class DrafterFit:
     """Whether a drafter fits the loaded model."""
 
     drafter: str  # a folder or a hub id
-    match: TargetMatch | None = None  # how sure it is that it was made for it; None where it does not fit
+    match: TargetMatch | None = None  # how sure it is that it was made for the model; None where it does not fit
     problem: str = ""  # why it does not fit, a sentence

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, TargetMatch
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
-from rdchat.inference.api.requests import Mode, ThinkingChoice
+from rdchat.inference.api.requests import Mode, SamplingDefaults, ThinkingChoice
 
 
 class FinishReason(StrEnum):
@@ -21,40 +21,27 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """Name, sizes, precision and device of a loaded model.
+    """Name, sizes, precision and device of a loaded model."""
 
-    Attributes:
-        name: The folder's or hub repository's name, for people.
-        path: The model folder.
-        architecture: mlx-lm's model type, such as `llama`.
-        dtype: Precision the weights are held in: `float32`, `float16`, `bfloat16`, `4bit`, `6bit` and so on.
-        device: Such as `Apple M3 Max` or `CPU`.
-        context_length: Tokens that prompt and reply may have together.
-        vocabulary_size: Rows of the output matrix.
-        parameters: Number of weights.
-        weights_bytes: Bytes they take in memory.
-        load_ms: Time of loading.
-        warning: A sentence that says that memory is tight; empty where it is not.
-        thinking: What can be chosen of thinking; empty where the chat template has no switch.
-    """
-
-    name: str
-    path: Path
-    architecture: str
-    dtype: str
-    device: str
-    context_length: int
-    vocabulary_size: int
-    parameters: int
-    weights_bytes: int
-    load_ms: float
-    warning: str = ""
+    name: str  # the folder's or hub repository's name, for people
+    path: Path  # the model folder
+    architecture: str  # mlx-lm's model type, such as `llama`
+    dtype: str  # precision the weights are held in: `float32`, `float16`, `bfloat16`, `4bit`, `6bit` and so on
+    device: str  # such as `Apple M3 Max` or `CPU`
+    context_length: int  # tokens that prompt and reply may have together
+    vocabulary_size: int  # rows of the output matrix
+    parameters: int  # number of weights
+    weights_bytes: int  # bytes they take in memory
+    load_ms: float  # time of loading
+    warning: str = ""  # a sentence where memory is tight, else empty
+    # Choices of thinking; empty where the chat template has no switch.
     thinking: tuple[ThinkingChoice, ...] = ()
+    sampling: SamplingDefaults = SamplingDefaults()  # noqa: RUF009  it is frozen
 
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """A step of loading a model: `fraction` is from 0 to 1, or None where it cannot be told."""
+    """A step of loading a model: `fraction` is from 0 to 1, or None where it is unknown."""
 
     stage: str
     fraction: float | None
@@ -62,30 +49,18 @@ class LoadProgress:
 
 @dataclass(frozen=True, slots=True)
 class RoundTree:
-    """The prefix tree of one round, as `DraftSettings.trace` asks for it; nodes are numbered parents first.
+    """The prefix tree of one round, as `DraftSettings.trace` asks for it; nodes are numbered parents first."""
 
-    Attributes:
-        tokens: Token id of each node, the root first.
-        parents: Index of each node's parent; -1 for the root.
-        drafters: Who proposed each node: `speculative`, `drafter` or `lookup`; empty for the root.
-        log_probs: The target's log-probability of each node after its parent, before temperature and filters; 0 for the
-            root.
-        path: Accepted nodes, the root first.
-        correction: The token that the target chose after the last of them.
-        texts: Text of each node's token.
-        correction_text: Text of the correction.
-        correction_log_prob: The target's log-probability of it.
-    """
-
-    tokens: tuple[int, ...]
-    parents: tuple[int, ...]
-    drafters: tuple[str, ...]
+    tokens: tuple[int, ...]  # token id of each node, the root first
+    parents: tuple[int, ...]  # index of each node's parent; -1 for the root
+    drafters: tuple[str, ...]  # who proposed each node: `speculative`, `drafter` or `lookup`; empty for the root
+    # The target's log-probability of each node after its parent, before temperature and filters; 0 for the root.
     log_probs: tuple[float, ...]
-    path: tuple[int, ...]
-    correction: int
-    texts: tuple[str, ...] = ()
-    correction_text: str = ""
-    correction_log_prob: float = 0.0
+    path: tuple[int, ...]  # accepted nodes, the root first
+    correction: int  # the token that the target chose after the last of them
+    texts: tuple[str, ...] = ()  # text of each node's token
+    correction_text: str = ""  # text of the correction
+    correction_log_prob: float = 0.0  # the target's log-probability of the correction
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,102 +79,66 @@ class PrefillProgress:
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """One token of the reply.
+    """One token of the reply."""
 
-    Attributes:
-        request_id: The request's.
-        index: Position in the reply, from 0.
-        token_id: Its id.
-        text: Characters that became final with it; may be empty (half a character, the start of a stop string),
-            and may hold characters of earlier tokens.
-        drafter: Who drafted it: `speculative`, `drafter` or `lookup`; empty for the target's own.
-        position: Its place in the draft, from 1; 0 for the target's own.
-        round: Statistics of the round that ends with this token; None inside a round and in plain decoding.
-        tree: The round's prefix tree, with its last token, where the request asks for it.
-        log_prob: The target's log-probability of the token, before temperature and filters, where the request asks for
-            the tree; None else.
-    """
-
-    request_id: int
-    index: int
-    token_id: int
+    request_id: int  # of the reply
+    index: int  # position in the reply, from 0
+    token_id: int  # its id
+    # Characters that became final with this token. It may be empty (half a character, the start of a stop string), and
+    # it may hold characters of earlier tokens.
     text: str
-    drafter: str = ""
-    position: int = 0
+    drafter: str = ""  # who drafted it: `speculative`, `drafter` or `lookup`; empty for the target's own
+    position: int = 0  # its place in the draft, from 1; 0 for the target's own
+    # Statistics of the round that ends with this token; None inside a round and in plain decoding.
     round: RoundStatistics | None = None
+    # The round's prefix tree, with the round's last token, where the request asks for a trace.
     tree: RoundTree | None = None
+    # The target's log-probability of the token before temperature and filters, where the request asks for a trace;
+    # otherwise None.
     log_prob: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyEnd:
-    """The last event of every reply that ran.
+    """The last event of every reply that ran."""
 
-    Attributes:
-        request_id: The request's.
-        text: The whole text of the reply; what a stop string cuts, and half characters at the end, are gone.
-        token_ids: Its tokens: a final EOS included, what a stop string cuts excluded.
-        trailing_text: The end of `text` that no `TokenEvent` carried.
-        finish_reason: Why it ended.
-        statistics: Its counters.
-        mode: The drafting mode that ran.
-        mode_reason: A sentence that says why it is not the one asked for, or why a drafter was left out of the rest
-            of the reply; None where neither is so.
-        drafter: Path or name of what drafted; None where nothing did.
-        control_offsets: Where in `text` control tokens stand; see `ChatMessage.own_control`.
-        kind: Of the head that drafted, or in mode `auto` was there to draft; None without.
-    """
-
-    request_id: int
-    text: str
-    token_ids: tuple[int, ...]
-    trailing_text: str
-    finish_reason: FinishReason
-    statistics: Statistics
-    mode: Mode = Mode.OFF
+    request_id: int  # of the reply
+    text: str  # the whole text of the reply, without what a stop string cuts and without half characters at the end
+    token_ids: tuple[int, ...]  # its tokens: a final EOS included, what a stop string cuts excluded
+    trailing_text: str  # the end of `text` that no `TokenEvent` carried
+    finish_reason: FinishReason  # why it ended
+    statistics: Statistics  # its counters
+    mode: Mode = Mode.OFF  # the drafting mode that ran
+    # A sentence: why it is not the mode asked for, or why a drafter was left out of the rest of the reply. None where
+    # neither happened.
     mode_reason: str | None = None
-    drafter: str | None = None
-    control_offsets: tuple[int, ...] = ()
-    kind: HeadKind | None = None
+    drafter: str | None = None  # path or name of what drafted; None where nothing did
+    control_offsets: tuple[int, ...] = ()  # where in `text` control tokens stand; see `ChatMessage.own_control`
+    kind: HeadKind | None = None  # of the head that drafted, or in mode `auto` was there to draft; None without
 
 
 @dataclass(frozen=True, slots=True)
 class ModeOption:
-    """Availability of a drafting mode for the loaded model.
+    """Availability of a drafting mode for the loaded model."""
 
-    Attributes:
-        mode: The mode.
-        available: Whether it can run now.
-        reason: A sentence that says why not, or what limits it; empty where there is nothing to say.
-        source: What would draft: a path or a name; empty where there is none.
-        command: A shell command that makes it available; empty where there is none.
-        kind: Of the head that drafts; None where none does.
-        match: How sure it is that the head was made for the model.
-        trees: Whether beams of the mode make a tree; else a draft is a single path, however many there are.
-    """
-
-    mode: Mode
-    available: bool
-    reason: str = ""
-    source: str = ""
-    command: str = ""
+    mode: Mode  # the mode
+    available: bool  # whether it can run now
+    reason: str = ""  # a sentence that says why not, or what limits it; empty where there is nothing to say
+    source: str = ""  # what would draft: a path or a name; empty where there is none
+    command: str = ""  # a shell command that makes it available; empty where there is none
+    # Whether beams of the mode make a tree; else a draft is a single path, whatever the number of beams.
     trees: bool = True
-    kind: HeadKind | None = None
-    match: TargetMatch | None = None
+    kind: HeadKind | None = None  # of the head that drafts; None where none does
+    match: TargetMatch | None = None  # how sure it is that the head was made for the model
 
 
 @dataclass(frozen=True, slots=True)
 class DraftOptions:
-    """The drafting modes of the loaded model under some settings.
+    """The drafting modes of the loaded model under some settings."""
 
-    Attributes:
-        model: Path of the loaded model.
-        modes: One for each mode.
-        drafters: Whether those that were asked about fit the model, or the first of them.
-    """
-
-    model: Path
-    modes: tuple[ModeOption, ...]
+    model: Path  # path of the loaded model
+    modes: tuple[ModeOption, ...]  # one for each mode
+    # Whether the drafters asked about fit the model; perhaps only the first of them.
     drafters: tuple[DrafterFit, ...] = ()
 
 

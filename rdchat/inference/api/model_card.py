@@ -1,6 +1,7 @@
-"""A model or a drafter on this machine, with all that is known of it without loading it. Plain data, no MLX."""
+"""A model or drafter on this machine: all that is known without loading it. Plain data, no MLX."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -8,27 +9,29 @@ from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
 from rdchat.inference.api.memory_facts import ModelSizes
 
 
-class Verifies(StrEnum):
-    """What a model was found to verify in one call, when it was tried."""
+class DraftKind(StrEnum):
+    """The most that a model can verify in one call."""
 
-    TREES = "trees"
-    CHAINS = "chains"
-    NOTHING = "nothing"
+    NONE = "nothing"
+    CHAIN = "chains"
+    TREE = "trees"
 
 
 @dataclass(frozen=True, slots=True)
-class TriedOut:
-    """What a model can verify."""
+class Capability:
+    """What a model can verify in one call, as measured."""
 
-    verifies: Verifies
+    kind: DraftKind
     reason: str = ""  # a clause that says why not trees; empty where it takes them
+    # medians of the measured errors, in standard deviations of the logits; see `target.capability`
+    errors: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """A model folder, a GGUF file, a drafter head, or what is here of a download that is not finished.
+    """A model folder, a GGUF file, a drafter head, or an unfinished download.
 
-    Its name and place are always known. Whoever reads its files, or holds it against a model, adds the rest.
+    Its name and place are always known. Readers of its files, and checks against a model, add the rest.
     """
 
     name: str  # for people: a hub id, the publisher and name of LM Studio's folders, or the file's name
@@ -37,28 +40,28 @@ class ModelCard:
     path: Path = Path()  # the folder or the GGUF file; a repository's folder for an unfinished download
     repository: str = ""  # the hub id, where the hub's cache holds it
     revision: str = "main"  # the branch, tag or commit there
-    problem: str = ""  # why it cannot be loaded or drafted with, a sentence; empty where nothing stands against it
+    problem: str = ""  # a sentence that says why it cannot be loaded, or used to draft; empty where it can
     # By its files
     family: str = ""  # the architecture, such as `llama`; a drafter's kind; empty where it is not known
-    sizes: ModelSizes | None = None  # what its need of memory is computed from; None where it cannot be loaded
+    sizes: ModelSizes | None = None  # to compute its need of memory; None where it cannot be loaded
     quantization: str = ""  # such as `4-bit` or `bfloat16`; empty where it is not known
-    tokens: str = ""  # a hash of the tokenizer's file: models with the same one know the same tokens
-    disk_bytes: int = 0  # of its files that are here
+    tokens: str = ""  # hash of the tokenizer's file: models with the same hash have the same tokens
+    disk_bytes: int = 0  # of its files on this machine
     changed: float = 0.0  # when its folder was changed, in seconds since 1970
-    tried: TriedOut | None = None  # what it can verify; None where that was not tried yet
+    tried: Capability | None = None  # None where it was not tried yet
     # Of an unfinished download
-    download_bytes: int = 0  # that it has when it is whole; 0 of anything else
-    download_gguf: str = ""  # the file that was asked for, where the hub has several
+    download_bytes: int = 0  # size of the whole download; 0 of anything else
+    download_gguf: str = ""  # the file that was asked for, where the repository has several
     # Of a drafter head
     is_drafter: bool = False  # it drafts for a model, and cannot be loaded alone
     kind: HeadKind | None = None  # None where that is not known
     match: TargetMatch | None = None  # how sure it is that it was made for the model; None where that is not known
-    weights_bytes: int = 0  # of its files of weights; of the loaded model, as they are in memory
-    is_loaded: bool = False  # whether it answers now
+    weights_bytes: int = 0  # of its weight files; for the loaded model, its size in memory
+    is_loaded: bool = False  # whether it is the model or drafter in use
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether it is a download that is not whole yet."""
+        """Whether it is an unfinished download."""
         return self.download_bytes > 0
 
     @property
@@ -76,10 +79,10 @@ class ModelCard:
 
     @property
     def gguf(self) -> str:
-        """The name of the GGUF file that it is, or of the one that was asked for; empty for an MLX model."""
+        """The name of its GGUF file, or of the one that was asked for; empty for an MLX model."""
         return self.path.name if self.is_gguf else self.download_gguf
 
     @property
     def folder(self) -> Path:
-        """Where its files lie."""
+        """The folder of its files."""
         return self.path.parent if self.is_gguf else self.path

@@ -12,8 +12,8 @@ from rdchat.files.foreign_files import read_bytes
 # Spec-Bench (Xia et al. 2024, arXiv 2401.07851) counts MT-Bench's eight categories as one group
 _MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
 _MOST_BYTES = 256 * 2**20
-_FILE_HINT = "Check its name."
-_HINT = 'A line is a question, or JSON such as {"prompt": "...", "category": "..."} or {"turns": ["..."]}.'
+_FILE_HINT = "Check the path."
+_HINT = 'Each line is a question, or JSON such as {"prompt": "...", "category": "..."} or {"turns": ["..."]}.'
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ def read_prompts(path: Path) -> list[Prompt]:
         text = read_bytes(path, _FILE_HINT, _MOST_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise RdchatError(f"The prompts file {path} is not UTF-8 text.", "Save it as UTF-8.") from error
-    lines = text.split("\n")  # not `splitlines`: a JSON text may hold U+2028 and other borders of lines as they are
+    lines = text.split("\n")  # not `splitlines`: a JSON text may hold U+2028 and other line separators
     prompts = [_prompt(path, number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()]
     if not prompts:
-        raise RdchatError(f"The prompts file {path} holds no prompts.", _HINT)
+        raise RdchatError(f"The prompts file {path} has no prompts.", _HINT)
     return prompts
 
 
@@ -62,14 +62,14 @@ def _prompt(path: Path, number: int, line: str) -> Prompt:
     try:
         data: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise RdchatError(f"Line {number} of {path} is no valid JSON: {error}.", _HINT) from error
+        raise RdchatError(f"Line {number} of {path} is not valid JSON: {error}.", _HINT) from error
     turns = data.get("turns")
     text = turns[0] if isinstance(turns, list) and turns else data.get("prompt")
     group = data.get("category") or ""
     if not isinstance(text, str) or not text.strip() or not isinstance(group, str):
-        raise RdchatError(f"Line {number} of {path} holds no prompt.", _HINT)
+        raise RdchatError(f"Line {number} of {path} has no prompt.", _HINT)
     try:
         (text + group).encode()
-    except UnicodeEncodeError as error:  # "\ud83d" alone: no tokenizer takes it
-        raise RdchatError(f"Line {number} of {path} holds half a character.", "Write it again as UTF-8.") from error
+    except UnicodeEncodeError as error:  # "\ud83d" alone: no tokenizer accepts it
+        raise RdchatError(f"Line {number} of {path} has half a character.", "Save the file again as UTF-8.") from error
     return Prompt(text, "mt_bench" if turns and group in _MT_BENCH else group)

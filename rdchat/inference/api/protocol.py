@@ -35,10 +35,10 @@ class TokenIterator(Protocol):
         """
 
     def cancel(self) -> None:
-        """Ask for an early end, from any thread: within a prefill chunk, or two tokens (one round)."""
+        """Ask for an early end, from any thread: it takes at most a prefill chunk, or two tokens (one round)."""
 
     def close(self) -> None:
-        """End now and leave the cache holding just the committed tokens. Idempotent."""
+        """End now and leave only the committed tokens in the cache. Idempotent."""
 
     @property
     def statistics(self) -> Statistics:
@@ -46,7 +46,7 @@ class TokenIterator(Protocol):
 
 
 class Engine(Protocol):
-    """The engine as its thread drives it. Its methods run on that one thread, but for `count_tokens`."""
+    """The engine as its thread drives it. Only `count_tokens` may be called from other threads."""
 
     def load(
         self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
@@ -57,21 +57,21 @@ class Engine(Protocol):
             model: A model folder, a hub id in the hub's cache, or None for the default model.
             dtype: Precision of the weights.
             on_progress: Called now and then while it loads.
-            anyway: Load it also where it seems too large for the memory (`DoesNotFitError`).
+            anyway: Load it even if it seems too large for the memory (`DoesNotFitError`).
 
         Raises:
-            RdchatError: What is wrong with the model and what to do. No model is loaded then.
+            RdchatError: If the model cannot be loaded; it says what to do. No model is loaded then.
         """
 
     def unload(self) -> int:
-        """Free the model; return the bytes of memory that this gave back, 0 where none was loaded."""
+        """Free the model; return the freed bytes of memory, 0 where none was loaded."""
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool]) -> TokenIterator:
         """Begin a reply.
 
         Args:
             request: Messages, sampling, seed and draft settings.
-            stopped: Says whether it was stopped meanwhile: rendering a chat template may take seconds.
+            stopped: Returns whether the reply was stopped meanwhile: rendering a chat template may take seconds.
 
         Raises:
             RdchatError: If no model is loaded or the conversation does not fit.
@@ -79,31 +79,33 @@ class Engine(Protocol):
         """
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
-        """Tell which drafting modes the loaded model can have with the draft model and drafter that `settings` name.
+        """Return the drafting modes that the loaded model can have with `settings`' draft model and drafter.
 
         Quick: it loads no weights. Raises RdchatError where no model is loaded.
 
         Args:
-            settings: Those.
-            drafters: Folders and hub ids of drafters, to tell whether they fit the model. Where there are many it may
-                tell of the first ones only, and of more when it is asked again.
+            settings: Draft settings.
+            drafters: Folders and hub ids of drafters to check against the model. Where there are many, the answer may
+                cover only the first ones, and more at the next call.
         """
 
+    def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
+        """Load what a mode drafts with, so that the first reply need not wait. A drafter that is wrong is left out."""
+
     def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
-        """Return how many tokens the loaded model is given of a conversation, from any thread, also beside a reply.
+        """Return the number of tokens in a conversation for the loaded model; from any thread, also during a reply.
 
         Raises:
-            PromptTooLongError: If they are far more than the context.
+            PromptTooLongError: If they far exceed the context.
             ModelError: If no model is loaded, or its chat template refuses the conversation.
         """
 
     def idle(self) -> bool:
-        """Do a slice, under 200 ms, of what can wait: running what a first reply would otherwise have to compile, and
-        measuring what target calls cost.
+        """Do at most 200 ms of background work: compile for the first reply, measure the cost of target calls.
 
         Returns:
-            Whether there is more to do now: what waits for a charger is looked at again after the next reply. Never
-            raises for what is wrong with a model.
+            Whether there is more to do now. Work that waits for a charger is considered again after the next reply.
+            Never raises for problems of a model.
         """
 
     def benchmark(self, plan: BenchPlan) -> BenchRunner:
@@ -112,6 +114,6 @@ class Engine(Protocol):
     def close(self) -> None:
         """Free the model, its memory and what MLX keeps for the thread, which must not use MLX afterwards.
 
-        A thread that has used the engine calls this before it ends: what is left then, MLX frees while the thread is
-        taken apart, when Python may be gone already.
+        A thread that has used the engine calls this before it ends. Otherwise MLX would free the rest while the thread
+        ends, perhaps after Python is gone.
         """

@@ -8,14 +8,14 @@ from enum import StrEnum
 from rdchat.errors import InvalidSettingError
 
 MOST_DRAFT_TOKENS = 64  # of a draft model or prompt lookup, in a round
-MOST_BEAM_ROWS = 256  # beam width times beam length: beyond, verifying costs more memory than any draft is worth
+MOST_BEAM_ROWS = 256  # beam width times beam length; verifying more costs more memory than a draft is worth
 
 
 def require(holds: bool, name: str, value: object, allowed: str) -> None:
     """Refuse a setting that is out of range.
 
     Args:
-        holds: Whether it is in range; false where it is NaN, as every comparison with that is.
+        holds: Whether it is in range. Comparisons with NaN are false, so NaN is refused.
         name: Its name for people.
         value: Its value.
         allowed: The range, in words that follow "it must be".
@@ -28,12 +28,12 @@ def require(holds: bool, name: str, value: object, allowed: str) -> None:
 
 
 def check_seed(seed: int) -> None:
-    """Refuse a seed that is no 64-bit number; see `require`."""
+    """Refuse a seed that is not a 64-bit number; see `require`."""
     require(0 <= seed < 2**64, "seed", seed, "a whole number from 0 to 2**64 - 1")
 
 
 def check_draft_tokens(draft_tokens: int) -> None:
-    """Refuse a draft that is too long, or empty; see `require`."""
+    """Refuse a draft that is too long, or is empty; see `require`."""
     require(1 <= draft_tokens <= MOST_DRAFT_TOKENS, "draft-tokens", draft_tokens, f"from 1 to {MOST_DRAFT_TOKENS}")
 
 
@@ -41,7 +41,7 @@ class Mode(StrEnum):
     """How the next tokens are proposed.
 
     `off` is plain decoding; a draft model (`speculative`), a drafter head (`drafter`) or prompt lookup
-    (`lookup`) proposes tokens that the target verifies; `auto` picks, round by round, what costs the least.
+    (`lookup`) proposes tokens that the target verifies; `auto` chooses the fastest in each round.
     """
 
     AUTO = "auto"
@@ -52,17 +52,27 @@ class Mode(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "Mode | None":
-        """Read the names that older versions wrote; people may go on typing them."""
+        """Accept the names that older versions wrote and people may still type."""
         return cls.DRAFTER if value == "recurrent" else None
 
     @property
     def words(self) -> str:
         """Its name for people."""
-        return {"speculative": "Draft model", "lookup": "Prompt lookup"}.get(self.value, self.value.capitalize())
+        names = {"speculative": "Draft model", "drafter": "Drafter head", "lookup": "Prompt lookup"}
+        return names.get(self.value, self.value.capitalize())
+
+
+def size_words(*sizes: int) -> str:
+    """Return `8 beams of 2 tokens` of a beam width and length, `4 tokens` of a draft's tokens; empty of nothing.
+
+    A beam's length counts the token that the model has chosen already.
+    """
+    nouns = ("beam", "token")[2 - len(sizes) :]
+    return " of ".join(f"{size:,} {noun}{'' if size == 1 else 's'}" for size, noun in zip(sizes, nouns, strict=True))
 
 
 class Dtype(StrEnum):
-    """In which precision a model's weights are held; `auto` is what a model is stored in, on a CPU float32."""
+    """Precision of a model's weights; `auto` is the precision that the model is stored in, and float32 on a CPU."""
 
     AUTO = "auto"
     FLOAT16 = "float16"
@@ -73,7 +83,7 @@ class Dtype(StrEnum):
 
 
 class ThinkingChoice(StrEnum):
-    """Whether or how much a model is to think before it answers, where its chat template has a switch for it."""
+    """Whether or how much a model thinks before it answers, where its chat template has a switch for it."""
 
     OFF = "off"
     ON = "on"
@@ -92,31 +102,25 @@ class Role(StrEnum):
 class SamplingParams:
     """How a token is chosen from the model's distribution; the defaults serve the app and the command line alike.
 
-    Attributes:
-        temperature: Divides the log-probabilities; 0, and anything below 0.0001, always takes the most likely token.
-        top_p: Keep the smallest set of most likely tokens whose probabilities sum to at least this; 1 keeps all.
-        top_k: Keep this many most likely tokens; 0 keeps all.
-        min_p: Keep tokens at least this many times as likely as the most likely; 0 keeps all.
-        repetition_penalty: Divides positive and multiplies negative logits of tokens seen before (Keskar et al.
-            2019, arXiv 1909.05858); 1 changes nothing.
-        max_tokens: The most tokens a reply may have.
-        stop: The reply ends just before the first of these strings.
-
     Raises:
         InvalidSettingError: If a value is out of range.
     """
 
+    # Divides the log-probabilities; 0, and anything below 0.0001, always takes the most likely token.
     temperature: float = 0.7
+    # Keep the smallest set of most likely tokens whose probabilities sum to at least this; 1 keeps all.
     top_p: float = 0.95
-    top_k: int = 0
-    min_p: float = 0.0
+    top_k: int = 0  # keep this many most likely tokens; 0 keeps all
+    min_p: float = 0.0  # keep tokens at least this many times as likely as the most likely; 0 keeps all
+    # Divides positive and multiplies negative logits of tokens seen before (Keskar et al. 2019, arXiv 1909.05858); 1
+    # changes nothing.
     repetition_penalty: float = 1.0
-    max_tokens: int = 1024
-    stop: tuple[str, ...] = ()
+    max_tokens: int = 1024  # the most tokens a reply may have
+    stop: tuple[str, ...] = ()  # the reply ends just before the first of these strings
 
     @property
     def greedy(self) -> bool:
-        """Whether the most likely token is always taken; a temperature below 1e-4 leaves nothing to chance either."""
+        """Whether the most likely token is always taken; temperatures below 1e-4 have the same effect as 0."""
         return self.temperature < 1e-4
 
     def __post_init__(self) -> None:
@@ -127,6 +131,27 @@ class SamplingParams:
         require(0.1 <= self.repetition_penalty <= 10, "repetition penalty", self.repetition_penalty, "from 0.1 to 10")
         require(self.max_tokens >= 1, "max-tokens", self.max_tokens, "at least 1")
         require(all(self.stop), "stop", "''", "a string that is not empty")
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingDefaults:
+    """The sampling of one model where the person chose none.
+
+    Attributes:
+        params: The values.
+        from_model: Names of those that the model's own generation_config.json gives.
+        small: Whether the model is so small that its temperature is low unless that file gives one.
+    """
+
+    params: SamplingParams = SamplingParams()
+    from_model: frozenset[str] = frozenset()
+    small: bool = False
+
+    def source(self, name: str) -> str:
+        """Say where a value comes from; empty where it is the same for every model."""
+        if name in self.from_model:
+            return "From the model"
+        return "For a small model" if self.small and name == "temperature" else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,95 +174,73 @@ class BeamShape:
 
 @dataclass(frozen=True, slots=True)
 class DraftSettings:
-    """How a reply is drafted. None of it changes what the reply says.
-
-    Attributes:
-        mode: Who proposes tokens.
-        draft_model: Model folder or hub id of the draft model, for `speculative`, and for `auto` to choose from.
-        draft_tokens: The most tokens that a draft model or prompt lookup proposes in a round.
-        drafter: Folder or hub id of the drafter head, for `drafter` and `auto`; None finds the one made for the target.
-        beam_width: Beams of the drafter head.
-        beam_length: Their length; it counts the token that the target already chose.
-        lookup_branch: Whether the drafter head's tree gets a branch from prompt lookup.
-        profile: Evaluate at every border between stages, so that the ledger's times are exact. It costs speed.
-        trace: Add the whole prefix tree of each round, and each token's log-probability, to the events.
+    """How a reply is drafted. It never changes the text of the reply.
 
     Raises:
         InvalidSettingError: If a value is out of range.
     """
 
-    mode: Mode = Mode.AUTO
+    mode: Mode = Mode.AUTO  # who proposes tokens
+    # Model folder or hub id of the draft model, for `speculative`, and for `auto` to choose from.
     draft_model: str | None = None
-    draft_tokens: int = 4
+    draft_tokens: int = 4  # the most tokens that a draft model or prompt lookup proposes in a round
+    # Folder or hub id of the drafter head, for `drafter` and `auto`; None finds the one made for the target.
     drafter: str | None = None
-    beam_width: int = 4
-    beam_length: int = 5
-    lookup_branch: bool = True
+    beam_width: int = 4  # beams of the drafter head
+    beam_length: int = 5  # their length; it counts the token that the target already chose
+    lookup_branch: bool = True  # whether the drafter head's tree gets a branch from prompt lookup
+    # Evaluate after each stage, so that the ledger's times are exact. This makes decoding slower.
     profile: bool = False
-    trace: bool = False
+    trace: bool = False  # add each round's prefix tree and each token's log-probability to the events
 
     def __post_init__(self) -> None:
         check_draft_tokens(self.draft_tokens)
-        BeamShape(self.beam_width, self.beam_length)  # refuses what cannot be
+        BeamShape(self.beam_width, self.beam_length)  # validates
 
     @property
     def shape(self) -> BeamShape:
-        """Of the drafter head's beams."""
+        """Width and length of the drafter head's beams."""
         return BeamShape(self.beam_width, self.beam_length)
 
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message as the model's chat template sees it.
+    """One message as the model's chat template sees it."""
 
-    Attributes:
-        role: Whose it is.
-        content: Its text. What spells a control token in it is text.
-        own_control: Offsets in `content` of control tokens that the model itself wrote, which stay tokens.
-        answer: Where in `content` its answer stands, ends excluded, where the model thought too; None where all of it
-            is said. Chat templates that want no thoughts get the answer alone.
-    """
-
-    role: Role
-    content: str
+    role: Role  # who wrote it
+    content: str  # its text; words that look like a control token are plain text
+    # Offsets in `content` of control tokens that the model itself wrote; these stay tokens.
     own_control: tuple[int, ...] = ()
+    # Ranges of `content` (start, end) that are the answer, where the model also thought; None where all of it is. Chat
+    # templates that leave out thoughts get only these.
     answer: tuple[tuple[int, int], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """Everything that decides a reply.
+    """All that determines a reply."""
 
-    Attributes:
-        messages: The conversation so far; the last one is the user's, or the assistant's own where
-            `continue_last` is set.
-        sampling: How tokens are chosen.
-        seed: The 64-bit reply seed (`reply_seed`). The text is a function of messages, sampling and seed.
-        request_id: Chosen by the sender; every event of the reply carries it.
-        continue_last: Write on at the end of the last message, an assistant's, instead of answering it.
-        draft: How it is drafted.
-        thinking: Whether or how much the model is to think; None leaves it to the chat template.
-    """
-
+    # The conversation so far. The last message is the user's, or the assistant's where `continue_last` is set.
     messages: tuple[ChatMessage, ...]
-    sampling: SamplingParams = field(default_factory=SamplingParams)
-    seed: int = 0
-    request_id: int = 0
-    continue_last: bool = False
-    draft: DraftSettings = field(default_factory=DraftSettings)
+    sampling: SamplingParams = field(default_factory=SamplingParams)  # how tokens are chosen
+    seed: int = 0  # the 64-bit reply seed (`reply_seed`). The text is a function of messages, sampling and seed
+    request_id: int = 0  # chosen by the sender; every event of the reply carries it
+    continue_last: bool = False  # continue the last message, which is an assistant's, instead of answering it
+    draft: DraftSettings = field(default_factory=DraftSettings)  # how it is drafted
+    # Whether or how much the model thinks; None leaves it to the chat template.
     thinking: ThinkingChoice | None = None
 
     def __post_init__(self) -> None:
         last = Role.ASSISTANT if self.continue_last else Role.USER
         if not self.messages or self.messages[-1].role is not last:
-            raise InvalidSettingError(f"The last message of a request must be the {last.value}'s.")
+            raise InvalidSettingError(f"The last message of a request must be from the {last.value}.")
         if not self.messages[-1].content.strip():
             raise InvalidSettingError("The prompt is empty.", "Type something to ask.")
         check_seed(self.seed)
 
 
 def fresh_seed() -> int:
-    """Return 64 bits of fresh entropy."""
+    """Return a random 64-bit seed."""
     return secrets.randbits(64)
 
 

@@ -1,16 +1,17 @@
-"""The time ledger as people read it: a reply's whole time by what was computed, whichever call was made where.
+"""The time ledger as people read it: a reply's time by what was computed, and the stages as a table or CSV.
 
-The engine records where the host was (`decoding/ledger.py`). MLX computes later than it is asked to, so a wait says
-nothing of the stage that it happened in, and everything of what was queued. Here each recorded stage's own time goes to
-what it was spent on. Ledgers that version 0.1 stored are read by the same names.
+The engine records what the host does (`decoding/ledger.py`). MLX computes lazily, so the stage that waits is often not
+the one whose work is computed. This module assigns each stage's own time to what it was spent on. Ledgers stored by
+version 0.1 are read too.
 """
 
+import csv
+import io
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass, fields, replace
 from enum import StrEnum
 
-from rdchat.inference.api.ledger_tree import added_up
 from rdchat.inference.api.reply_statistics import (
     HAND_OVER,
     NOT_MEASURED,
@@ -28,17 +29,16 @@ REPLY = "Reply"
 class Spent(StrEnum):
     """What a reply's time is spent on, in the order in which it is shown."""
 
-    PROMPT = "Prompt"
-    DRAFT = "Draft"
-    TOGETHER = "Draft and target call"
-    TARGET = "Target call"
-    HOST = "Host work"
-    NOT_MEASURED = "Not measured"
+    READING = "Reading"
+    DRAFTING = "Drafting"
+    CHECKING = "Checking"
+    WRITING = "Writing"
+    OTHER = "Other"
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a recorded stage's own time is shown; `counts`: its calls are those of the row."""
+    """Where the time of a recorded stage is shown; `counts`: whether its calls count for that row."""
 
     spent: Spent
     name: str
@@ -47,7 +47,7 @@ class _Place:
 
 @dataclass(slots=True)
 class _Part:
-    """A row: calls of recorded stages that count, the most calls of any, and milliseconds."""
+    """A row in the making: calls that count, the most calls of a single stage, and milliseconds."""
 
     counted: int = 0
     most: int = 0
@@ -59,42 +59,46 @@ class _Part:
 
 
 _DRAFT_WAIT = "Wait for the draft"
-_PREPARE, _BOTH, _ALL = "Prepare calls", "Forward and choice", "Draft, forward and choice"
+_PREPARE, _BOTH, _ALL = "Prepare steps", "Forward and choice", "Forward, choice and the next draft"
 _PLACES = {
-    "template and tokenize": _Place(Spent.PROMPT, "Chat template and tokens"),
-    "prefill": _Place(Spent.PROMPT, "Prefill"),
-    "prefill of the drafter": _Place(Spent.PROMPT, "Prefill of the drafter"),
-    "first token": _Place(Spent.PROMPT, "First token"),
-    "choose": _Place(Spent.PROMPT, "First token"),
-    "queue step": _Place(Spent.HOST, _PREPARE),
-    "queue step/forward": _Place(Spent.HOST, _PREPARE, counts=False),
-    "queue step/forward/wait": _Place(Spent.TARGET, "Forward"),
-    "queue step/choose": _Place(Spent.HOST, _PREPARE, counts=False),
-    "queue step/choose/queue": _Place(Spent.TARGET, _BOTH, counts=False),
-    "queue step/choose/wait": _Place(Spent.TARGET, "Choice"),
-    "wait for token": _Place(Spent.TARGET, _BOTH),
-    "wait for token/wait with draft": _Place(Spent.TOGETHER, _ALL),
-    "round": _Place(Spent.HOST, _PREPARE, counts=False),
-    "round/verify": _Place(Spent.HOST, _PREPARE),
-    "round/verify/wait": _Place(Spent.TARGET, "Forward"),
-    "round/choose": _Place(Spent.HOST, _PREPARE, counts=False),
-    "round/choose/wait": _Place(Spent.TARGET, _BOTH),
-    "round/choose/wait with draft": _Place(Spent.TOGETHER, _ALL),
-    "round/accept": _Place(Spent.HOST, "Accept"),
-    "round/accept/detokenize": _Place(Spent.HOST, "Text"),
-    "detokenize": _Place(Spent.HOST, "Text"),
-    "round/commit": _Place(Spent.HOST, "Commit"),
-    "plan": _Place(Spent.HOST, "Automatic mode", counts=False),
-    "follow": _Place(Spent.HOST, "Automatic mode"),
-    "follow/queue": _Place(Spent.DRAFT, _DRAFT_WAIT, counts=False),
-    HAND_OVER: _Place(Spent.HOST, "Hand over tokens"),
-    NOT_MEASURED: _Place(Spent.NOT_MEASURED, "Not measured"),
+    "template and tokenize": _Place(Spent.READING, "Chat template and tokens"),
+    "prefill": _Place(Spent.READING, "Reading the prompt"),
+    "prefill of the drafter": _Place(Spent.READING, "Reading by the drafter"),
+    "first token": _Place(Spent.READING, "First token"),
+    "choose": _Place(Spent.READING, "First token"),
+    "queue step": _Place(Spent.OTHER, _PREPARE),
+    "queue step/forward": _Place(Spent.OTHER, _PREPARE, counts=False),
+    "queue step/forward/wait": _Place(Spent.WRITING, "Forward"),
+    "queue step/choose": _Place(Spent.OTHER, _PREPARE, counts=False),
+    "queue step/choose/queue": _Place(Spent.WRITING, _BOTH, counts=False),
+    "queue step/choose/wait": _Place(Spent.WRITING, "Choice"),
+    "wait for token": _Place(Spent.WRITING, _BOTH),
+    "wait for token/wait with draft": _Place(Spent.WRITING, _ALL),
+    "round": _Place(Spent.OTHER, _PREPARE, counts=False),
+    "round/verify": _Place(Spent.OTHER, _PREPARE),
+    "round/verify/wait": _Place(Spent.CHECKING, "Forward"),
+    "round/choose": _Place(Spent.OTHER, _PREPARE, counts=False),
+    "round/choose/wait": _Place(Spent.CHECKING, _BOTH),
+    "round/choose/wait with draft": _Place(Spent.CHECKING, _ALL),
+    "round/accept": _Place(Spent.OTHER, "Accept"),
+    "round/accept/detokenize": _Place(Spent.OTHER, "Text"),
+    "detokenize": _Place(Spent.OTHER, "Text"),
+    "round/commit": _Place(Spent.OTHER, "Commit"),
+    "plan": _Place(Spent.OTHER, "Automatic mode", counts=False),
+    "follow": _Place(Spent.OTHER, "Automatic mode"),
+    "follow/queue": _Place(Spent.DRAFTING, _DRAFT_WAIT, counts=False),
+    HAND_OVER: _Place(Spent.OTHER, "Hand over tokens"),
+    NOT_MEASURED: _Place(Spent.OTHER, "Not measured"),
 }
-_BEFORE_WAITS = dict.fromkeys(  # version 0.1 charged waits to the stage that they happened in
-    ("queue step", "queue step/forward", "round/verify"), _Place(Spent.TARGET, _BOTH, counts=False)
-) | dict.fromkeys(("queue step/choose", "round/choose"), _Place(Spent.TARGET, _BOTH))
+_BEFORE_WAITS = {  # version 0.1 charged waits to the stage that they happened in
+    "queue step": _Place(Spent.WRITING, _BOTH, counts=False),
+    "queue step/forward": _Place(Spent.WRITING, _BOTH, counts=False),
+    "queue step/choose": _Place(Spent.WRITING, _BOTH),
+    "round/verify": _Place(Spent.CHECKING, _BOTH, counts=False),
+    "round/choose": _Place(Spent.CHECKING, _BOTH),
+}
 _WAITS = (QUEUE, WAIT, WAIT_WITH_DRAFT)
-_EXACT = ("queue step/forward/wait", "round/verify/wait")  # of a ledger with exact times
+_EXACT = ("queue step/forward/wait", "round/verify/wait")  # paths that only a ledger with exact times has
 _DRAFT_PARTS = {
     "draft": "Prepare drafts",
     "draft ahead": "Prepare drafts",
@@ -104,17 +108,18 @@ _DRAFT_PARTS = {
     "feed": "Draft model",
     "rank": "Rank candidates",
 }
-# recorded stages whose calls are those of all that is spent on one thing; else its most frequent part's are
+# Stages whose calls are shown for a whole group; other groups show the calls of their most frequent part.
 _CALLS = {
-    Spent.PROMPT: ("template and tokenize",),
-    Spent.DRAFT: ("round/draft",),
+    Spent.READING: ("template and tokenize",),
+    Spent.DRAFTING: ("round/draft",),
+    Spent.CHECKING: ("round/verify",),
 }
 
 
 def shown(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
-    """Return a tree of three levels: `REPLY`, what its time was spent on (`Spent`), and the parts of that.
+    """Return a tree of three levels: `REPLY`, what its time was spent on (`Spent`), and the parts of each.
 
-    The times of each level sum up to those of the level above.
+    The times of each level add up to those of the level above.
 
     Args:
         entries: As recorded, of one ledger or of several.
@@ -127,7 +132,7 @@ def shown(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     for path, own_ms in _own_times(recorded).items():
         place = _BEFORE_WAITS.get(path, _place(path)) if old else _place(path)
         if exact and place.name == _BOTH:
-            place = replace(place, name="Choice")  # the forward pass had been waited for
+            place = replace(place, name="Choice")  # the forward pass is a stage of its own
         part, calls = parts[place.spent].setdefault(place.name, _Part()), recorded[path].calls
         part.counted += calls * place.counts
         part.most = max(part.most, calls)
@@ -147,11 +152,11 @@ def shown(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
 
 
 def spent_ms(statistics: Statistics) -> dict[Spent, float]:
-    """Return the milliseconds of a reply's whole time by what they were spent on; empty where none were kept."""
+    """Return milliseconds by what a reply's time was spent on; empty where no ledger was stored."""
     found = {Spent(entry.name): entry.total_ms for entry in shown(statistics.ledger) if entry.parent == REPLY}
-    if found and Spent.NOT_MEASURED not in found:  # of version 0.1
+    if found and all(entry.path != NOT_MEASURED for entry in statistics.ledger):  # stored by version 0.1
         missing = statistics.ttft_ms + statistics.decode_ms - sum(found.values())
-        found[Spent.NOT_MEASURED] = max(missing, 0.0)
+        found[Spent.OTHER] = found.get(Spent.OTHER, 0.0) + max(missing, 0.0)
     return {spent: found[spent] for spent in Spent if found.get(spent)}
 
 
@@ -167,16 +172,79 @@ def _own_times(recorded: dict[str, LedgerEntry]) -> dict[str, float]:
 def _place(path: str) -> _Place:
     *outer, name = path.split(PATH_SEPARATOR)
     if outer and outer[0] in ("prefill of the drafter", "first token", "choose"):
-        return _Place(Spent.PROMPT, _PLACES[outer[0]].name, counts=False)
+        return _Place(Spent.READING, _PLACES[outer[0]].name, counts=False)
     if "draft" in (*outer, name) or name in _DRAFT_PARTS or (outer and outer[-1] in _DRAFT_PARTS):
         return _draft_place(name, outer)
     if path in _PLACES:
         return _PLACES[path]
-    return _Place(Spent.TARGET, _BOTH, counts=False) if name in _WAITS else _Place(Spent.HOST, name)
+    waited = Spent.CHECKING if "round" in outer else Spent.WRITING
+    return _Place(waited, _BOTH, counts=False) if name in _WAITS else _Place(Spent.OTHER, name)
 
 
 def _draft_place(name: str, outer: list[str]) -> _Place:
-    if name == WAIT and outer[-1] != "draft":  # exact times: of the stage's own results
-        return _Place(Spent.DRAFT, _DRAFT_PARTS.get(outer[-1], _DRAFT_WAIT), counts=False)
+    if name == WAIT and outer[-1] != "draft":  # with exact times a stage waits for its own results
+        return _Place(Spent.DRAFTING, _DRAFT_PARTS.get(outer[-1], _DRAFT_WAIT), counts=False)
     part = _DRAFT_WAIT if name in _WAITS else _DRAFT_PARTS.get(name, name)
-    return _Place(Spent.DRAFT, part, counts=name != QUEUE)
+    return _Place(Spent.DRAFTING, part, counts=name != QUEUE)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One stage."""
+
+    name: str  # name of the stage
+    depth: int  # stages that it is nested in; 0 at the top
+    calls: int  # number of times that it ran
+    mean_ms: float  # time of one call, the stages inside included
+    total_ms: float  # time of all calls
+    percent_of_parent: float | None  # share of its total in that of the stage around it; None at the top
+    parent: str  # path of the stage around it; empty at the top
+
+
+def ledger_rows(entries: Iterable[LedgerEntry]) -> tuple[LedgerRow, ...]:
+    """Return all stages, each directly followed by those inside it.
+
+    Args:
+        entries: Of one ledger, or of several: entries with the same path are added up.
+    """
+    inside: dict[str, list[LedgerEntry]] = defaultdict(list)
+    together = added_up(entries)
+    for entry in together.values():
+        inside[entry.parent if entry.parent in together else ""].append(entry)
+
+    def below(path: str, depth: int) -> Iterator[LedgerRow]:
+        whole = together[path].total_ms if path else 0.0
+        for entry in inside[path]:
+            percent = 100 * entry.total_ms / whole if whole else None
+            mean = entry.total_ms / entry.calls if entry.calls else 0.0
+            yield LedgerRow(entry.name, depth, entry.calls, mean, entry.total_ms, percent, entry.parent)
+            yield from below(entry.path, depth + 1)
+
+    return tuple(below("", 0))
+
+
+def ledger_csv(rows: Iterable[LedgerRow]) -> str:
+    """Return the rows as comma-separated values with a header; None becomes an empty field."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(field.name for field in fields(LedgerRow))
+    writer.writerows(astuple(row) for row in rows)
+    return text.getvalue()
+
+
+def ledger_note(exact: bool) -> str:
+    """Return a sentence that says whether the times are exact."""
+    if exact:
+        return "Exact times: each stage waited for its results, so replies took longer than usual."
+    return "Steps that run together share a line. Exact times separates them."
+
+
+def added_up(entries: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
+    """Return one entry for each path, in order of first appearance."""
+    together: dict[str, LedgerEntry] = {}
+    for entry in entries:
+        held = together.get(entry.path, LedgerEntry(entry.name, entry.parent, 0, 0.0))
+        together[entry.path] = LedgerEntry(
+            entry.name, entry.parent, held.calls + entry.calls, held.total_ms + entry.total_ms
+        )
+    return together

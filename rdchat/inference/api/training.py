@@ -4,39 +4,44 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from rdchat.inference.api.trained_kind import TrainedKind
+
+class TrainedKind(StrEnum):
+    """A kind of head, by its usual name.
+
+    `recurrent` is a small RNN over the target's last hidden state; `eagle3` one transformer layer over the text, which
+    drafts token by token; `dspark` drafts a block in one pass, with a light correction by the token before.
+    """
+
+    RECURRENT = "recurrent"
+    EAGLE3 = "eagle3"
+    DSPARK = "dspark"
+
+    @property
+    def words(self) -> str:
+        """Its name for people."""
+        return {"eagle3": "EAGLE-3", "dspark": "DSpark"}.get(self.value, self.value.capitalize())
+
 
 DRAFTER, CURVE, RESULT = "new-drafter", "curve.jsonl", "result.json"
-"""In the folder of a training of the window: the drafter's folder, the learning curve, and the comparison."""
+"""Files in the job folder of a training: the drafter's folder, the learning curve, and the comparison."""
 LOADING, COMPARING = "load", "compare"
-"""Phases of the training process, before and after those of `Phase`."""
+"""Phases of the training process besides those of `Phase`: the first and the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingOrder:
-    """The order of a training. Either `hours` or `tokens` is given.
+    """The order of a training. Either `hours` or `tokens` is given."""
 
-    Attributes:
-        model: An argument of `Engine.load`; None is the default model.
-        name: The model's name for people.
-        kind: Of the drafter's head.
-        hours: How long everything may take, without pauses.
-        tokens: Answer tokens to train on.
-        with_chats: Whether the first questions of the person's chats are mixed in.
-        dtype: Precision to load the model in.
-        old: The drafter that is used now, a folder or hub id; None for the one made for the model, if there is one.
-        seed: Of all random draws.
-    """
-
-    model: str | None
-    name: str
-    kind: TrainedKind = TrainedKind.RECURRENT
-    hours: float | None = None
-    tokens: int | None = None
-    with_chats: bool = False
-    dtype: str = "auto"
+    model: str | None  # an argument of `Engine.load`; None is the default model
+    name: str  # the model's name, for people
+    kind: TrainedKind = TrainedKind.RECURRENT  # of the drafter's head
+    hours: float | None = None  # hours for everything, pauses excluded
+    tokens: int | None = None  # answer tokens to train on
+    with_chats: bool = False  # whether the first questions of the person's chats are mixed in
+    dtype: str = "auto"  # precision to load the model in
+    # The drafter in use, a folder or hub id, to compare with; None for the one made for the model, if there is one.
     old: str | None = None
-    seed: int = 0
+    seed: int = 0  # of all random draws
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "TrainingOrder":
@@ -50,7 +55,6 @@ class Phase(StrEnum):
     DATA = "data"
     PREPARE = "prepare"
     TRAIN = "train"
-    WATCH = "watch"
     EVALUATE = "evaluate"
     WRITE = "write"
     DONE = "done"
@@ -58,48 +62,31 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """Progress of a training.
+    """Progress of a training."""
 
-    Attributes:
-        phase: A `Phase`, LOADING or COMPARING.
-        fraction: Of the phase, from 0 to 1; None where it is unknown.
-        tokens_per_second: Answer tokens made, samples trained on, or tokens decoded, since the phase was begun or
-            continued; None where it is not measured.
-        loss: Mean over the last steps, in nats; None outside of training.
-        accuracy: Share of right tokens at each draft position of held-out answers, given that all before were right;
-            empty where it was not measured.
-        left_s: Seconds until the phase ends, at this speed; None where it is unknown.
-        words: A sentence or a step's name, for people.
-        memory_bytes: Memory that the process holds; 0 where it was not measured.
-    """
-
-    phase: str
-    fraction: float | None
+    phase: str  # a `Phase`, LOADING or COMPARING
+    fraction: float | None  # of the phase, from 0 to 1; None where it is unknown
+    # Tokens or samples a second since the phase began or was resumed: answer tokens made, samples trained on, tokens
+    # decoded. None where it is not measured.
     tokens_per_second: float | None = None
-    loss: float | None = None
+    loss: float | None = None  # mean over the last steps, in nats; None in other phases
+    # Share of correct tokens at each draft position of held-out answers, given that all earlier ones were correct;
+    # empty where it was not measured.
     accuracy: tuple[float, ...] = ()
-    left_s: float | None = None
-    words: str = ""
-    memory_bytes: int = 0
+    left_s: float | None = None  # seconds until the phase ends, at this speed; None where unknown
+    words: str = ""  # a sentence, or the name of a step
+    memory_bytes: int = 0  # memory of the process; 0 where it was not measured
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingStart:
-    """A training that begins or goes on.
+    """Facts about a training that starts or resumes."""
 
-    Attributes:
-        data_folder: Where its data is kept.
-        model_folder: The model's folder.
-        resumed: Whether there was data before.
-        disk_bytes: Disk that the data takes, at most.
-        memory_bytes: Memory that the training process takes, at most, with the model.
-    """
-
-    data_folder: str
-    model_folder: str
-    resumed: bool
-    disk_bytes: int
-    memory_bytes: int
+    data_folder: str  # where its data is kept
+    model_folder: str  # the model's folder
+    resumed: bool  # whether it continues with earlier data
+    disk_bytes: int  # disk space for the data, at most
+    memory_bytes: int  # memory of the training process with the model, at most
 
 
 def event_from(data: dict[str, Any]) -> TrainingProgress | TrainingStart:
@@ -111,7 +98,7 @@ def event_from(data: dict[str, Any]) -> TrainingProgress | TrainingStart:
 
 @dataclass(frozen=True, slots=True)
 class ComparedGroup:
-    """Tokens per call of the model, on one group of questions or on `all`; None where nothing was decoded."""
+    """Tokens per target call on one group of questions, or on `all`; None where nothing was decoded."""
 
     group: str
     new: float | None
@@ -120,19 +107,12 @@ class ComparedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A new drafter beside the one that was used before, both measured by decoding.
+    """A new drafter beside the one that was used before, both measured by decoding."""
 
-    Attributes:
-        groups: The figures.
-        old: The old one's name; empty where there was none.
-        setup: How both drafted, such as `W4 L5`.
-        problem: Why the old one could not be measured; empty where it could, or where there was none.
-    """
-
-    groups: tuple[ComparedGroup, ...]
-    old: str = ""
-    setup: str = ""
-    problem: str = ""
+    groups: tuple[ComparedGroup, ...]  # the figures
+    old: str = ""  # the old one's name; empty where there was none
+    setup: str = ""  # how both drafted, such as `W4 L5`
+    problem: str = ""  # why the old one could not be measured; empty where it could, or where there was none
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Comparison":

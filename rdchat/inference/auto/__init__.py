@@ -1,8 +1,8 @@
-"""The automatic mode: decodes plainly until drafting pays, with what drafts best, in the size that pays best.
+"""The automatic mode: decodes plainly until drafting pays, then drafts with the best drafter and size.
 
-`cost_model` predicts what target calls and drafts cost on this machine, `acceptance` how far the target follows each
-drafter, `sources` lists what each can draft, `planner` compares, `controller` decides, `control_loop` carries it out.
-Only `auto_drafter`, `auto_iterator`, `state`, `measuring`, `scratch` and `calibration` know MLX.
+`cost_model` predicts the cost of target calls and drafts on this machine, and `acceptance` how many drafted tokens the
+target accepts. `sources` lists what each drafter can draft, `planner` compares the drafts, `controller` decides.
+Only `auto_drafter`, `auto_iterator`, `state` and `measuring` import MLX.
 """
 
 import rdchat.inference.blas  # noqa: F401  before MLX

@@ -1,53 +1,163 @@
-"""Decoding that goes over from plain steps to rounds and back, at the border of any token."""
+"""Decoding that can switch between plain steps and rounds at every token, and the drafter that makes its drafts."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from time import perf_counter
 from typing import override
 
 import mlx.core as mx
 
 from rdchat.inference.api.events import TokenEvent
-from rdchat.inference.api.requests import DraftSettings
-from rdchat.inference.auto.auto_drafter import AutoDrafter
-from rdchat.inference.auto.control_loop import Done, decode
+from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
+from rdchat.inference.auto.controller import CallResult, Controller, decode
+from rdchat.inference.auto.plan import WIDTH
+from rdchat.inference.auto.planner import Source, draft_model_source, head_source
+from rdchat.inference.auto.state import AutoState
+from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.autoregressive import PlainSteps, Step
+from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.draft_shape import DraftShape
+from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.verifier import Verified
+
+_MOST_UNREAD = (
+    4  # most tokens that a draft model catches up with in a usual round; rounds with more are not learnt from
+)
+
+
+class AutoDrafter(Drafter):
+    """Drafts for one reply as its controller plans; see `Drafter`.
+
+    All drafters observe every token, also those of plain steps.
+
+    Args:
+        state: Costs and estimates of the target and its drafters.
+        prompt: Token ids.
+        request: Sampling, reply seed and draft settings.
+        ledger: Records the time of its stages.
+
+    Attributes:
+        controller: Plans each call.
+        usual: Whether the last draft's time is typical of its kind.
+    """
+
+    name = "auto"
+
+    def __init__(self, state: AutoState, prompt: list[int], request: GenerationRequest, ledger: Ledger) -> None:
+        available, costs, trees = state.available, state.costs, state.trees
+        estimates = state.estimates(request.sampling)
+        self._ledger, self.usual = ledger, True
+        head, small = available.head, available.draft_model
+        self._head = head.drafter(prompt, request, ledger) if head else None
+        self._draft_model = model = small.drafter(prompt, request, ledger) if small else None
+        self._parts: list[Drafter] = [part for part in (self._head, self._draft_model) if part]
+        self._drafts_ahead = head is not None and head.head.drafts_ahead
+        sources: list[Source] = []
+        if model:
+            sources.append(draft_model_source(estimates.chains, costs, lambda: model.unread, trees))
+        if head:
+            sources.append(head_source(estimates.head, costs, WIDTH if trees else 1, head.head.most_drafted))
+        self.controller = Controller(state.planner, estimates, prompt, sources)
+
+    @override
+    def prefill(self, cancelled: Callable[[], bool], ledger: Ledger) -> Iterator[int]:
+        """See `Drafter`."""
+        for part in self._parts:
+            yield from part.prefill(cancelled, ledger)
+
+    @override
+    def read(self, tokens: Sequence[int], hidden: mx.array | None, start: int) -> None:
+        """See `Drafter`."""
+        for part in self._parts:
+            part.read(tokens, hidden, start)
+
+    @override
+    def close(self, length: int) -> None:
+        """See `Drafter`."""
+        for part in self._parts:
+            part.close(length)
+
+    @override
+    def propose(self, root: int, limit: int) -> Draft:
+        """See `Drafter`; follows the controller's plan."""
+        plan, model, head = self.controller.plan, self._draft_model, self._head
+        self.usual = True
+        if plan.mode is Mode.SPECULATIVE:
+            assert model is not None
+            self.usual = model.unread <= _MOST_UNREAD
+            model.take_shape(DraftShape.of_size(plan.length - 1, plan.nodes))
+            draft = model.propose(root, limit)
+            if draft.tree.deepest + 1 < plan.length:  # the draft model's context is nearly full
+                return replace(draft, drafter=plan.mode.value)
+        elif plan.mode is Mode.DRAFTER:
+            assert head is not None
+            draft = head.draft(root, BeamShape(plan.width, min(plan.length, 1 + limit)), plan.nodes)
+        else:
+            with self._ledger.stage("lookup"):
+                chain = [root, *self.controller.index.continuation(plan.length - 1)]
+            draft = Draft(PackedTree.chain(mx.array(chain)))
+        return replace(draft, rows=plan.rows, drafter=plan.mode.value)
+
+    @override
+    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
+        """See `Drafter`."""
+        for part in self._parts:
+            part.observe(root, tokens, verified, path)
+
+    @override
+    def drafts_ahead(self, limit: int) -> bool:
+        """See `Drafter`."""
+        return self._drafts_ahead and self.controller.begins_ahead(limit)
+
+    @override
+    def draft_ahead(self, path: LazyPath, verified: Verified) -> Sequence[mx.array]:
+        """See `Drafter`; adds nothing to wait for."""
+        assert self._head is not None
+        plan = self.controller.plan
+        self._head.search_ahead(path, verified, BeamShape(plan.width, plan.length))
+        return ()
+
+    @override
+    def leave_out(self, source: str) -> None:
+        """See `Drafter`."""
+        self.controller.leave_out(Mode(source))
 
 
 class AutoIterator(RoundIterator):
-    """A `TokenIterator` of plain steps, as `AutoregressiveIterator` makes them, and rounds; the `Work` of its loop.
+    """A `TokenIterator` of plain steps (as in `AutoregressiveIterator`) and rounds; the `CallMaker` for `decode`.
 
     Args:
-        job: What it works on; the cache has rounds.
-        drafter: Drafts as its controller decides.
+        job: Model, cache, prompt and request; the cache has rounds.
+        drafter: Drafts as its controller plans.
     """
 
     def __init__(self, job: ReplyJob, drafter: AutoDrafter) -> None:
         super().__init__(job, drafter)
         self._auto = drafter
         self._steps = PlainSteps(job, self._reply, self._chooser)
-        self._step: Step | None = None  # that is being computed
+        self._step: Step | None = None  # the step being computed
         self._reply.choice = lambda: drafter.controller.status
         self._marked = perf_counter()
 
     @override
     def update(self, settings: DraftSettings) -> None:
-        """See `TokenIterator`; how much is drafted is not for the settings to say."""
+        """See `TokenIterator`; the settings do not decide how much is drafted."""
         super().update(settings)
         self._steps.trace = settings.trace
 
     @override
     def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
-        self._tell_of_prompt(len(self._prompt) - 1, len(self._prompt))
+        self._pass_prompt(len(self._prompt) - 1, len(self._prompt))
         self._step = self._steps.first(logits, len(self._prompt), self._seen)
         return decode(self, self._auto.controller)
 
     @property
     def room(self) -> int | None:
-        """See `Work`."""
+        """See `CallMaker`."""
         reply = self._reply
         if reply.finish_reason is not None or self._cancel.is_set():
             return None
@@ -55,17 +165,17 @@ class AutoIterator(RoundIterator):
 
     @property
     def exact(self) -> bool:
-        """See `Work`."""
+        """See `CallMaker`."""
         return self._ledger.exact
 
-    def round(self) -> Done[TokenEvent]:
-        """See `Work`."""
+    def round(self) -> CallResult[TokenEvent]:
+        """See `CallMaker`."""
         before = len(self._reply.token_ids)
         events = self._round()
-        return Done(events, self._reply.token_ids[before:], self._lap_ms(), usual=self._auto.usual)
+        return CallResult(events, self._reply.token_ids[before:], self._lap_ms(), usual=self._auto.usual)
 
-    def step(self, queue: bool) -> Done[TokenEvent]:
-        """See `Work`."""
+    def step(self, queue: bool) -> CallResult[TokenEvent]:
+        """See `CallMaker`."""
         step = self._step or self._begin_again()
         event, following = self._steps.advance(step, queue)
         self._seen, self._step = step.seen, following
@@ -75,20 +185,20 @@ class AutoIterator(RoundIterator):
             with self._ledger.stage("follow"):
                 self._auto.observe(tokens[-2], [tokens[-1]], Verified(step.logits, hidden), [0])
         held_up = following is not None and following.held_up
-        return Done((event,), tokens[-1:], ms, following is not None, held_up)
+        return CallResult((event,), tokens[-1:], ms, following is not None, held_up)
 
     def stage(self, name: str) -> AbstractContextManager[object]:
-        """See `Work`."""
+        """See `CallMaker`."""
         return self._ledger.stage(name)
 
     def _begin_again(self) -> Step:
-        """Return the plain step after a round: nothing was queued for it."""
+        """Return the plain step after a round, for which nothing is queued yet."""
         reply = self._reply
         self._verifier.catch_up()
         return self._steps.after(reply.token_ids[-1], len(self._prompt) + len(reply.token_ids) - 1, self._seen)
 
     def _lap_ms(self) -> float:
-        """Return the milliseconds since it was last asked for."""
+        """Return the milliseconds since the last call of this method."""
         now = perf_counter()
         ms, self._marked = (now - self._marked) * 1000, now
         return ms

@@ -1,26 +1,31 @@
-"""Decides, before each target call of a reply, whether it is a plain step or a round, and what the round drafts.
+"""Decides before each target call whether it is a plain step or a round, and what the round drafts.
 
-Nothing here knows MLX, a clock or a network. `control_loop` asks it, in real decoding as in simulations.
+Nothing here depends on MLX, a clock or a network. `decode` is the loop of plain steps and rounds, used in real decoding
+and in simulations.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
 
 from rdchat.inference.api.reply_statistics import AutoChoice
-from rdchat.inference.api.requests import BeamShape, Mode
+from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.acceptance import AcceptanceEstimates
-from rdchat.inference.auto.plan import MOST_ROWS, PLAIN, Choice, Floats, Plan
-from rdchat.inference.auto.planner import Planner, in_words
-from rdchat.inference.auto.sources import Source, lookup_drafts
+from rdchat.inference.auto.plan import MOST_ROWS, PLAIN, Choice, Floats
+from rdchat.inference.auto.planner import Planner, Source, explanation, lookup_drafts
 from rdchat.inference.drafting.lookup_index import LookupIndex
 
-_PLAIN_EVERY = 40  # rounds: plain steps are timed again, where they might be as quick
-_SURELY_FASTER = 1.5  # than plain steps
-_PLAIN_STEPS = 3  # of which one is timed: the first has nothing before it, and the last nothing behind it
-_MARGIN = 0.03  # by which drafting must look faster than plain steps to begin with it
-_GRANT = 0.2  # tokens that a reply may lose on rounds that are made to learn
-_SHARE = 0.006  # of its tokens, that it may lose besides
-_MOST_SAVED = 1.0  # tokens of both that it keeps for later
-_DEBT = 0.1  # tokens by which one trial may exceed what is left
+_PLAIN_EVERY = 40  # rounds after which plain steps are timed again, unless rounds are surely faster
+_SURELY_FASTER = 1.5  # times as fast as plain steps
+_PLAIN_STEPS = 3  # plain steps in a row, of which one is timed: nothing is queued before the first or after the last
+_MARGIN = 0.03  # expected gain over plain steps that is needed to begin drafting
+_GRANT = 0.2  # tokens that a reply may lose to trial rounds, from the start
+_SHARE = 0.006  # further tokens that it may lose, as a share of its tokens
+_MOST_SAVED = 1.0  # most tokens of that budget that can be saved up
+_DEBT = 0.1  # tokens by which one trial may overdraw the budget
+_COMPARING = "Timing plain decoding for a moment, to compare."
+_HELD_UP = 2  # calls, from the present one on, whose times are ignored after a call was delayed
 
 
 class Controller:
@@ -28,14 +33,14 @@ class Controller:
 
     Args:
         planner: Compares drafts.
-        estimates: How far drafts are followed.
+        estimates: Estimates of acceptance.
         prompt: Token ids.
         sources: The drafters besides prompt lookup.
 
     Attributes:
-        text: Token ids of the prompt and of the reply up to now.
-        index: Looks the text's ending up in it.
-        plan: What the current call is.
+        text: Token ids of the prompt and the reply so far.
+        index: Finds earlier occurrences of the text's ending.
+        plan: The plan of the current call.
     """
 
     def __init__(
@@ -45,25 +50,29 @@ class Controller:
         self.text, self.index, self.plan = list(prompt), LookupIndex(list(prompt)), PLAIN
         self._planner, self._costs, self._estimates = planner, planner.costs, estimates
         self._sources = list(sources)
-        self._choice: Choice | None = None  # the best one that drafts
+        self._choice: Choice | None = None  # the best draft for the present call
         self._budget = _GRANT
         self._rounds = 0  # since the last plain step
-        self._plain_steps = 0  # to come before the next round
-        self._is_trial = False  # whether the round is made to learn from it
+        self._plain_steps = 0  # plain steps to come before the next round
+        self._is_trial = False  # whether the round is a trial
+        self._drafted = False  # whether a draft was made in this reply
 
     @property
     def status(self) -> AutoChoice:
-        """What is done now, and why."""
+        """What is done now, and what is expected of it or why nothing is drafted."""
         plan, choice = self.plan, self._choice
         if plan == PLAIN or choice is None:
-            return AutoChoice(Mode.OFF.value, 0, 0, 1.0, 1.0, in_words(choice, False, self._costs.measured))
-        words = in_words(choice, True, True)
+            known = self._costs.measured or self._drafted
+            undecided = known and choice is None and self._sources  # as no plain step was timed yet
+            words = _COMPARING if self._plain_steps or undecided else explanation(choice, False, known)
+            return AutoChoice(Mode.OFF.value, 0, 0, 1.0, 1.0, words)
+        words = explanation(choice, True, True)
         return AutoChoice(plan.mode.value, plan.width, plan.length, choice.tokens, choice.cost, words)
 
     # Decisions
 
     def wants_round(self, limit: int) -> bool:
-        """Tell whether to draft below the last token, where no plain step is queued; `plan` then says what.
+        """Return whether the next call, for which nothing is queued, should be a round; sets `plan`.
 
         Args:
             limit: Tokens that may be drafted.
@@ -78,78 +87,74 @@ class Controller:
         self._is_trial = loses and self._may_try(choice)
         if loses and not self._is_trial:
             return False
-        self._change(choice.plan)
+        self.plan = choice.plan
         self._rounds += 1
         return True
 
     def wants_to_stop(self, limit: int) -> bool:
-        """Tell whether the call for the token that is being computed should wait, since it may better be a round.
+        """Return whether to queue nothing after the token being computed, because a round may be better.
 
         Args:
-            limit: Tokens that might be drafted below that token.
+            limit: Tokens that may be drafted below that token.
         """
         self._plain_steps = max(self._plain_steps - 1, 0)
         if limit < 1 or self._plain_steps:
             return False
-        # the first token that prompt lookup finds is the one being computed: drafts begin behind it
+        # the first token that prompt lookup finds is the one being computed: drafts begin after it
         self._choice = choice = self._choose(limit, self._path(1 + limit)[1:])
         if choice is None:
             return False
-        # some rounds follow, so a part of the change's cost is enough
+        # several rounds will follow, so a part of the cost of switching is enough
         return choice.gain > self._switch / 4 + _MARGIN * choice.cost or self._may_try(choice)
 
-    def begins_ahead(self, limit: int) -> BeamShape | None:
-        """Return the shape of a head's draft to begin before the host knows what this round brings; None for none.
+    def begins_ahead(self, limit: int) -> bool:
+        """Return whether to begin the next draft of a head before the host has read this round's result.
 
-        It saves about what a lone call takes longer than a queued one, and is in vain where no such round follows.
+        It saves about as much as a single call takes longer than a queued one.
 
         Args:
-            limit: Tokens that may be drafted below the token that the round ends with.
+            limit: Tokens that may be drafted below the round's last token.
         """
-        plan, depth = self.plan, len(self.text)
-        if plan.mode is not Mode.DRAFTER or plan.length > 1 + limit:
-            return None
-        shape, follows = BeamShape(plan.width, plan.length), self._estimates.follows.value
-        saved = self._switch * self._costs.plain_ms(depth)
-        return shape if follows * saved > (1 - follows) * self._costs.beam_ms(shape) else None
+        return self.plan.mode is Mode.DRAFTER and self.plan.length <= 1 + limit and self._switch > 0
 
     def leave_out(self, mode: Mode) -> None:
-        """Plan no more drafts of a drafter in this reply."""
+        """Stop using a drafter in this reply."""
         self._sources = [source for source in self._sources if source.mode is not mode]
 
-    # What came
+    # Results
 
-    def took_round(self, tokens: Sequence[int], ms: float, usual: bool, ended: bool = False) -> None:
-        """Take a round.
+    def record_round(self, tokens: Sequence[int], ms: float, usual: bool, ended: bool = False) -> None:
+        """Record a round.
 
         Args:
-            tokens: The tokens that it added, the target's own last.
-            ms: Its time.
-            usual: Whether nothing else was done in it.
+            tokens: Tokens that it added, the target's own last.
+            ms: Its time in milliseconds.
+            usual: Whether its time is typical of its plan.
             ended: Whether the reply ended with it.
         """
         plan, choice = self.plan, self._choice
         assert choice is not None
+        self._drafted = True
         for source in self._sources:
             if source.mode is plan.mode:
                 source.estimate.learn(plan.length - 1, plan.nodes, len(tokens) - 1, ended)
-        if self._is_trial:  # charged by half for what it promised to lose, by half for what it lost
+        if self._is_trial:  # the budget pays half of the expected loss and half of the actual one
             self._spend(self._switch - choice.gain + (choice.tokens - len(tokens)) / 2)
         self._take(tokens)
         if usual:
             self._costs.learn(plan.mode, ms / choice.ms)
 
-    def took_step(self, token: int, ms: float, usual: bool) -> None:
-        """Take a plain step; arguments as for `took_round`."""
+    def record_step(self, token: int, ms: float, usual: bool) -> None:
+        """Record a plain step; arguments as for `record_round`."""
         if usual:
             self._costs.learn_plain(len(self.text), ms)
-        self._change(PLAIN)
+        self.plan = PLAIN
         self._rounds = 0
-        self._estimates.go_untried()
+        self._estimates.fade()
         self._take([token])
 
     def begin(self, token: int) -> None:
-        """Take the first token, which comes with the prefill."""
+        """Record the first token, which comes with the prefill."""
         self._take([token])
 
     def _take(self, tokens: Sequence[int]) -> None:
@@ -160,20 +165,14 @@ class Controller:
             self.index.extend([token])
         self._spend(-_SHARE * len(tokens))
 
-    def _change(self, plan: Plan) -> None:
-        """Make another call; learn whether its draft could have been begun in the one before."""
-        before, self.plan = self.plan, plan
-        if before.mode is Mode.DRAFTER:
-            self._estimates.follows.learn(plan.mode is Mode.DRAFTER and plan.length <= before.length)
-
-    # What can be drafted
+    # Possible drafts
 
     def _choose(self, limit: int, path: Floats) -> Choice | None:
         """Return the best draft.
 
         Args:
             limit: Tokens that may be drafted.
-            path: (tokens,) what `_path` gave.
+            path: (tokens,) the result of `_path`.
         """
         limit = min(limit, MOST_ROWS - 1)
         drafts = [source.drafts(limit) for source in self._sources]
@@ -182,11 +181,11 @@ class Controller:
         return self._planner.choose(len(self.text), drafts)
 
     def _path(self, limit: int) -> Floats:
-        """Return (tokens,) the chance that a path from prompt lookup is accepted up to each token; empty without."""
+        """Return (tokens,) the chance that a path from prompt lookup is accepted up to each token; may be empty."""
         return self._estimates.lookup.path(self.index.guesses(min(limit, MOST_ROWS)))
 
     def _may_try(self, choice: Choice) -> bool:
-        """Tell whether a round that looks no better than a plain step may be made to learn from it."""
+        """Return whether the budget allows a trial round, made to learn although a plain step looks better."""
         return choice.plan.mode is not Mode.LOOKUP and self._switch - choice.gain <= self._budget
 
     def _spend(self, tokens: float) -> None:
@@ -195,3 +194,66 @@ class Controller:
     @property
     def _switch(self) -> float:
         return self._planner.switch_tokens(len(self.text))
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult[Event]:
+    """The result of a target call."""
+
+    events: Iterable[Event]  # events of the reply
+    tokens: Sequence[int]  # tokens that it added
+    ms: float  # milliseconds since the end of the previous call
+    queued: bool = False  # whether the next plain step's call was queued after it
+    held_up: bool = False  # whether that call had to be repeated, because it was queued for the wrong token
+    usual: bool = True  # whether its time is typical of its plan
+
+
+class CallMaker[Event](Protocol):
+    """Makes the calls that the controller decides on."""
+
+    @property
+    def room(self) -> int | None:
+        """Tokens that may follow the last token and the one being computed; None where the reply has ended."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether each stage waits for its results, so that times differ from usual ones."""
+
+    def stage(self, name: str) -> AbstractContextManager[object]:
+        """Return a context that records the time of the controller's own work."""
+
+    def step(self, queue: bool) -> CallResult[Event]:
+        """Make a plain step; with `queue`, queue the call for its token before waiting for it."""
+
+    def round(self) -> CallResult[Event]:
+        """Make a round as the controller plans."""
+
+
+def decode[Event](work: CallMaker[Event], controller: Controller) -> Iterator[Event]:
+    """Yield the events of a reply, beginning with its first token, which comes with the prefill."""
+    first = work.step(queue=False)
+    controller.begin(first.tokens[0])
+    yield from first.events
+    queued, unusual = False, _HELD_UP - 1
+    while (room := work.room) is not None:
+        if not queued and controller.wants_round(room):
+            done = work.round()
+            with work.stage("follow"):
+                usual = done.usual and not unusual and not work.exact
+                controller.record_round(done.tokens, done.ms, usual, ended=work.room is None)
+            unusual = max(unusual - 1, 0)
+            yield from done.events
+            continue
+        if not queued:
+            unusual = max(unusual, 1)
+        with work.stage("plan"):
+            queue = room > 0 and not controller.wants_to_stop(room - 1)
+        step = work.step(queue)
+        if step.held_up:
+            unusual = _HELD_UP
+        # a step with nothing queued after it may have been computed before the wait began
+        usual, queued = step.queued and not unusual and not work.exact, step.queued
+        unusual = max(unusual - 1, 0)
+        with work.stage("follow"):
+            controller.record_step(step.tokens[0], step.ms, usual)
+        yield from step.events

@@ -1,48 +1,59 @@
-"""What target calls and drafts cost on this machine: measured while idle, corrected by the calls of real replies.
+"""Predicts the cost of target calls and drafts: measured while idle, kept on disk, corrected by real calls.
 
-Until calls are measured, plain steps are timed as they come, and all else is guessed from them.
+Until calls are measured, plain steps are timed as they come, and all other costs are guessed from them.
 """
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 from math import exp, log
+from pathlib import Path
 
 import numpy as np
 
-from rdchat.inference.api.requests import BeamShape, Mode
-from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, ROWS, WIDTHS, Floats
+from rdchat import paths
+from rdchat.errors import ModelError
+from rdchat.files.atomic_file import write_cache_file
+from rdchat.files.foreign_files import read_json
+from rdchat.inference.api.requests import Mode
+from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, ROWS, Floats
 
-Costs = Mapping[tuple[int, int], float]  # milliseconds by two numbers, see `Part`
+Costs = Mapping[tuple[int, int], float]  # milliseconds by two numbers; see `Part`
 
-NEAR = 128  # tokens in the cache, where drafts are measured; calls are measured further on too
-PLAIN_STEP = 0  # in place of a number of rows: a step of plain decoding, the next one queued meanwhile
+NEAR = 128  # tokens in the cache where drafts are measured; calls are measured at more depths
+PLAIN_STEP = 0  # in place of a number of rows: a step of plain decoding, with the next one queued meanwhile
+# Undisturbed starts at which costs are measured, so that one start with a hot machine does not count for ever.
+MEASUREMENTS = 3
+_MOST_BYTES = 2**20
+_FORMAT = 2  # version of the file and of the method of measuring
 
-_MEASURED = 8  # calls that a measured cost counts for, beside those of real replies
-_WEIGHT = 0.06  # of a call among those before it, so that old ones fade
-_LARGEST_SURPRISE = 0.4  # in log: a single call that was held up says little
-_LARGEST_GUESS = 0.9  # in log: how far a call may lie from what is only guessed
-_DOUBTED = 0.05  # in log: how far plain steps are thought to lie from predictions before any did
-_SURE = 2.0  # mean deviations within which nearly all plain steps lie
+_MEASURED = 8  # calls that a measured cost counts as, beside real calls
+_WEIGHT = 0.06  # weight of a call in the fading mean
+_LARGEST_SURPRISE = 0.4  # in log: limit for a single call, which may have been delayed
+_LARGEST_GUESS = 0.9  # in log: limit for a single call where the cost was only guessed
+_DOUBTED = 0.05  # in log: expected deviation of plain steps before any was seen
+_SURE = 2.0  # mean deviations that contain nearly all plain steps
 
-# In plain steps: dearer than most of Apple's GPUs, cheaper than 4-bit weights on a CPU. Some chips' calls leap behind 6
-# rows, so beyond a row is taken to cost a plain step.
+# In plain steps: more than on most of Apple's GPUs, less than with 4-bit weights on a CPU. On some chips the cost jumps
+# after 6 rows, so from there a row is guessed to cost a plain step.
 _GUESSED_CALLS = np.where(ROWS > 6, ROWS, np.interp(ROWS, [1, 2, 4, 8], [1.05, 1.3, 1.65, 2.0]))
-_GUESSED_BEAMS = 0.1  # a token of a head's draft; 0.04 to 0.06 was measured
+_GUESSED_BEAMS = 0.1  # a token of a head's draft, in plain steps; 0.04 to 0.06 was measured
 _GUESSED_DRAFT_MODEL = 0.5
 
 
 class Part(StrEnum):
-    """What is measured together, in this order, and the two numbers of its costs."""
+    """Costs that are measured together, in this order; each is keyed by two numbers."""
 
-    CALLS = "calls"  # rows or `PLAIN_STEP`, and tokens in the cache; near the beginning of a text
+    CALLS = "calls"  # rows or `PLAIN_STEP`, and tokens in the cache, near the beginning of a text
     BEAMS = "beams"  # width and length of a head's draft
-    DRAFT_MODEL = "draft model"  # rows that it is fed, and 0
-    DEEP_CALLS = "deep calls"  # as for calls, further on in a text
+    DRAFT_MODEL = "draft model"  # rows that the draft model is fed, and 0
+    DEEP_CALLS = "deep calls"  # as `CALLS`, further into a text
 
 
 def usable(part: Part, costs: Costs) -> bool:
-    """Tell whether costs hold what predictions begin with, which those of a damaged file may not."""
+    """Return whether costs contain what predictions need; those of a damaged file may not."""
     match part:
         case Part.CALLS | Part.DEEP_CALLS:
             return bool(costs) and all(
@@ -55,20 +66,20 @@ def usable(part: Part, costs: Costs) -> bool:
 
 
 class CallCurve:
-    """What the target's calls cost by rows: measured at some depths, on straight lines between them and beyond.
+    """Cost of the target's calls by rows: measured at some depths, linear between and beyond them.
 
-    Nothing is assumed of the shape over rows: on a CPU 16 rows may be cheaper than 5; on Apple's GPUs a call is flat up
-    to a limit that depends on the chip, and leaps behind it. MLX's attention takes another kernel from 1,024 keys on
-    Apple's Max and Ultra chips, and from 4,096 on the others, so costs beyond follow from the two greatest depths.
+    Nothing is assumed about the shape over rows: on a CPU 16 rows may be cheaper than 5; on Apple's GPUs the cost is
+    flat up to a limit that depends on the chip, and jumps after it. MLX's attention uses another kernel from 1,024 keys
+    on Apple's Max and Ultra chips, and from 4,096 on the others, so costs beyond follow from the two greatest depths.
 
     Args:
-        costs: See `Part.CALLS`. At all depths but the least fewer rows will do.
+        costs: See `Part.CALLS`. At all depths but the smallest, some rows may be missing.
     """
 
     def __init__(self, costs: Costs) -> None:
         self._depths = sorted({depth for _, depth in costs})
         self._verifies = any(rows != PLAIN_STEP for rows, _ in costs)
-        table: list[Floats] = []  # of each depth, by rows; entry 0 is the plain step
+        table: list[Floats] = []  # for each depth, by rows; entry 0 is the plain step
         for depth in self._depths:
             rows, ms = zip(*sorted((rows, ms) for (rows, d), ms in costs.items() if d == depth), strict=True)
             before = table[-1] if table else np.zeros(len(ROWS))
@@ -79,11 +90,11 @@ class CallCurve:
         self._table = np.array(table)
 
     def plain_ms(self, depth: int) -> float:
-        """Return what a plain step costs."""
+        """Return the cost of a plain step."""
         return float(self._at(depth)[PLAIN_STEP])
 
     def calls_ms(self, depth: int) -> Floats:
-        """Return what a call costs by rows, (`MOST_ROWS` + 1,); entry 0 means nothing."""
+        """Return the cost of a call by rows, (`MOST_ROWS` + 1,); entry 0 has no meaning."""
         return self._at(depth) if self._verifies else np.full_like(self._table[0], np.inf)
 
     def _at(self, depth: int) -> Floats:
@@ -101,22 +112,22 @@ class CostModel:
     """Predicts times in milliseconds, and learns from real ones.
 
     Attributes:
-        draft_model_share: What a draft model's step is guessed to cost, in plain steps.
+        draft_model_share: Guessed cost of a draft model's step, in plain steps.
     """
 
     def __init__(self) -> None:
         self.draft_model_share = _GUESSED_DRAFT_MODEL
         self._calls: dict[Part, Costs] = {}  # near and deep ones
         self._curve: CallCurve | None = None
-        self._met_plain = 0.0  # geometric mean of the plain steps that were met, where nothing was measured
-        self._beams: Floats | None = None  # (widths, lengths)
+        self._met_plain = 0.0  # geometric mean of the plain steps seen, where nothing was measured
+        self._beams: Costs = {}
         self._draft_model: Costs = {}
-        self._deviation = _DOUBTED  # mean distance in log of plain steps from what was predicted, fading
-        self._scale = dict.fromkeys(Mode, 0.0)  # log of real over predicted calls
-        self._seen = Counter[Mode]()  # calls
+        self._deviation = _DOUBTED  # fading mean of the distance, in log, between plain steps and their predictions
+        self._scale = dict.fromkeys(Mode, 0.0)  # log of real over predicted time
+        self._seen = Counter[Mode]()  # calls seen
 
     def use(self, part: Part, costs: Costs) -> None:
-        """Take what was measured of a part, in place of what was known of it; empty forgets it."""
+        """Use measured costs of a part, instead of what was known before; empty costs remove it."""
         match part:
             case Part.CALLS | Part.DEEP_CALLS:
                 self._calls[part] = costs
@@ -125,57 +136,54 @@ class CostModel:
                 self._scale = dict.fromkeys(Mode, 0.0)
                 self._seen = Counter(dict.fromkeys(Mode, _MEASURED if near else 0))
             case Part.BEAMS:
-                self._beams = _beam_table(costs) if costs else None
+                self._beams = costs
             case Part.DRAFT_MODEL:
                 self._draft_model = costs
 
     @property
     def measured(self) -> bool:
-        """Whether it was measured what calls cost."""
+        """Whether the costs of calls are measured."""
         return self._curve is not None
 
     def plain_ms(self, depth: int) -> float:
-        """Return what a plain step costs with `depth` tokens in the cache; 0 where that is not known."""
+        """Return the cost of a plain step with `depth` tokens in the cache; 0 where unknown."""
         return self._plain(depth) * exp(self._scale[Mode.OFF])
 
     @property
     def plain_error(self) -> float:
-        """How far plain steps may lie from `plain_ms`, as a share of it."""
+        """How far plain steps may be off from `plain_ms`, as a share of it."""
         return round(exp(_SURE * self._deviation) - 1, 4)
 
     def calls_ms(self, mode: Mode, depth: int) -> Floats:
-        """Return what a round's call costs by rows, host time included; entry 0 means nothing."""
+        """Return the cost of a round's call by rows, host time included; entry 0 has no meaning."""
         calls = self._curve.calls_ms(depth) if self._curve else _GUESSED_CALLS * self._met_plain
         return calls * exp(self._scale[mode])
 
-    def beams_ms(self) -> Floats:
-        """Return what heads' drafts cost, (widths, lengths)."""
-        if self._beams is not None:
-            return self._beams
-        return np.outer(np.ones(len(WIDTHS)), np.array(LENGTHS) - 1) * _GUESSED_BEAMS * self._plain(0)
+    def beams_ms(self, width: int) -> Floats:
+        """Return the cost of a head's drafts of a width, (lengths,)."""
+        measured = {length: ms for (beams, length), ms in self._beams.items() if beams == width}
+        if not measured:
+            return (np.array(LENGTHS) - 1) * _GUESSED_BEAMS * self._plain(0)
+        return np.array([line(length, measured) for length in LENGTHS])
 
-    def beam_ms(self, shape: BeamShape) -> float:
-        """Return what one draft of a head costs, of a width in `WIDTHS`; a length between those costs as the next."""
-        return float(self.beams_ms()[WIDTHS.index(shape.width), np.searchsorted(LENGTHS, shape.length)])
-
-    def draft_model_ms(self, steps: int, late: int) -> float:
-        """Return what a draft model's draft costs.
+    def draft_model_ms(self, steps: int, unread: int) -> float:
+        """Return the cost of a draft model's draft.
 
         Args:
             steps: Tokens it drafts.
-            late: Tokens of the conversation that it has not read yet, the root excluded.
+            unread: Tokens of the conversation that it has not read yet, the root excluded.
         """
         step = self.draft_model_step_ms
         fed = {rows: ms for (rows, _), ms in self._draft_model.items()} or {1: step, 16: 2.5 * step}
-        return line(1 + late, fed) + (steps - 1) * step
+        return line(1 + unread, fed) + (steps - 1) * step
 
     @property
     def draft_model_step_ms(self) -> float:
-        """What a draft model takes for one more token."""
+        """Cost of one more token from the draft model."""
         return self._draft_model.get((1, 0), self.draft_model_share * self._plain(0))
 
     def learn_plain(self, depth: int, ms: float) -> None:
-        """Take the time of a real plain step."""
+        """Learn from the time of a real plain step."""
         if predicted := self.plain_ms(depth):
             off = min(abs(log(ms / predicted)), _LARGEST_SURPRISE)
             self._deviation += _WEIGHT * (off - self._deviation)
@@ -187,7 +195,7 @@ class CostModel:
         self._met_plain = known * (ms / known) ** max(_WEIGHT, 1 / self._seen[Mode.OFF])
 
     def learn(self, mode: Mode, ratio: float) -> None:
-        """Take the time of a real call with its draft, over the one that was predicted."""
+        """Learn from a real call with its draft: `ratio` is its time over the predicted time."""
         largest = _LARGEST_SURPRISE if self._seen[mode] >= _MEASURED else _LARGEST_GUESS
         surprise = min(max(log(ratio), -largest), largest)
         self._scale[mode] += surprise * max(_WEIGHT, 1 / (1 + self._seen[mode]))
@@ -198,7 +206,7 @@ class CostModel:
 
 
 def line(x: float, points: Mapping[int, float]) -> float:
-    """Return the value at x between measured points; beyond them, on the line through the two that are nearest."""
+    """Return the value at x between measured points; beyond them, on the line through the nearest two."""
     known = sorted(points.items())
     if known[0][0] <= x <= known[-1][0] or len(known) == 1:
         return float(np.interp(x, [p for p, _ in known], [y for _, y in known]))
@@ -206,9 +214,38 @@ def line(x: float, points: Mapping[int, float]) -> float:
     return max(y0 + (y1 - y0) / (x1 - x0) * (x - x0), 0.0)
 
 
-def _beam_table(costs: Costs) -> Floats:
-    """Return (widths, lengths): on the lines through what was measured of each width, and between widths."""
-    measured = sorted({width for width, _ in costs})
-    points = [{length: ms for (w, length), ms in costs.items() if w == width} for width in measured]
-    columns = [[line(length, known) for known in points] for length in LENGTHS]
-    return np.array([np.interp(WIDTHS, measured, column) for column in columns]).T
+class CostFile:
+    """Keeps the costs of one part in the cache folder, so that they are measured only at a machine's first starts.
+
+    Other work on the machine can only make a time longer, so the shortest of several measurements counts. A measurement
+    that other programs disturbed is used until there is an undisturbed one, and is not counted. Each file format has
+    its own file name, so costs in an older format are measured again.
+
+    Args:
+        key: What the costs depend on: the model's hash, its precision, the device, MLX's version, the drafter.
+    """
+
+    def __init__(self, key: Mapping[str, str]) -> None:
+        self._key = {"format": str(_FORMAT), **key}
+        name = hashlib.sha256(json.dumps(self._key, sort_keys=True).encode()).hexdigest()[:32]
+        self._path: Path = paths.cache_dir() / "costs" / f"{name}.json"
+
+    def read(self) -> tuple[Costs, int]:
+        """Return the costs, and how often they were measured undisturbed; nothing if the file is missing or damaged."""
+        try:
+            data = read_json(self._path, most=_MOST_BYTES)
+            costs = {(int(a), int(b)): float(ms) for a, b, ms in data["costs"]}
+            whole = data["key"] == self._key and all(0 < ms < 1e7 for ms in costs.values())
+            return (costs, int(data["measurements"])) if whole else ({}, 0)
+        except (ModelError, ValueError, TypeError, KeyError, IndexError, OverflowError):
+            return {}, 0  # measure again
+
+    def add(self, costs: Costs, quiet: bool = True) -> Costs:
+        """Add a measurement, undisturbed (`quiet`) or not; return the shortest times of all."""
+        known, measurements = self.read()
+        shortest = {**known, **{key: min(ms, known.get(key, ms)) for key, ms in costs.items()}}
+        rows = [[a, b, round(ms, 4)] for (a, b), ms in sorted(shortest.items())]
+        write_cache_file(
+            self._path, json.dumps({"key": self._key, "measurements": measurements + quiet, "costs": rows}) + "\n"
+        )
+        return shortest

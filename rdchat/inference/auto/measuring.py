@@ -1,69 +1,72 @@
-"""Measures what target calls and drafts cost, in slices of one or a few calls, on a cache of its own.
+"""Measures the cost of target calls and drafts, in slices of one or a few calls, on a cache of its own.
 
-Each function is a generator that rests between two slices; in the end it returns what was measured. It takes about a
-minute of computing at each depth of the cache, or two turns of all calls where those take longer.
+Each measurement is a generator that pauses between slices and returns its result. At each depth of the cache it takes
+about a minute of computing, or twice all calls where that takes longer.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import NamedTuple
 
 import mlx.core as mx
+import numpy as np
 
 from rdchat import machine
-from rdchat.inference.api.requests import BeamShape
+from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.auto.cost_model import NEAR, PLAIN_STEP, Costs
 from rdchat.inference.auto.plan import MOST_ROWS
-from rdchat.inference.auto.scratch import MOST_S, HeadDrafts, Key, Scratch, Works, tree_of
+from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.verifier import Verifier
+
+DEEP = (1024, 4096)  # depths from which MLX's attention uses other kernels on Apple's chips
+# After 5, 6, 8, 9, 10, 13 and 15 rows Apple's chips may use other kernels for quantised weights: the next tile of 5
+# rows begins there, or the chip's limit for the vector kernel lies there.
+NEAR_ROWS = (*range(1, 17), 20, 24, 28, MOST_ROWS)
+# Fused attention ends after 8 rows, or earlier: after 32 divided by the number of queries that share a key.
+DEEP_ROWS = (1, 2, 4, 5, 6, 7, 8, 9, 16, MOST_ROWS)
+_ROOM = 2 * MOST_ROWS  # tokens that the context must have left, for a call's rows and for plain steps
+_BEAM_LENGTHS = (2, 6)
+_FED = (1, 4, 16)  # rows fed to a draft model
+_TRIALS = 3
+_DISTURBED = 3  # turns that other programs may disturb before disturbed times are used
+_MOST_BUSY = 0.15  # share of all processors that other programs may use; a desktop at rest uses some 5 %
+_LOOK_S = 0.5  # shortest interval between two looks: processor times are counted in steps of 10 ms
+_MOST_S = 60.0  # seconds of computing at one depth
+_SLOW_MS = 40  # slower steps are measured only once in a slice, because a prompt may be waiting
+_SHORT_S = 0.05  # chunks that take less are doubled
+_LONGEST_CHUNK = 512
+_COMMITTED = 2  # tokens that a typical round adds
 
 
 class Measured(NamedTuple):
-    """What came of measuring.
+    """The result of a measurement."""
 
-    Attributes:
-        costs: Milliseconds.
-        quiet: Whether other programs left the machine alone meanwhile.
-    """
-
-    costs: Costs
-    quiet: bool
+    costs: Costs  # milliseconds
+    quiet: bool  # whether the machine was undisturbed by other programs
 
 
 Measurement = Generator[None, None, Measured]
-
-DEEP = (1024, 4096)  # from these on, MLX's attention takes other kernels on Apple's chips
-# Behind 5, 6, 8, 9, 10, 13 and 15 rows Apple's chips may take other kernels for quantised weights; the next tile of 5
-# rows begins there, or the chip's limit of the vector kernel lies there.
-_ROWS = (*range(1, 17), 20, 24, 28, MOST_ROWS)
-# Fused attention ends behind 8 rows, or sooner: behind 32 over the number of queries that share a key.
-_ROWS_DEEP = (1, 2, 4, 5, 6, 7, 8, 9, 16, MOST_ROWS)
-_ROOM = 2 * MOST_ROWS  # tokens that the context must leave: for a call's rows, and for plain steps
-_BEAMS = ((1, 2), (1, 6), (4, 2), (4, 6), (8, 2), (8, 6))
-_FED = (1, 4, 16)  # rows that a draft model is fed
-_TRIALS = 3
-_DISTURBED = 3  # turns that others may disturb before what there is has to do
-_MOST_BUSY = 0.15  # of all processors; a desktop at rest has some 5 %
-_LOOK_S = 0.5  # over which use is looked at: processor times are counted in steps of 10 ms
-_RESTS_S = (2.0, 4.0, 8.0, 16.0)  # for which others are waited for
-_NAP_S = 0.1  # at a time: a prompt may come
+_Works = dict[tuple[int, int], Callable[[], float]]  # the calls to time, by the two numbers of their cost
 
 
 class OtherPrograms:
-    """Watches what share of the processors other programs take, and waits for a quieter moment, but not for ever."""
+    """Watches which share of the processors other programs use."""
 
     def __init__(self) -> None:
         self._at, self._seconds = perf_counter(), machine.others_seconds()
         self._busy = False
-        self._rests = list(_RESTS_S)
 
     @property
     def busy(self) -> bool:
-        """Whether they took much since this was last asked for; as the last time where that was just now."""
+        """Whether other programs were busy since the last look; a look soon after it repeats the last answer."""
         took_s = perf_counter() - self._at
         if took_s >= _LOOK_S:
             seconds = machine.others_seconds()
@@ -71,25 +74,11 @@ class OtherPrograms:
             self._at, self._seconds = self._at + took_s, seconds
         return self._busy
 
-    @property
-    def may_rest(self) -> bool:
-        """Whether they may still be waited for."""
-        return bool(self._rests)
-
-    def rest(self) -> Iterator[None]:
-        """Do nothing for a while, in naps; each rest is twice as long as the one before."""
-        if not self._rests:
-            return
-        until = perf_counter() + self._rests.pop(0)
-        while (left := until - perf_counter()) > 0:
-            sleep(min(left, _NAP_S))
-            yield
-
 
 def depths_of(context_length: int) -> Sequence[int]:
-    """Return the depths that are measured of a model with such a context, besides `NEAR`.
+    """Return the depths to measure, besides `NEAR`, for a model with this context.
 
-    A context that ends before the next of them is measured near its end, if that is far from the depth before.
+    A context that ends before the next depth is measured near its end, if that is far from the depth before.
     """
     deepest = context_length - _ROOM
     found = [depth for depth in DEEP if depth <= deepest]
@@ -98,90 +87,177 @@ def depths_of(context_length: int) -> Sequence[int]:
     return found
 
 
-def lacks_rows(calls: Costs) -> bool:
-    """Tell whether calls were measured with fewer numbers of rows than now, as version 0.1 did."""
-    rows = {rows for rows, _ in calls}
-    return rows != {PLAIN_STEP} and not rows.issuperset(_ROWS)
+def measure_calls(model: LoadedModel, depths: Sequence[int], rows: Sequence[int], others: OtherPrograms) -> Measurement:
+    """Measure plain steps, and rounds' calls by rows, at ascending depths, as far as the context allows.
 
-
-def measure_calls(model: LoadedModel, others: OtherPrograms) -> Measurement:
-    """Measure plain steps and rounds' calls by their rows, near the beginning of a text.
-
-    A model that cannot verify drafts gets its plain steps measured.
+    A depth that takes more than a minute to reach is left out, and so are those after it. For a model that cannot
+    verify drafts only plain steps are measured.
     """
-    return measure_rows(model, NEAR, _ROWS, others)
-
-
-def measure_rows(model: LoadedModel, depth: int, rows: Sequence[int], others: OtherPrograms) -> Measurement:
-    """Measure plain steps and calls of these rows at one depth; nothing where the context ends before."""
     kind = model.capability.kind
     yield
-    if model.info.context_length < depth + _ROOM:
-        return Measured({}, quiet=True)
-    scratch = Scratch(model)
-    if not (yield from scratch.fill(depth)):
-        return Measured({}, quiet=True)
-    return (yield from _in_turns(scratch.works(rows, kind), others))
-
-
-def measure_deep_calls(model: LoadedModel, others: OtherPrograms) -> Measurement:
-    """Measure the same further on in a text, as far as the context goes, and as a minute takes one there."""
-    kind = model.capability.kind
-    yield
-    scratch, found = Scratch(model), Measured({}, quiet=True)
-    for depth in depths_of(model.info.context_length):
+    depths = [depth for depth in depths if depth + _ROOM <= model.info.context_length]
+    scratch, found = TimingCache(model, depths[-1] if depths else 0), Measured({}, quiet=True)
+    for depth in depths:
         if not (yield from scratch.fill(depth)):
             break
-        at_depth = yield from _in_turns(scratch.works(_ROWS_DEEP, kind), others)
+        trees = {count: tree_of(count, kind) for count in rows} if kind is not DraftKind.NONE else {}
+        works: _Works = {(count, depth): partial(scratch.call, tree) for count, tree in trees.items()}
+        at_depth = yield from _in_turns({(PLAIN_STEP, depth): scratch.plain_step, **works}, others)
         found = Measured({**found.costs, **at_depth.costs}, found.quiet and at_depth.quiet)
     return found
 
 
-def measure_beams(model: LoadedModel, head: HeadModel, others: OtherPrograms) -> Measurement:
-    """Measure drafts of a head by width and length."""
-    scratch = Scratch(model)
-    drafts = HeadDrafts(model, head, scratch.text(NEAR))
-    if not (yield from scratch.fill(NEAR, drafts)):
+def measure_beams(model: LoadedModel, head: HeadModel, width: int, others: OtherPrograms) -> Measurement:
+    """Measure a head's drafts by length."""
+    scratch = TimingCache(model, NEAR, head)
+    if not (yield from scratch.fill(NEAR)):
         return Measured({}, quiet=True)
-
-    def draft(width: int, length: int) -> float:
-        drafts.begin_round()
-        began = perf_counter()
-        mx.eval(*drafts.draft(BeamShape(width, length), MOST_ROWS // 2).arrays)
-        return (perf_counter() - began) * 1000
-
-    shapes = {(width, min(length, 1 + head.head.most_drafted)) for width, length in _BEAMS}
-    return (yield from _in_turns({shape: partial(draft, *shape) for shape in sorted(shapes)}, others))
+    lengths = sorted({min(length, 1 + head.head.most_drafted) for length in _BEAM_LENGTHS})
+    works: _Works = {(width, length): partial(scratch.draft, BeamShape(width, length)) for length in lengths}
+    return (yield from _in_turns(works, others))
 
 
 def measure_draft_model(draft: DraftModel, others: OtherPrograms) -> Measurement:
-    """Measure a draft model's calls by the rows that it is fed."""
-    scratch = Scratch(draft.model)
+    """Measure a draft model's calls by rows."""
+    scratch = TimingCache(draft.model, NEAR)
     yield from scratch.fill(NEAR)
     trees = {rows: tree_of(rows, DraftKind.CHAIN) for rows in _FED}
     return (yield from _in_turns({(rows, 0): partial(scratch.call, tree) for rows, tree in trees.items()}, others))
 
 
-def _in_turns(works: Works, others: OtherPrograms) -> Measurement:
-    """Do all works a few times in turn, as a machine's speed drifts; return the shortest times.
+def _in_turns(works: _Works, others: OtherPrograms) -> Measurement:
+    """Make all calls a few times in turn, since a machine's speed drifts; return the shortest times.
 
-    Before a turn it waits while other programs take the machine, but not for ever. A turn that they disturbed is done
-    again; where none was quiet, the disturbed ones have to do. What others do can only make a time longer.
+    A turn that other programs disturbed is repeated; if none was quiet, the disturbed ones are used. Other programs can
+    only make a time longer.
     """
-    kept: dict[bool, list[dict[Key, float]]] = {True: [], False: []}  # turns by whether they were quiet
+    kept: dict[bool, list[dict[tuple[int, int], float]]] = {True: [], False: []}  # turns, by whether they were quiet
     spent_ms, warm = 0.0, False
     while len(kept[True]) < _TRIALS and len(kept[False]) < _DISTURBED:
-        while others.busy and others.may_rest:
-            yield from others.rest()
-        turn: dict[Key, float] = {}
+        turn: dict[tuple[int, int], float] = {}
         for key, work in works.items():
             turn[key] = work()
             yield
-        if warm:  # in the first turn kernels may be compiled
+        if warm:  # kernels may be compiled in the first turn
             kept[not others.busy].append(turn)
-        spent_ms, took_ms = spent_ms + sum(turn.values()), sum(turn.values())
-        if warm and spent_ms + took_ms > MOST_S * 1000:
+        took_ms = sum(turn.values())
+        spent_ms += took_ms
+        if warm and spent_ms + took_ms > _MOST_S * 1000:
             break
         warm = True
     turns = kept[True] or kept[False]
     return Measured({key: min(turn[key] for turn in turns) for key in works}, quiet=bool(kept[True]))
+
+
+def tree_of(nodes: int, kind: DraftKind) -> PackedTree:
+    """Return a chain, or a tree in which every node has two children; the tokens are arbitrary."""
+    tokens = np.arange(1, 1 + nodes, dtype=np.int32)
+    if kind is not DraftKind.TREE:
+        return PackedTree.chain(mx.array(tokens))
+    parents = (np.arange(nodes, dtype=np.int32) - 1) // 2
+    depths = np.array([int(np.log2(1 + node)) for node in range(nodes)], dtype=np.int32)
+    return PackedTree.of(PrefixTree(tokens, parents, depths))
+
+
+class TimingCache:
+    """A cache with random text, for timing calls and drafts that leave it almost unchanged.
+
+    Args:
+        model: The target.
+        deepest: Tokens of the text.
+        head: The head whose drafts are timed; None without.
+    """
+
+    def __init__(self, model: LoadedModel, deepest: int, head: HeadModel | None = None) -> None:
+        self._model = model
+        self._cache = KVCache(model.network)
+        self._verifier = Verifier(model, self._cache)
+        self._chooser = TokenChooser(SamplingParams(), 0, model.info.vocabulary_size)
+        # random tokens, since a single one would always use the same experts
+        self._text = np.random.default_rng(0).integers(0, model.info.vocabulary_size, size=deepest).tolist()
+        self._chunk = MOST_ROWS
+        self._head = head
+        request = GenerationRequest((ChatMessage(Role.USER, "-"),))
+        self._drafter = head.drafter(self._text, request, apart=True) if head else None
+        self._hidden = mx.zeros((0, 0))
+
+    def fill(self, depth: int) -> Generator[None, None, bool]:
+        """Feed text up to a depth, in chunks that grow as long as they are quick.
+
+        Returns:
+            Whether the depth is reached; not if that would take longer than a whole measurement may.
+        """
+        first = not self._cache.tokens
+        while (missing := depth - len(self._cache.tokens)) > 0:
+            start = len(self._cache.tokens)
+            tokens = self._text[start : start + min(missing, self._chunk)]
+            began = perf_counter()
+            if self._head is not None:
+                self._head.record_states()
+            self._model.network(mx.array([tokens]), cache=self._cache.layers)
+            self._cache.evaluate()
+            self._cache.tokens += tokens
+            self._read(tokens, start)
+            took_s = perf_counter() - began
+            yield
+            if took_s < _SHORT_S:
+                self._chunk = min(2 * self._chunk, _LONGEST_CHUNK)
+            if not first and took_s / len(tokens) * (missing - len(tokens)) > _MOST_S:
+                return False
+            first = False  # kernels may be compiled the first time
+        return True
+
+    def _read(self, tokens: list[int], start: int) -> None:
+        """Have the drafter read the last call's tokens before the target is called again."""
+        if self._drafter is None:
+            return
+        hidden = self._model.hooks.hidden
+        assert hidden is not None
+        self._drafter.read(tokens, hidden[0], start)
+        self._hidden = hidden[0, -_COMMITTED:]
+        mx.eval(self._hidden)
+        if start + len(tokens) == len(self._text):  # the first draft reads the hooks
+            self.draft(BeamShape(1, 2))
+
+    def draft(self, shape: BeamShape) -> float:
+        """Return the milliseconds of a draft after the tokens of a typical round."""
+        assert self._drafter is not None
+        rows = self._hidden.shape[0]
+        self._drafter.read(self._text[-rows:], self._hidden, len(self._text) - rows)
+        began = perf_counter()
+        mx.eval(*self._drafter.draft(0, shape, MOST_ROWS // 2).tree.arrays)
+        return (perf_counter() - began) * 1000
+
+    def call(self, tree: PackedTree) -> float:
+        """Return the milliseconds of a round's call, which is then rolled back."""
+        began = perf_counter()
+        verified = self._verifier.verify(tree)
+        start = len(self._cache.tokens) + 1
+        mx.eval(*self._chooser.choose_quickly(verified.logits, start, tree.depths, tree.deepest), verified.hidden)
+        ended = perf_counter()
+        self._verifier.rollback()
+        return (ended - began) * 1000
+
+    def plain_step(self) -> float:
+        """Return the milliseconds of a plain step, with each next one queued before the last is read.
+
+        The time between two reads is one step's time only if a step is queued in between: a read may wait for all that
+        is queued, as on a CPU, or for its own step alone. The tokens stay in the cache: a few hardly change its depth,
+        and not every cache can remove them.
+        """
+        running, reads = self._step(mx.array([0])), list[float]()
+        while len(reads) < 2 or (len(reads) < 4 and reads[-1] - reads[-2] < _SLOW_MS / 1000):
+            following = self._step(running)
+            mx.eval(running)
+            reads.append(perf_counter())
+            running = following
+        mx.eval(running)
+        return float(np.diff(reads).min()) * 1000
+
+    def _step(self, token: mx.array) -> mx.array:
+        logits = self._model.network(token[None], cache=self._cache.layers)[:, -1]
+        position = len(self._cache.tokens)
+        self._cache.tokens.append(0)
+        chosen, sure = self._chooser.choose_quickly(logits, position, mx.array([0]), 0)
+        mx.async_eval(chosen, sure)
+        return chosen

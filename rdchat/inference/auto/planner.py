@@ -1,33 +1,113 @@
-"""Picks the draft that brings the most tokens for its time.
+"""Chooses the draft that brings the most tokens for its time, of all that the drafters can draft.
 
-What a reply takes is a sum of times over a sum of tokens, so drafts are compared by their expected tokens less what
-their time would bring otherwise: `tokens - rate * ms`, where the rate is the best ratio of plain decoding and of any
-drafter that can always draft. Maximising this maximises the ratio of the sums (Dinkelbach 1967). Prompt lookup drafts
-only now and then, and is taken where it beats that.
+A reply's speed is a sum of tokens over a sum of times. So drafts are compared by their expected tokens minus what their
+time would bring otherwise: `tokens - rate * ms`, where `rate` is the best ratio of plain decoding and of any drafter
+that can always draft. Maximising this maximises the ratio of the sums (Dinkelbach 1967). Prompt lookup can draft only
+now and then, and is chosen where it beats the rest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.auto.acceptance import AcceptanceEstimates
+from rdchat.inference.auto.acceptance import DraftEstimate
 from rdchat.inference.auto.cost_model import CostModel
-from rdchat.inference.auto.plan import MOST_ROWS, ROWS, WIDTHS, Choice, Floats, Plan
-from rdchat.inference.auto.sources import Drafts, head_source
+from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, LONGEST, MOST_ROWS, ROWS, Choice, Floats, Plan
 
-_USUAL_WIDTH = 4  # where nothing is known of a head
-
+_SPREAD = 16  # rounds over which a draft model's catching up is spread
 Rows = npt.NDArray[np.int_]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Drafts:
+    """The drafts that one drafter can make now."""
+
+    mode: Mode  # which drafter
+    width: int  # beams; 1 for a chain
+    lengths: Sequence[int]  # tokens of each draft's longest path, the root included
+    # (lengths, `MOST_ROWS` + 1) expected accepted tokens, by the number of verified nodes, the root included; minus
+    # infinity where such a draft is impossible.
+    accepted: Floats
+    draft_ms: Floats  # (lengths,) time of the draft itself
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """A drafter that can draft below any token: a drafter head or a draft model.
+
+    A new kind of drafter needs a mode and a source.
+    """
+
+    mode: Mode  # which drafter
+    width: int  # beams; 1 for a chain
+    lengths: Sequence[int]  # tokens of the longest paths to choose from, the root included
+    # (lengths, `MOST_ROWS` + 1) bool: the numbers of nodes that a draft of each length can have, the root included.
+    possible: npt.NDArray[np.bool_]
+    estimate: DraftEstimate  # its acceptance
+    draft_ms: Callable[[], Floats]  # returns the time of a draft of each length, (lengths,)
+
+    def drafts(self, limit: int) -> Drafts:
+        """Return what can be drafted.
+
+        Args:
+            limit: The most tokens that may be drafted.
+        """
+        possible = self.possible & (np.array(self.lengths) <= 1 + limit)[:, None]
+        accepted = np.where(possible, self.estimate.table(), -np.inf)
+        return Drafts(self.mode, self.width, self.lengths, accepted, self.draft_ms())
+
+
+def head_source(estimate: DraftEstimate, costs: CostModel, width: int, most_drafted: int = LONGEST) -> Source:
+    """Return the source for a drafter head's drafts of a width, with at most `most_drafted` tokens below a root."""
+    lengths = np.array(LENGTHS)[:, None]
+    possible = (lengths <= 1 + most_drafted) & (lengths == ROWS if width == 1 else lengths <= ROWS)
+    return Source(Mode.DRAFTER, width, LENGTHS, possible, estimate, lambda: costs.beams_ms(width))
+
+
+def draft_model_source(
+    estimate: DraftEstimate, costs: CostModel, unread: Callable[[], int], trees: bool = True
+) -> Source:
+    """Return the source for a draft model's drafts.
+
+    Args:
+        estimate: Their acceptance.
+        costs: Their costs.
+        unread: Returns how many tokens of the conversation it has not read yet.
+        trees: Whether it may add runner-ups beside its chain.
+    """
+    lengths = 1 + np.array(DRAFT_TOKENS)
+
+    def draft_ms() -> Floats:
+        behind = unread()
+        soon = min(behind, 1)
+        catching_up = costs.draft_model_ms(1, behind) - costs.draft_model_ms(1, soon)
+        return np.array([costs.draft_model_ms(steps, soon) + catching_up / _SPREAD for steps in DRAFT_TOKENS])
+
+    possible = (lengths[:, None] <= ROWS) if trees else (lengths[:, None] == ROWS)
+    return Source(Mode.SPECULATIVE, 1, lengths.tolist(), possible, estimate, draft_ms)
+
+
+def lookup_drafts(path: Floats) -> Drafts:
+    """Return the drafts that prompt lookup can make.
+
+    Args:
+        path: (tokens,) the chance that the path is accepted up to each token; fewer than `MOST_ROWS`, and at least one.
+    """
+    nodes = np.arange(2, 2 + len(path))
+    accepted = np.full((len(nodes), len(ROWS)), -np.inf)
+    accepted[np.arange(len(nodes)), nodes] = np.cumsum(path)
+    return Drafts(Mode.LOOKUP, 1, nodes.tolist(), accepted, np.zeros(len(nodes)))
+
+
 class Planner:
-    """Chooses among drafts by what they cost and bring.
+    """Chooses among drafts by their cost and their expected tokens.
 
     Args:
         costs: Predicts times.
-        padding: Whether rows without meaning may be added to a call.
+        padding: Whether calls may be padded with extra rows.
 
     Attributes:
         costs: The same.
@@ -38,7 +118,7 @@ class Planner:
         self._padding = padding
 
     def choose(self, depth: int, drafts: Sequence[Drafts]) -> Choice | None:
-        """Return the best draft, whether or not it beats a plain step; None where there is none, or no cost is known.
+        """Return the best draft, whether or not it beats a plain step; None without drafts or without known costs.
 
         Args:
             depth: Tokens in the target's cache.
@@ -59,35 +139,18 @@ class Planner:
             found.append(Choice(plan, tokens, float(ms[draft, nodes]), plain_ms, rate))
         return max((c for c in found if np.isfinite(c.tokens)), key=lambda choice: choice.gain, default=None)
 
-    def beam_width(self, estimates: AcceptanceEstimates, depth: int, most_drafted: int = MOST_ROWS) -> int:
-        """Return the width of a head's draft that pays best on this machine; see docs/adr/0008.
-
-        Args:
-            estimates: What is known of the head.
-            depth: Tokens in the target's cache.
-            most_drafted: The most tokens that the head drafts below a root.
-        """
-        if estimates.known is None:
-            return _USUAL_WIDTH
-        tables = [
-            head_source(estimates.head(width), self.costs, width, most_drafted).drafts(MOST_ROWS) for width in WIDTHS
-        ]
-        choices = [choice for table in tables if (choice := self.choose(depth, [table]))]
-        best = max(choices, key=lambda choice: choice.speedup, default=None)
-        return best.plan.width if best else _USUAL_WIDTH
-
     def switch_tokens(self, depth: int) -> float:
-        """Return what one change between rounds and plain steps costs, in tokens: a step with nothing queued before."""
+        """Return the cost in tokens of a switch between rounds and plain steps: a step with nothing queued before."""
         plain_ms = self.costs.plain_ms(depth)
         alone = float(self.costs.calls_ms(Mode.OFF, depth)[1])
         return max(alone / plain_ms - 1, 0.0) if plain_ms else 0.0
 
     def rows_for(self, mode: Mode, nodes: int, depth: int) -> int:
-        """Return the rows to verify so many nodes with: more of them where they were measured as cheaper.
+        """Return the number of rows to verify these nodes with: more rows where that was measured to be cheaper.
 
         Args:
-            mode: A drafting mode that was chosen by hand.
-            nodes: Of its draft, the root included.
+            mode: The drafting mode, chosen by hand.
+            nodes: Nodes of the draft, the root included.
             depth: Tokens in the target's cache.
         """
         if not self.costs.measured or nodes > MOST_ROWS:
@@ -95,18 +158,18 @@ class Planner:
         return int(self._calls(mode, depth)[1][nodes])
 
     def best_size(self, drafts: Sequence[tuple[int, float]], draft_ms: float, depth: int) -> int:
-        """Return which draft of a draft model brings the most tokens for its time, as one is made in any case.
+        """Return the index of the draft model's draft with the most tokens for its time; one is made in any case.
 
         Args:
-            drafts: Of each its nodes, up to `MOST_ROWS`, and its expected accepted tokens.
-            draft_ms: Time of drafting: the same for all, which differ by their runner-ups.
+            drafts: For each draft its nodes, up to `MOST_ROWS`, and its expected accepted tokens.
+            draft_ms: Time of drafting, the same for all drafts, which differ in their runner-ups only.
             depth: Tokens in the target's cache.
         """
         ms, _ = self._calls(Mode.SPECULATIVE, depth)
         return int(np.argmax([(1 + accepted) / (draft_ms + ms[nodes]) for nodes, accepted in drafts]))
 
     def _calls(self, mode: Mode, depth: int) -> tuple[Floats, Rows]:
-        """Return by nodes, (`MOST_ROWS` + 1,), the cost of verifying them and the rows to do it with."""
+        """Return, by nodes, (`MOST_ROWS` + 1,), the cost of verifying them and the rows to use."""
         ms = self.costs.calls_ms(mode, depth)
         if not self._padding:
             return ms, ROWS
@@ -114,21 +177,20 @@ class Planner:
         return cheapest, np.array([nodes + int(np.argmin(ms[nodes:])) for nodes in ROWS])
 
 
-def in_words(choice: Choice | None, drafts: bool, measured: bool) -> str:
-    """Say why a choice was taken, or why not.
+def explanation(choice: Choice | None, drafts: bool, measured: bool) -> str:
+    """Say what is expected of a choice that was taken, or why none was.
 
     Args:
         choice: The best plan that drafts.
         drafts: Whether it was taken.
-        measured: Whether the costs of calls are measured.
+        measured: Whether the costs of calls are measured, or the reply was drafted without.
     """
     if not measured:
-        return "What drafting costs on this machine is not measured yet: that is done between replies, not on battery."
+        return "Not drafting yet: rdchat measures this computer between replies, on mains power."
     if choice is None:
-        return "There is nothing to draft with here."
-    rows = f"verifying {choice.plan.rows} takes {choice.cost:.1f} times as long as one, drafting included"
-    figures = f"{choice.tokens:.1f} tokens per call, {rows}"
+        return "Not drafting: no earlier text repeats here."
     if drafts:
-        return f"Drafting is {choice.speedup:.2f}x here: {figures}."
-    enough = ", too little to change yet" if choice.speedup > 1 else ""
-    return f"Drafting would be {choice.speedup:.2f}x here{enough}: {figures}."
+        return f"Expected: {choice.speedup:.1f} times as fast."
+    gain = round(100 * (choice.speedup - 1))
+    gained = f"gain only {gain}\N{NARROW NO-BREAK SPACE}%" if gain > 0 else "be slower" if gain < 0 else "gain nothing"
+    return f"Drafting would {gained} here, so it is off."

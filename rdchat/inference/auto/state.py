@@ -1,39 +1,37 @@
-"""What the automatic mode knows of one target from reply to reply: the costs of calls and drafts, and acceptance."""
+"""What the automatic mode keeps of one target between replies: costs of calls and drafts, and acceptance."""
 
 import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 from rdchat import machine
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of
+from rdchat.inference.api.model_card import DraftKind
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.inference.auto.acceptance import Acceptance, AcceptanceEstimates
-from rdchat.inference.auto.acceptance_file import read_acceptance
-from rdchat.inference.auto.cost_file import MEASUREMENTS, CostFile
-from rdchat.inference.auto.cost_model import CostModel, Part, usable
+from rdchat.inference.auto.acceptance import AcceptanceEstimates
+from rdchat.inference.auto.cost_model import MEASUREMENTS, NEAR, CostFile, CostModel, Part, usable
 from rdchat.inference.auto.measuring import (
+    DEEP_ROWS,
+    NEAR_ROWS,
     Measurement,
     OtherPrograms,
     depths_of,
-    lacks_rows,
     measure_beams,
     measure_calls,
-    measure_deep_calls,
     measure_draft_model,
 )
-from rdchat.inference.auto.plan import MOST_ROWS
+from rdchat.inference.auto.plan import MOST_ROWS, WIDTH
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.models.fingerprint import target_hash
-from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.round_cache import has_state
 from rdchat.inference.target.target import LoadedModel
 
 _LOG = logging.getLogger(__name__)
@@ -41,17 +39,11 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AvailableDrafters:
-    """The drafters besides prompt lookup.
+    """The drafters besides prompt lookup."""
 
-    Attributes:
-        head: A drafter head; None without.
-        folder: Its folder.
-        draft_model: A draft model; None without.
-    """
-
-    head: HeadModel | None = None
-    folder: Path | None = None
-    draft_model: DraftModel | None = None
+    head: HeadModel | None = None  # a drafter head; None without
+    folder: Path | None = None  # its folder
+    draft_model: DraftModel | None = None  # a draft model; None without
 
 
 class AutoState:
@@ -70,67 +62,66 @@ class AutoState:
     def __init__(self, model: LoadedModel) -> None:
         self.model = model
         self.available = AvailableDrafters()
-        self._known: Acceptance | None = None  # of the drafter head
         self._estimates: dict[float, AcceptanceEstimates] = {}
-        self._files: dict[Part, CostFile] = {}  # of the parts that concern this target
+        self._files: dict[Part, CostFile] = {}  # one for each part that concerns this target
         self._missing: dict[Part, Callable[[], Measurement]] = {}
         self._running: tuple[Part, Measurement] | None = None
         self._others = OtherPrograms()
         self.costs = CostModel()
-        # rows without meaning would change a recurrent state
-        self.planner = Planner(self.costs, padding=not has_state(KVCache(model.network).layers))
+        # padding rows would change a recurrent state
+        self.planner = Planner(self.costs, padding=not KVCache(model.network).has_state)
 
     @property
     def trees(self) -> bool:
-        """Whether the target verifies trees; else it gets chains."""
+        """Whether the target verifies trees; otherwise it gets chains."""
         return self.model.capability.kind is DraftKind.TREE
 
     def estimates(self, sampling: SamplingParams) -> AcceptanceEstimates:
-        """Return how far drafts are followed at a temperature: the warmer, the less they are."""
-        return self._estimates.setdefault(round(sampling.temperature, 1), AcceptanceEstimates(self._known))
+        """Return the acceptance estimates for a temperature: the higher it is, the fewer drafts are accepted."""
+        return self._estimates.setdefault(round(sampling.temperature, 1), AcceptanceEstimates())
 
-    def equip(self, available: AvailableDrafters) -> None:
-        """Draft with these from now on; read their measured costs."""
+    def use_drafters(self, available: AvailableDrafters) -> None:
+        """Use these drafters from now on, and read their measured costs."""
         if available != self.available:
             self.available = available
-            self._known = read_acceptance(available.folder) if available.folder else None
             self._estimates.clear()
             self._files.clear()
         if not self._files:
             self._look_up_costs()
 
     def draft_shape(self, draft: DraftModel, sampling: SamplingParams, draft_tokens: int, depth: int) -> DraftShape:
-        """Return the shape of a draft model's drafts where their length is chosen by hand.
+        """Return the shape of a draft model's drafts whose length is chosen by hand.
 
-        The measured costs of calls decide how many runner-ups it has; without them it has the usual number.
+        The measured costs of calls decide the number of runner-ups; without them there are none.
 
         Args:
             draft: The draft model.
-            sampling: How the reply's tokens are chosen.
+            sampling: Sampling parameters of the reply.
             draft_tokens: The depth of the drafts.
             depth: Tokens in the target's cache.
         """
-        shapes = [shape for shape in draft.shapes(draft_tokens, range(MOST_ROWS + 1)) if shape.nodes <= MOST_ROWS]
-        if not (self.costs.measured and shapes):
-            return draft.usual_shape(draft_tokens)
+        if not self.costs.measured or draft_tokens >= MOST_ROWS:
+            return DraftShape(draft_tokens)
         known = draft is self.available.draft_model
         step_ms = self.costs.draft_model_step_ms if known else self._share_of(draft) * self.costs.plain_ms(depth)
         estimates = self.estimates(sampling)
+        sizes = range(1 + draft_tokens, 1 + MOST_ROWS if self.trees else 2 + draft_tokens)
+        shapes = [DraftShape.of_size(draft_tokens, size) for size in sizes]
         drafts = [(shape.nodes, estimates.chain(shape)) for shape in shapes]
         return shapes[self.planner.best_size(drafts, draft_tokens * step_ms, depth)]
 
     def look_up_costs(self) -> None:
-        """Read the measured costs, unless that was done."""
+        """Read the measured costs, unless that is done."""
         try:
             if not self._files:
                 self._look_up_costs()
         except RdchatError as error:  # the model's files are gone
-            _LOG.warning("Nothing is known of what the model's calls cost: %s", error)
+            _LOG.warning("The costs of the model's calls could not be read: %s", error)
 
     def measure(self) -> bool:
         """Measure costs for a moment; return whether there is more to do now.
 
-        On battery nothing is measured: a machine may be slower then, and its charge is not for this.
+        Nothing is measured on battery: the machine may be slower then, and measuring would drain it.
         """
         self.look_up_costs()
         if not (self._running or self._missing) or machine.on_battery():
@@ -145,22 +136,23 @@ class AutoState:
             costs, quiet = end.value
             self.costs.use(part, self._files[part].add(costs, quiet))
             self._running = None
-        except Exception:  # a model may fail in its own ways; it is not measured again before the next start
-            _LOG.exception("The cost of %s could not be measured", part.value)
+        except Exception:  # a model may fail in its own way; it is not measured again before the next start
+            _LOG.exception("The costs of %s could not be measured", part.value)
             self._running = None
         return self._running is not None or bool(self._missing)
 
     def _look_up_costs(self) -> None:
         model, available, others = self.model, self.available, self._others
         works: dict[Part, tuple[str, Callable[[], Measurement]]] = {
-            Part.CALLS: ("", lambda: measure_calls(model, others))
+            Part.CALLS: ("", partial(measure_calls, model, [NEAR], NEAR_ROWS, others))
         }
-        if depths_of(model.info.context_length):
-            works[Part.DEEP_CALLS] = "", lambda: measure_deep_calls(model, others)
+        if depths := depths_of(model.info.context_length):
+            works[Part.DEEP_CALLS] = "", partial(measure_calls, model, depths, DEEP_ROWS, others)
         if (head := available.head) and available.folder:
-            works[Part.BEAMS] = _fingerprint(available.folder), lambda: measure_beams(model, head, others)
+            width = WIDTH if self.trees else 1
+            works[Part.BEAMS] = _fingerprint(available.folder), partial(measure_beams, model, head, width, others)
         if draft := available.draft_model:
-            works[Part.DRAFT_MODEL] = _identity(draft.model), lambda: measure_draft_model(draft, others)
+            works[Part.DRAFT_MODEL] = _identity(draft.model), partial(measure_draft_model, draft, others)
             self.costs.draft_model_share = self._share_of(draft)
         again: dict[Part, Callable[[], Measurement]] = {}
         self._running, self._missing = None, {}
@@ -176,18 +168,18 @@ class AutoState:
                     self._missing[part] = work
                     continue
                 self.costs.use(part, known)
-                if measurements < MEASUREMENTS or (part is Part.CALLS and lacks_rows(known)):
+                if measurements < MEASUREMENTS:
                     again[part] = work
-        self._missing |= again  # after what is not known at all
+        self._missing |= again  # after the parts without any costs
 
     def _share_of(self, draft: DraftModel) -> float:
-        """Guess what a draft model's step costs, in plain steps."""
+        """Guess the cost of a draft model's step, in plain steps."""
         whole = self.model.info.weights_bytes
         return draft.model.info.weights_bytes / whole if whole else self.costs.draft_model_share
 
 
 def _identity(model: LoadedModel) -> str:
-    """Return a text that tells a model, its precision and the device apart from others."""
+    """Return a text that identifies a model, its precision and the device."""
     info = model.info
     return f"{target_hash(info.path)} {info.name} {info.dtype} {info.device}"
 
@@ -195,6 +187,6 @@ def _identity(model: LoadedModel) -> str:
 def _fingerprint(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in entries_of(folder):
-        status = path.lstat()  # of a link too that leads nowhere
+        status = path.lstat()  # also of a broken link
         digest.update(f"{path.name} {status.st_size} {status.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()

@@ -1,3 +1,3 @@
-"""Measuring drafting modes against plain decoding, interleaved, on prompts of one's own."""
+"""Benchmarks of drafting modes against plain decoding, interleaved, on any prompts."""
 
 import rdchat.inference.blas  # noqa: F401  before MLX

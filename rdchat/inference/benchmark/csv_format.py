@@ -1,9 +1,10 @@
 """Writes and reads benchmarks as CSV: a row for each run, with the columns of Apple's two scripts and our own.
 
-Apple's columns mean what they mean in Apple's files (`csv_table`), in milliseconds, so that Apple's analysis works on
-our files. Every row holds the plain decoding of mlx-lm and of rdchat from its own turn. Plain decoding is a beam of
-width 1 and length 1, a chain of K draft tokens one of width 1 and length K + 1; `mode` tells them apart. A cell whose
-mode did not run has a row with the reason and no figures. Tokens are stored, texts are not. No MLX and no Qt here.
+Apple's columns have the same meaning as in Apple's files (`csv_table`), in milliseconds, so that Apple's analysis works
+on our files. Every row also has the times of mlx-lm and of rdchat's plain decoding from its own turn. Plain decoding
+counts as a beam of width 1 and length 1, a chain of K draft tokens as one of width 1 and length K + 1; `mode`
+distinguishes them. A cell whose mode did not run has a row with the reason and no figures. Tokens are stored, texts are
+not. No MLX and no Qt here.
 """
 
 import csv
@@ -46,20 +47,20 @@ _FOUND_COLUMNS = (
     "difference_index", "difference_plain", "difference_other", "difference_gap", "token_ids", "times_ms",
 )  # fmt: skip
 _ENVIRONMENT = ("rdchat", "mlx", "mlx_lm", "device", "model", "cores", "system")
-_LATER_COLUMNS = ("difference_rounding", "draft_ms")  # files of earlier versions lack them
+_LATER_COLUMNS = ("difference_rounding", "draft_ms")  # missing in files of earlier versions
 COLUMNS = _APPLE_COLUMNS + _CELL_COLUMNS + _FOUND_COLUMNS + _ENVIRONMENT + _LATER_COLUMNS
 
 _BASELINE, _CELL, _MLX_LM = "baseline", "cell", "mlx_lm"  # values of `part`
 _FLOATS = {Dtype.FLOAT16.value, Dtype.BFLOAT16.value, Dtype.FLOAT32.value}
-# cells that Apple's files do not have
+# columns that Apple's files do not have
 _BLANK = dict.fromkeys(COLUMNS, "") | dict.fromkeys(("ttft_ms", *_COUNTERS, "prompt", "seed"), "0")
 _OTHER_HINT = (
-    "Take a CSV file of `rdchat bench`, or those of Apple's scripts: autoregression.csv and recurrent_drafting.csv."
+    "Use a CSV file of `rdchat bench`, or those of Apple's scripts: autoregression.csv and recurrent_drafting.csv."
 )
 
 
 def write_csv(file: TextIO, result: BenchResult) -> None:
-    """Write a benchmark. The file is open as text, with `newline=""`."""
+    """Write a benchmark to a file opened as text with `newline=""`."""
     writer = csv.DictWriter(file, COLUMNS, restval="")
     writer.writeheader()
     environment = {name: result.environment.get(name, "") for name in _ENVIRONMENT}
@@ -73,7 +74,7 @@ def write_csv(file: TextIO, result: BenchResult) -> None:
 def read_csv(paths: Sequence[Path]) -> BenchResult:
     """Read a benchmark: one file of ours, or one or both of Apple's.
 
-    If only Apple's file of recurrent drafting is named, the plain one beside it is read too.
+    If only Apple's file of recurrent drafting is given, the plain one beside it is read too.
 
     Raises:
         RdchatError: If a file cannot be read or is invalid; the message says which line, and what is wrong.
@@ -81,7 +82,7 @@ def read_csv(paths: Sequence[Path]) -> BenchResult:
     tables = [read_rows(path) for path in paths]
     if any({"part", "mode"} <= table[0].cells.keys() for table in tables):
         if len(tables) > 1:
-            raise RdchatError("Only one benchmark of rdchat's can be read at a time.", "Name one file.")
+            raise RdchatError("Only one rdchat benchmark can be read at a time.", "Give one file.")
         return _read_ours(tables[0])
     drafted = [row for table in tables for row in table if row.cells.keys() >= set(RECURRENT_COLUMNS)]
     plain = [row for table in tables for row in table if not row.cells.keys() >= set(RECURRENT_COLUMNS)]
@@ -89,7 +90,7 @@ def read_csv(paths: Sequence[Path]) -> BenchResult:
         plain = [*read_rows(beside_it)]
     for row in plain:
         if not row.cells.keys() >= set(PLAIN_COLUMNS):
-            raise RdchatError(f"{row.path} is no benchmark: line 1 names other columns.", _OTHER_HINT)
+            raise RdchatError(f"{row.path} is not a benchmark: line 1 has other columns.", _OTHER_HINT)
     check_widths([*drafted, *plain])
     rows = [Row(row.path, row.line, {**_BLANK, **row.cells}) for row in rows_of_apple(drafted, plain)]
     files = dict.fromkeys(row.path.name for row in (*drafted, *plain))
@@ -145,7 +146,7 @@ def _measured_columns(result: BenchResult, run: BenchRun) -> dict[str, Any]:
 def _read_ours(rows: Sequence[Row]) -> BenchResult:
     missing = [name for name in COLUMNS if name not in rows[0].cells and name not in _LATER_COLUMNS]
     if missing:
-        raise RdchatError(f"Line 1 of {rows[0].path} does not name the column {missing[0]}.", "Export it again.")
+        raise RdchatError(f"Line 1 of {rows[0].path} does not have the column {missing[0]}.", "Export it again.")
     check_widths(rows)
     environment: dict[str, Any] = {name: rows[0].text(name) for name in _ENVIRONMENT}
     environment |= {"dtype": _precision(rows[0]), "cores": rows[0].whole("cores")}
@@ -153,7 +154,7 @@ def _read_ours(rows: Sequence[Row]) -> BenchResult:
 
 
 def _result(rows: Sequence[Row], environment: Mapping[str, Any]) -> BenchResult:
-    """Return the result that rows of our format hold."""
+    """Return the result stored in rows of our format."""
     listed = {row.whole("cell"): _cell(row) for row in rows if row.cells["part"] == _CELL}
     cells = [listed[place] for place in sorted(listed)] or list(dict.fromkeys(_cell(row) for row in rows))
     groups = {_prompt_of(row, len(rows)): row.text("group") for row in rows}
@@ -171,7 +172,7 @@ def _result(rows: Sequence[Row], environment: Mapping[str, Any]) -> BenchResult:
 
 
 def _prompt_of(row: Row, rows: int) -> int:
-    """Return the index of a row's prompt; it is less than the number of rows, since every prompt has one."""
+    """Return the index of a row's prompt; it must be less than the number of rows, since every prompt has one."""
     prompt = row.whole("prompt")
     if prompt >= rows:
         raise row.error(f"prompt is {prompt}, and the file has {rows} lines")

@@ -8,8 +8,8 @@ import mlx.core as mx
 from rdchat.inference.api.bench_results import Difference
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.prefill import prefill, read_prompt
 from rdchat.inference.decoding.reductions import log_denominator
+from rdchat.inference.decoding.reply_iterator import prefill, read_prompt
 from rdchat.inference.decoding.sampling import TokenChooser, filter_border
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.kv_cache import KVCache
@@ -19,7 +19,7 @@ _TOGETHER = 6  # tokens fed in one call, to measure how rounding changes the sco
 
 
 def first_difference(plain: Sequence[int], other: Sequence[int]) -> int | None:
-    """Return the first position at which two replies differ, or one of them has ended; None where they are the same."""
+    """Return the first position where two replies differ or one has ended; None where they are the same."""
     for index, (one, two) in enumerate(zip(plain, other, strict=False)):
         if one != two:
             return index
@@ -29,19 +29,20 @@ def first_difference(plain: Sequence[int], other: Sequence[int]) -> int | None:
 def score_gap(
     model: LoadedModel, request: GenerationRequest, plain: Sequence[int], index: int, other: int
 ) -> tuple[float, float]:
-    """Return how far another token was from being chosen by plain decoding, and how far rounding moves scores there.
+    """Return how far a token was from being chosen by plain decoding, and how far rounding moves scores there.
 
     Args:
         model: The target.
         request: The request of both replies; no repetition penalty.
         plain: Plain decoding's reply, along which the target is fed.
         index: Position of the token in the reply.
-        other: The token that another way of decoding chose there.
+        other: The token that another mode chose there.
 
     Returns:
         The difference of the two tokens' final scores, logit over temperature plus noise, in nats; where a filter drops
-        the other one, its distance to the filter's border. And the root mean square, over the vocabulary, of what other
-        calls make of these scores: the last few tokens fed one by one, and together. Not finite where a logit is not.
+        the other token, its distance from the filter's border. And the effect of rounding: the root mean square, over
+        the vocabulary, of the change in these scores when the last tokens are fed together instead of one by one. Not
+        finite where a logit is not.
     """
     tokens = [*model.encode_chat(request.messages, continue_last=False), *plain[:index]]
     before, last = tokens[:-_TOGETHER], tokens[-_TOGETHER:]
@@ -52,23 +53,23 @@ def score_gap(
         cache.tokens.append(token)
     gap = gap_of(logits, len(tokens), request, plain[index], other)
     cache.trim_to(len(before))
-    _fill(model, cache, before)  # where the cache could not be shortened
+    _fill(model, cache, before)  # if the cache could not be shortened
     together = model.network(mx.array([last]), cache=cache.layers)[:, -1]
     moved = (together.astype(mx.float32) - logits.astype(mx.float32)) / (request.sampling.temperature or 1)
     return gap, _number(mx.sqrt(mx.mean(mx.square(moved))))
 
 
 def _fill(model: LoadedModel, cache: KVCache, tokens: list[int]) -> None:
-    """Feed tokens, from where the cache ends."""
-    for _ in prefill(model, cache, [*tokens, 0], lambda: False, Ledger()):  # it leaves the last one out
+    """Feed tokens from where the cache ends."""
+    for _ in prefill(model, cache, [*tokens, 0], lambda: False, Ledger()):  # `prefill` leaves out the last token
         pass
 
 
 def divergences(model: LoadedModel, request: GenerationRequest, reply: Sequence[int]) -> Iterator[Difference]:
-    """Lead plain decoding along a drafted reply, and yield where it would have chosen another token.
+    """Feed a drafted reply to plain decoding, and yield where it would have chosen another token.
 
-    Two replies that ran apart once would differ from then on, so they are not compared: each place is looked at by
-    itself. The reply's first token is left out, which comes with the prompt in all modes.
+    Once two replies differ, they stay different, so replies are not compared: each position is judged on the drafted
+    reply. The first token is left out, since it comes with the prompt in all modes.
 
     Args:
         model: The target.
@@ -88,7 +89,7 @@ def divergences(model: LoadedModel, request: GenerationRequest, reply: Sequence[
 
 
 def gap_of(logits: mx.array, position: int, request: GenerationRequest, chosen: int, other: int) -> float:
-    """Return what separates two tokens in plain decoding's logits, (1, vocabulary); see `score_gap`."""
+    """Return the score difference of two tokens in plain decoding's logits, (1, vocabulary); see `score_gap`."""
     sampling = request.sampling
     chooser = TokenChooser(sampling, request.seed, logits.shape[-1])
     scores = chooser.scores(logits, mx.array([position]))[0]

@@ -1,4 +1,4 @@
-"""Counts of drafted and accepted tokens, which can be pooled and kept on disk reply by reply."""
+"""Counts of drafted and accepted tokens, which can be added up and are stored reply by reply."""
 
 import hashlib
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 
 @dataclass(frozen=True, slots=True)
 class DraftCounts:
-    """Counts of decoding prompts with drafts of one shape; sums, so that they can be pooled."""
+    """Counts from decoding prompts with drafts of one shape; they can be added up."""
 
     prompts: int = 0
-    decoded: int = 0  # tokens but each reply's first, which prefill brings
+    decoded: int = 0  # tokens without each reply's first, which comes with the prefill
     target_calls: int = 0
-    offered: tuple[int, ...] = ()  # by draft position: rounds that offered a token there and accepted all before
+    offered: tuple[int, ...] = ()  # by draft position: rounds that offered a token there and accepted all before it
     accepted: tuple[int, ...] = ()  # by draft position: rounds that accepted it
     runs: int = 0  # runs of 8 tokens in the replies
     repeated_runs: int = 0  # those that occurred before in the same reply
@@ -31,7 +31,7 @@ class DraftCounts:
 
     @property
     def acceptance(self) -> list[float | None]:
-        """The share accepted at each draft position, given that all before were."""
+        """The share accepted at each draft position, given that all earlier tokens were."""
         return [
             accepted / offered if offered else None
             for accepted, offered in zip(self.accepted, self.offered, strict=True)
@@ -58,26 +58,26 @@ Result = tuple[Prompt, DraftSettings, DraftCounts]
 
 
 def draft_name(draft: DraftSettings) -> str:
-    """Return such as `W4 L5`, `W4 L5 + lookup` or `lookup L5`: stored, and printed as the setup."""
+    """Return such as `W4 L5`, `W4 L5 + lookup` or `lookup L5`, which is stored, and printed as the setup."""
     if draft.mode is Mode.LOOKUP:
         return f"lookup L{1 + draft.draft_tokens}"
     return f"W{draft.beam_width} L{draft.beam_length}" + (" + lookup" if draft.lookup_branch else "")
 
 
 def most_drafted(draft: DraftSettings) -> int:
-    """Return the most tokens of a draft, the root not counted."""
+    """Return the most tokens of a draft, without the root."""
     return draft.draft_tokens if draft.mode is Mode.LOOKUP else draft.beam_length - 1
 
 
 class CountsFile:
-    """Results on disk, so that an interrupted measurement can be resumed. Must be closed.
+    """Results on disk, so that an interrupted measurement can resume. Must be closed.
 
     Args:
-        path: Created if missing; the first JSON line holds the facts, each further one a result.
+        path: Created if missing; its first line of JSON is the facts, each further line a result.
         facts: Target, drafter, sampling and so on.
 
     Raises:
-        RdchatError: If the file holds something else, or results with other facts.
+        RdchatError: If the file is something else, or has results with other facts.
         StorageFullError: If the disk is full.
         StorageError: If the file cannot be read or written.
     """
@@ -89,30 +89,30 @@ class CountsFile:
             self._lines.append(facts)
         elif lines[0] != facts:
             self._lines.close()
-            raise RdchatError(f"{path} holds something else than results of this measurement.", "Name another file.")
+            raise RdchatError(f"{path} has other content than results of this measurement.", "Choose another file.")
         self._counts = {line["key"]: DraftCounts.from_dict(line["trial"]) for line in lines[1:]}
 
     def find(self, prompt: Prompt, draft: DraftSettings) -> DraftCounts | None:
-        """Return a result that was measured before."""
+        """Return a stored result."""
         return self._counts.get(_key(prompt, draft))
 
     def add(self, prompt: Prompt, draft: DraftSettings, counts: DraftCounts) -> None:
-        """Keep a result."""
+        """Store a result."""
         self._lines.append({"key": _key(prompt, draft), "trial": asdict(counts)})
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._lines.close()
 
 
 def _key(prompt: Prompt, draft: DraftSettings) -> str:
-    """Return the name of a result; prompts are hashed, so that the file holds no one's text."""
+    """Return the key of a result; prompts are hashed, so that the file contains nobody's text."""
     return f"{draft_name(draft)}: {hashlib.sha256(prompt.text.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
-def report(results: Sequence[Result]) -> list[dict[str, object]]:
-    """Return results as JSON, pooled by draft and by group; the group `all` holds all prompts."""
-    rows: list[dict[str, object]] = []
+def report(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Return results as JSON, pooled by draft and by group; the group `all` includes all prompts."""
+    rows: list[dict[str, Any]] = []
     for draft in dict.fromkeys(draft for _, draft, _ in results):
         mine = [(prompt.group, counts) for prompt, own, counts in results if own == draft]
         groups = [name for name in dict.fromkeys(group for group, _ in mine) if name]

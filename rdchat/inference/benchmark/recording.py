@@ -1,9 +1,8 @@
-"""Makes one reply of a benchmark, timed token by token: ours, or stock mlx-lm's on the same network."""
+"""Makes the replies of benchmarks and evaluations, timed token by token, with rdchat or stock mlx-lm."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from statistics import median
+from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 
 import mlx.core as mx
@@ -12,26 +11,19 @@ from mlx_lm import stream_generate
 from mlx_lm.generate import generation_stream
 from mlx_lm.sample_utils import make_sampler
 
-from rdchat.errors import PromptTooLongError
+from rdchat.errors import ModelError, PromptTooLongError
+from rdchat.inference.api.bench_results import BenchPiece
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
-from rdchat.inference.benchmark.draft_verify_split import SplitRounds
-from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Role, SamplingParams
+from rdchat.inference.benchmark.draft_counts import CountsFile, DraftCounts, Result, most_drafted
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
 
-_HALVED_ROUNDS = 12  # rounds of a reply that are made again in halves
-
-
-@dataclass(frozen=True, slots=True)
-class RoundCost:
-    """The cost of a reply's first rounds, each of them made once more in halves."""
-
-    overhead: float  # their time over that of their drafts and target calls alone
-    draft_ms: float  # median time of a draft alone
+_LOOP_RUN = 8  # length of a run of tokens that counts as repeated
+_EXACT_TOKENS = 32  # tokens of a reply that are decoded again with exact times
 
 
 @dataclass(slots=True)
@@ -40,14 +32,15 @@ class Recording:
 
     token_ids: list[int] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)  # text that became final with each token
-    times_ms: list[float] = field(default_factory=list)  # of each token, from the request; a round has one time
+    # Milliseconds from the request to each token; a round has one time.
+    times_ms: list[float] = field(default_factory=list)
     rounds: list[RoundStatistics] = field(default_factory=list)  # none in plain decoding
     statistics: Statistics = field(default_factory=Statistics)
     mode_reason: str | None = None  # why the mode did not run; None if it did
 
     @property
     def chosen(self) -> str:
-        """The automatic mode's last choice in words; empty in other modes."""
+        """The automatic mode's last choice as a sentence; empty in other modes."""
         choice = self.statistics.choice
         if choice is None:
             return ""
@@ -65,7 +58,7 @@ class Recording:
 
 
 def check_lengths(model: LoadedModel, prompts: Sequence[Prompt]) -> None:
-    """Check that all prompts can be answered, before the first one is.
+    """Check before the first prompt that all prompts can be answered.
 
     Raises:
         PromptTooLongError: If a prompt leaves no room for a reply.
@@ -76,13 +69,13 @@ def check_lengths(model: LoadedModel, prompts: Sequence[Prompt]) -> None:
         length = len(model.encode_chat((ChatMessage(Role.USER, prompt.text),), continue_last=False))
         if length + 2 > room:
             raise PromptTooLongError(
-                f"Prompt {number} is {length:,} tokens long; with a reply, {model.info.name} takes {room:,}.",
-                "Take it out of the prompts, or pick a model with a longer context.",
+                f"Prompt {number} is {length:,} tokens long; {model.info.name} takes {room:,} with a reply.",
+                "Remove it from the prompts, or choose a model with a longer context.",
             )
 
 
 def record(session: ChatSession, request: GenerationRequest, cancelled: Callable[[], bool]) -> Recording | None:
-    """Make a reply, beginning with empty KV caches.
+    """Make a reply, starting with empty KV caches.
 
     Args:
         session: Its caches are emptied.
@@ -98,7 +91,20 @@ def record(session: ChatSession, request: GenerationRequest, cancelled: Callable
 
 
 def record_events(reply: TokenIterator, began: int, cancelled: Callable[[], bool]) -> Recording | None:
-    """Make a reply that began at `began`, a time of `perf_counter_ns`; see `record`."""
+    """Make a reply that began at `began`, in nanoseconds of `perf_counter_ns`; see `record`."""
+    pieces = stream_events(reply, began, cancelled)
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            recording: Recording | None = end.value
+            return recording
+
+
+def stream_events(
+    reply: TokenIterator, began: int, cancelled: Callable[[], bool], cell: int = 0
+) -> Generator[BenchPiece, None, Recording | None]:
+    """Yield the text of a cell's reply as it is written; see `record_events`."""
     found = Recording()
     with closing(reply) as events:
         for event in events:
@@ -108,12 +114,68 @@ def record_events(reply: TokenIterator, began: int, cancelled: Callable[[], bool
                 found._take(event.token_id, event.text, (perf_counter_ns() - began) / 1e6)
                 if event.round is not None:
                     found._end_round(event.round)
+                yield BenchPiece(cell, event.text)
             elif isinstance(event, ReplyEnd):
                 found.statistics, found.mode_reason = event.statistics, event.mode_reason
                 if found.pieces:
                     found.pieces[-1] += event.trailing_text
-    mx.synchronize()  # a call queued beyond the end must not take the next reply's time
+    mx.synchronize()  # a call queued beyond the end must not use the next reply's time
     return found
+
+
+def measure_drafts(
+    session: ChatSession,
+    prompts: Sequence[Prompt],
+    drafts: Sequence[DraftSettings],
+    sampling: SamplingParams,
+    *,
+    seed: int = 0,
+    kept: CountsFile | None = None,
+) -> Iterator[Result]:
+    """Decode every prompt with every draft, and count tokens, target calls and accepted tokens.
+
+    Args:
+        session: Of the target; its caches are emptied.
+        prompts: The questions.
+        drafts: Draft settings to compare.
+        sampling: Sampling parameters, with the longest reply.
+        seed: Reply seed, the same for all prompts.
+        kept: Results in this file are not measured again; new ones are added.
+
+    Raises:
+        ModelError: If the target cannot use these drafts.
+    """
+    for prompt in prompts:
+        for draft in drafts:
+            counts = kept.find(prompt, draft) if kept else None
+            if counts is None:
+                request = GenerationRequest((ChatMessage(Role.USER, prompt.text),), sampling, seed, draft=draft)
+                counts = _counts(session, request)
+                if kept:
+                    kept.add(prompt, draft, counts)
+            yield prompt, draft, counts
+
+
+def _counts(session: ChatSession, request: GenerationRequest) -> DraftCounts:
+    found = record(session, request, lambda: False)
+    assert found is not None  # it is never cancelled
+    if found.mode_reason:
+        raise ModelError(found.mode_reason)
+    places = range(most_drafted(request.draft))
+    return DraftCounts(
+        1,
+        len(found.token_ids) - 1,
+        found.statistics.target_calls,
+        tuple(sum(min(each.accepted + 1, each.drafted) > place for each in found.rounds) for place in places),
+        tuple(sum(each.accepted > place for each in found.rounds) for place in places),
+        *repeated_runs(found.token_ids),
+    )
+
+
+def repeated_runs(tokens: Sequence[int]) -> tuple[int, int]:
+    """Return the number of runs of 8 tokens, and how many of them occurred before."""
+    runs = [tuple(tokens[start : start + _LOOP_RUN]) for start in range(len(tokens) - _LOOP_RUN + 1)]
+    return len(runs), len(runs) - len(set(runs))
 
 
 def record_mlx_lm(
@@ -165,7 +227,7 @@ def record_mlx_lm(
     finally:
         mx.synchronize(generation_stream)
     first, last = found.times_ms[0], found.times_ms[-1]
-    later = drafted[drafted.index(False) + 1 :] if False in drafted else []  # tokens of all calls but the first
+    later = drafted[drafted.index(False) + 1 :] if False in drafted else []  # tokens of all calls after the first
     found.statistics = Statistics(
         prompt_tokens=len(prompt),
         generated_tokens=1 + len(later),
@@ -179,39 +241,33 @@ def record_mlx_lm(
 
 def measure_rounds(
     session: ChatSession, request: GenerationRequest, recording: Recording, cancelled: Callable[[], bool]
-) -> RoundCost | None:
-    """Return the cost of a reply's first rounds compared with their drafts and target calls alone.
+) -> tuple[float | None, float | None]:
+    """Compare a reply's first rounds with their drafts and target calls alone.
+
+    The first tokens are decoded again with exact times, so that every stage waits for its own result.
 
     Args:
-        session: Made the reply; its caches are emptied.
+        session: The session of the reply; its caches are emptied.
         request: The reply's request, in a drafting mode.
         recording: The reply.
-        cancelled: Called between rounds.
+        cancelled: Called between tokens.
 
     Returns:
-        The cost; None if the reply had no rounds, or it was cancelled.
+        The time of the rounds divided by that of their drafts and target calls alone, and the mean milliseconds of a
+        draft; None if the reply had no rounds, or it was cancelled.
     """
-    session.forget()
-    model = session.model
-    prompt = model.encode_chat(request.messages, continue_last=False)
-    ready = session.drafters.prepare(ReplyJob.fresh(model, prompt, request))
-    if ready is None or not recording.rounds:
-        return None
-    job, drafter = ready
-    halves = SplitRounds(model, drafter, prompt, job.rows_for)
-    last_index = min(request.sampling.max_tokens, model.info.context_length - len(prompt)) - 1
-    done, halves_ms = 1, list[tuple[float, float]]()
-    for each in recording.rounds[:_HALVED_ROUNDS]:
-        if cancelled():
-            return None
-        halves_ms.append(halves.run(recording.token_ids[done - 1], last_index - done))
-        done += each.emitted
-        if not halves.follow(recording.token_ids[done - each.emitted : done]):
-            break  # the reply ended inside the round
-    session.forget()
-    took_ms = recording.times_ms[done - 1] - recording.times_ms[0]
-    return RoundCost(took_ms / sum(map(sum, halves_ms)), median(draft_ms for draft_ms, _ in halves_ms))
+    sampling = replace(request.sampling, max_tokens=min(request.sampling.max_tokens, _EXACT_TOKENS))
+    exact = replace(request, sampling=sampling, draft=replace(request.draft, profile=True))
+    again = record(session, exact, cancelled) if recording.rounds else None
+    if again is None or not again.rounds:
+        return None, None
+    stages = {entry.path: entry for entry in again.statistics.ledger}
+    draft, verify = stages["round/draft"], stages["round/verify"]
+    rounds = recording.rounds[: draft.calls]
+    took_ms = recording.times_ms[sum(each.emitted for each in rounds)] - recording.times_ms[0]
+    alone_ms = (draft.total_ms + verify.total_ms) / draft.calls
+    return took_ms / len(rounds) / alone_ms, draft.total_ms / draft.calls
 
 
 class _CancelledError(Exception):
-    """Ends mlx-lm's reading of a prompt."""
+    """Stops mlx-lm while it reads a prompt."""

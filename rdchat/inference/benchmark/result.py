@@ -1,11 +1,12 @@
 """The result of a benchmark: its runs, and the figures of each setting. No MLX and no Qt here.
 
-A ratio compares two runs of the same turn, that is of one prompt and trial; a figure is the median of such ratios with
-their quartiles. If plain decoding is listed among the modes, its ratio compares two of its runs: how far that scatters
-is the error bar of all other ratios.
+A ratio compares two runs of the same turn, that is of one prompt and trial. A figure is the median of such ratios with
+their quartiles. If plain decoding is among the modes, its ratio compares two of its own runs; its scatter is the error
+of all other ratios.
 """
 
 import os
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from rdchat import __version__, host
 from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
 from rdchat.inference.api.bench_results import MLX_LM, BenchRun, Difference
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api.requests import Mode, size_words
 
 _HEAD_MODES = {Mode.DRAFTER, Mode.AUTO}
 
@@ -35,7 +36,7 @@ class Figure:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> "Figure | None":
-        """Summarise the known values; None without any. Quartiles are interpolated, the extremes included."""
+        """Summarise the known values; None without any. Quartiles are interpolated, with the extremes included."""
         known = [value for value in values if value is not None]
         if len(known) < 2:
             return cls(known[0], known[0], known[0], 1) if known else None
@@ -44,7 +45,7 @@ class Figure:
 
 
 class Neighbours(NamedTuple):
-    """Runs of the same prompt and trial that a run is compared with."""
+    """The runs of the same prompt and trial with which a run is compared."""
 
     plain: BenchRun | None
     mlx_lm: BenchRun | None
@@ -55,26 +56,26 @@ class FigureKind(NamedTuple):
 
     title: str
     explanation: str
-    unit: str  # x: times another speed; %: a share; /s: a rate; empty: a number
+    unit: str  # x: a ratio of speeds; %: a share; /s: a rate; empty: a number
     digits: int  # decimals in the terminal
 
 
 FIGURES = {
-    "decode_tps": FigureKind("Tokens/s", "Tokens decoded a second, after the first one.", "/s", 1),
-    "ratio_to_plain": FigureKind("Of plain", "Speed over plain decoding of the same prompt and trial.", "x", 2),
-    "ratio_to_mlx_lm": FigureKind("Of mlx-lm", "Speed over stock mlx-lm on the same prompt and trial.", "x", 2),
-    "tokens_per_target_call": FigureKind("Tokens/call", "Tokens written for each call of the model.", "", 2),
-    "acceptance_rate": FigureKind("Accepted", "Drafted tokens that the model accepted.", "%", 2),
-    "nodes_per_target_call": FigureKind("Nodes/call", "Tokens of the draft tree that a call verifies.", "", 1),
-    "draft_ms": FigureKind("Draft ms", "Milliseconds that a draft takes alone.", "", 1),
-    "host_syncs_per_round": FigureKind("Syncs/round", "How often a round waits for the device.", "", 2),
-    "overhead": FigureKind("Overhead", "Time of a round over that of its draft and target call alone.", "x", 2),
+    "decode_tps": FigureKind("Tokens/s", "Tokens written per second, after the first one.", "/s", 1),
+    "ratio_to_plain": FigureKind("Speed-up", "Speed over plain decoding of the same prompt and trial.", "x", 2),
+    "ratio_to_mlx_lm": FigureKind("Against mlx-lm", "Speed over stock mlx-lm on the same prompt and trial.", "x", 2),
+    "tokens_per_target_call": FigureKind("Tokens per step", "Tokens written for each step of the model.", "", 2),
+    "acceptance_rate": FigureKind("Accepted", "Share of the drafted tokens that the model accepted.", "%", 2),
+    "nodes_per_target_call": FigureKind("Checked per step", "Tokens that the model checks in one step.", "", 1),
+    "draft_ms": FigureKind("Draft, ms", "Milliseconds that a draft takes alone.", "", 1),
+    "host_syncs_per_round": FigureKind("Waits per step", "How often a step waits for the device.", "", 2),
+    "overhead": FigureKind("Overhead", "Time of a step over that of drafting and checking alone.", "x", 2),
 }
-Figures = Mapping[str, Figure | None]  # one for each name of `FIGURES`; None where it means nothing
+Figures = Mapping[str, Figure | None]  # one for each name of `FIGURES`; None where it has no meaning
 
 
 def speed_ratio(run: BenchRun, other: BenchRun | None) -> float | None:
-    """Return how many times as fast one run decoded as another; None where either did not decode."""
+    """Return how many times as fast as `other` a run decoded; None where either did not decode."""
     mine = run.statistics.decode_tps
     theirs = other.statistics.decode_tps if other else None
     return mine / theirs if mine and theirs else None
@@ -85,7 +86,7 @@ class CellReport:
     """The results of one setting."""
 
     cell: BenchCell
-    name: str  # mode and shape, and whatever else differs from the other settings
+    name: str  # mode and shape, and whatever else distinguishes it from the other settings
     figures: Figures  # over all prompts
     groups: Mapping[str, Figures] = field(default_factory=dict)  # by group of prompts
     identical_text: bool | None = True  # whether all replies equal plain decoding's; None if that is unknown
@@ -96,7 +97,7 @@ class CellReport:
 
     @property
     def same_text(self) -> str:
-        """`Yes`, `No`, `Near-tie` or `Not run`; empty if that is unknown."""
+        """`Yes`, `No`, `Near-tie` or `Not run`; empty if unknown."""
         if self.mode_reason:
             return "Not run"
         if self.identical_text is None or self.figures["decode_tps"] is None:
@@ -107,12 +108,13 @@ class CellReport:
 
     @property
     def note(self) -> str:
-        """A note beside the figures, as a sentence that begins in lower case; often empty."""
+        """A note beside the figures, which begins in lower case; often empty."""
         if self.mode_reason:
             return f"not run. {self.mode_reason}"
         if self.first_difference:
             return self.first_difference.words(self.dtype)
-        chosen = ", ".join(f"{words} {count} times" for words, count in self.chosen.items())
+        times = ((words, f"{count} time{'' if count == 1 else 's'}") for words, count in self.chosen.items())
+        chosen = "; ".join(f"{_choice_words(words)}, {counted}" for words, counted in times)
         return f"ended with {chosen}." if chosen else ""
 
     def as_json(self, *, drafter: bool) -> dict[str, Any]:
@@ -137,10 +139,10 @@ class CellReport:
 class BenchResult:
     """A benchmark that was run, here or elsewhere."""
 
-    plan: BenchPlan  # read from a file, its prompts have no text
+    plan: BenchPlan  # without texts of prompts, if read from a file
     runs: tuple[BenchRun, ...]  # so far
     environment: Mapping[str, Any]  # see `environment`
-    complete: bool = True  # neither stopped nor failed; a benchmark read from a file counts as complete
+    complete: bool = True  # whether it neither stopped nor failed; a benchmark read from a file counts as complete
 
     @cached_property
     def reports(self) -> tuple[CellReport, ...]:
@@ -151,7 +153,7 @@ class BenchResult:
         return tuple(self._report(cell, name, own) for cell, name, own in zip(cells, names, runs, strict=True))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the one object that `rdchat bench --json` prints and the window exports."""
+        """Return the JSON object that `rdchat bench --json` prints and the window exports."""
         plan = self.plan
         several = len({cell.draft.drafter for cell in plan.cells if _has_head(cell)}) > 1
         return {
@@ -180,7 +182,7 @@ class BenchResult:
         runs = [run for run in all_runs if not run.mode_reason]
         groups = [group for group in dict.fromkeys(run.group for run in runs) if group]
         differences = [(run.difference, run.dtype) for run in runs if run.difference]
-        # the first of equals: a near-tie must not hide a serious difference after it
+        # among equals the first: a near-tie must not hide a serious difference after it
         worst = max(differences, key=lambda found: found[0].seriousness(found[1]), default=(None, ""))[0]
         return CellReport(
             cell,
@@ -199,7 +201,7 @@ class BenchResult:
         return {name: Figure.of(found[name] for found in values) for name in FIGURES}
 
     def _values(self, run: BenchRun) -> dict[str, float | None]:
-        """Return one run's value for each name of `FIGURES`; None where it means nothing, or is not known."""
+        """Return one run's value for each name of `FIGURES`; None where it has no meaning or is unknown."""
         counts, beside = run.statistics, self.beside(run)
         syncs_known = counts.rounds and counts.host_syncs
         return {
@@ -217,7 +219,7 @@ class BenchResult:
 
 
 def environment(info: ModelInfo | None) -> dict[str, str | int | None]:
-    """Return versions and facts of this machine and of the loaded model, as JSON and CSV files have them."""
+    """Return versions and facts about this machine and the loaded model, as stored in JSON and CSV files."""
     return {
         "rdchat": __version__,
         "mlx": version("mlx"),
@@ -231,7 +233,7 @@ def environment(info: ModelInfo | None) -> dict[str, str | int | None]:
 
 
 def _names(cells: Sequence[BenchCell], dtypes: Sequence[str]) -> list[str]:
-    """Return a name for each cell: mode and shape, and whatever else the cells differ in."""
+    """Return a name for each cell: mode and shape, and whatever else differs between cells."""
     drafters = _names_apart({cell.draft.drafter for cell in cells if _has_head(cell)})
     several_dtypes = len({cell.dtype for cell in cells}) > 1
     several_temperatures = len({cell.temperature for cell in cells}) > 1
@@ -244,12 +246,21 @@ def _names(cells: Sequence[BenchCell], dtypes: Sequence[str]) -> list[str]:
     ]
 
 
+def _choice_words(chosen: str) -> str:
+    """Return `drafter, 4 beams of 5 tokens` for `drafter W4 L5`; a file may hold anything."""
+    found = re.fullmatch(r"(\w+) W(\d{1,6}) L(\d{1,6})", chosen)
+    if found is None:
+        return chosen
+    name, width, length = found[1], int(found[2]), int(found[3])
+    return f"{name}, {size_words(length - 1) if name in (Mode.LOOKUP, Mode.SPECULATIVE) else size_words(width, length)}"
+
+
 def _has_head(cell: BenchCell) -> bool:
     return cell.draft.mode in _HEAD_MODES
 
 
 def _names_apart(drafters: Iterable[str | None]) -> dict[str | None, str]:
-    """Return a short name for each drafter: its folder's, with as many parent folders as make it unique."""
+    """Return a short name for each drafter: its folder's name, with as many parent folders as make it unique."""
     names: dict[str | None, str] = {}
     parts = {drafter: PurePath(drafter).parts if drafter else ("its own",) for drafter in drafters}
     for drafter, own in parts.items():

@@ -1,7 +1,7 @@
-"""Runs a benchmark: all cells take turns on each prompt, plain decoding and stock mlx-lm among them.
+"""Runs a benchmark: all cells take turns on each prompt, with plain decoding and stock mlx-lm among them.
 
 A machine's speed drifts with heat and other load, so times are compared only within a turn: one prompt in one trial,
-each cell once, beginning with another cell in each turn. Before the first turn the model is in memory, and every cell
+each cell once, starting with another cell in each turn. Before the first turn the model is in memory, and every cell
 has written a few tokens.
 """
 
@@ -9,13 +9,20 @@ import math
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
-from time import perf_counter
+from time import perf_counter, perf_counter_ns
 
 from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
-from rdchat.inference.api.bench_results import MLX_LM, BenchEvent, BenchProgress, BenchRun, Difference
+from rdchat.inference.api.bench_results import MLX_LM, BenchEvent, BenchPiece, BenchProgress, BenchRun, Difference
 from rdchat.inference.api.requests import ChatMessage, Dtype, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.benchmark.differences import first_difference, score_gap
-from rdchat.inference.benchmark.recording import Recording, check_lengths, measure_rounds, record, record_mlx_lm
+from rdchat.inference.benchmark.recording import (
+    Recording,
+    check_lengths,
+    measure_rounds,
+    record,
+    record_mlx_lm,
+    stream_events,
+)
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.memory_errors import device_errors
 from rdchat.inference.target.target import LoadedModel
@@ -27,12 +34,12 @@ class InterleavedRunner:
     """Implements `BenchRunner`.
 
     Cells are grouped by precision, so that one model is in memory at a time. The runs of a turn are yielded together,
-    once each has been compared with plain decoding.
+    after each was compared with plain decoding.
 
     Args:
         plan: The benchmark.
-        sessions: Returns a session of the model in a precision, with caches of its own; the model of the session
-            before is no longer used.
+        sessions: Returns a session of the model in a precision, with its own caches; the previous session is no longer
+            used.
         done: Called at the end, also after an error.
     """
 
@@ -43,7 +50,8 @@ class InterleavedRunner:
         self._sessions = sessions
         self._done = done
         self._cancelled = threading.Event()
-        self._progress = _Progress(plan.runs)
+        self._total, self._done_runs = plan.runs, 0
+        self._began = 0.0  # time of the first run, without loading
         self._events = self._run()
 
     def __iter__(self) -> "InterleavedRunner":
@@ -65,7 +73,7 @@ class InterleavedRunner:
         try:
             for dtype in dict.fromkeys(cell.dtype for cell in self._plan.cells):
                 if not self._cancelled.is_set():
-                    yield self._progress.at("Loading the model")
+                    yield self._progress("Loading the model")
                     yield from self._measure(dtype, self._sessions(dtype))
         finally:
             self._done()
@@ -73,12 +81,16 @@ class InterleavedRunner:
     def _measure(self, dtype: Dtype, session: ChatSession) -> Iterator[BenchEvent]:
         plan = self._plan
         check_lengths(session.model, plan.prompts)
-        yield self._progress.at("Warming up")
+        yield self._progress("Warming up")
         cells = [index for index, cell in enumerate(plan.all_cells) if cell.dtype == dtype]
         baselines = [index for index in cells if index < len(plan.baselines)]
         missing = self._warm_up(session, cells)
+        if any(plan.all_cells[index].draft.mode is Mode.AUTO for index in cells):
+            yield self._progress("Measuring this computer (a few minutes, once)")
+            while not self._cancelled.is_set() and session.idle():
+                pass  # it measures the cost of target calls, as the app does between replies
         yield from missing
-        self._progress.total -= len(missing) * len(plan.prompts) * plan.trials
+        self._total -= len(missing) * len(plan.prompts) * plan.trials
         unavailable = {run.cell for run in missing}
         entries = [(index, plan.baseline_of(plan.all_cells[index])) for index in cells if index not in unavailable]
         if plan.mlx_lm:
@@ -91,7 +103,7 @@ class InterleavedRunner:
                 yield from self._take_turns(session, [*entries[first:], *entries[:first]], prompt, trial)
 
     def _warm_up(self, session: ChatSession, cells: Sequence[int]) -> list[BenchRun]:
-        """Write a few tokens with each cell; return a run without tokens for each cell whose mode cannot run."""
+        """Write a few tokens with each cell; return an empty run for each cell whose mode cannot run."""
         plan, missing = self._plan, []
         session.drafters.most_heads = max(len({plan.all_cells[index].draft.drafter for index in cells}), 1)
         for index in cells:
@@ -104,9 +116,6 @@ class InterleavedRunner:
             if recording.mode_reason:
                 nothing = Recording(mode_reason=recording.mode_reason)
                 missing.append(self._found(session, index, plan.baseline_of(cell), (0, 0), nothing))
-        if any(plan.all_cells[index].draft.mode is Mode.AUTO for index in cells):
-            while not self._cancelled.is_set() and session.idle():
-                pass  # it measures the cost of target calls, as the app does between replies
         for cell in plan.baselines if plan.mlx_lm else ():
             sampling = SamplingParams(temperature=cell.temperature, max_tokens=_WARM_UP_TOKENS)
             record_mlx_lm(session.model, self._request(cell, 0, sampling), self._cancelled.is_set)
@@ -119,21 +128,39 @@ class InterleavedRunner:
         for index, baseline in entries:
             cell = self._plan.all_cells[baseline if index == MLX_LM else index]
             name = "mlx-lm" if index == MLX_LM else "Plain decoding" if index == baseline else cell.words
-            yield self._progress.at(f"{name}, prompt {prompt + 1} of {len(self._plan.prompts)}")
+            yield self._progress(f"{name}, prompt {prompt + 1} of {len(self._plan.prompts)}")
             request = self._request(cell, prompt, self._plan.sampling(cell))
             if index == MLX_LM:
                 recording = record_mlx_lm(session.model, request, self._cancelled.is_set)
             else:
-                recording = record(session, request, self._cancelled.is_set)
+                recording = yield from self._recorded(session, request, index)
             if recording is None:
                 break
             run = self._found(session, index, baseline, (prompt, trial), recording)
-            again = self._plan.overhead and trial == 0 and cell.draft.mode not in {Mode.OFF, Mode.AUTO}
-            if again and (cost := measure_rounds(session, request, recording, self._cancelled.is_set)):
-                run = replace(run, overhead=cost.overhead, draft_ms=cost.draft_ms)
+            if self._plan.overhead and trial == 0 and cell.draft.mode not in {Mode.OFF, Mode.AUTO}:
+                overhead, draft_ms = measure_rounds(session, request, recording, self._cancelled.is_set)
+                run = replace(run, overhead=overhead, draft_ms=draft_ms)
             runs.append(run)
-            self._progress.done += 1
+            self._done_runs += 1
         yield from self._compared(session.model, runs)
+
+    def _recorded(
+        self, session: ChatSession, request: GenerationRequest, cell: int
+    ) -> Generator[BenchPiece, None, Recording | None]:
+        """Make a reply; yield its text as it is written, if the plan says so."""
+        if not self._plan.streams:
+            return record(session, request, self._cancelled.is_set)
+        session.forget()
+        began = perf_counter_ns()
+        return (yield from stream_events(session.generate(request), began, self._cancelled.is_set, cell))
+
+    def _progress(self, words: str) -> BenchProgress:
+        left, now = None, perf_counter()
+        if self._done_runs:
+            left = (now - self._began) / self._done_runs * (self._total - self._done_runs)
+        else:
+            self._began = now
+        return BenchProgress(self._done_runs, self._total, words, left)
 
     def _request(self, cell: BenchCell, prompt: int, sampling: SamplingParams) -> GenerationRequest:
         message = ChatMessage(Role.USER, self._plan.prompts[prompt].text)
@@ -159,7 +186,7 @@ class InterleavedRunner:
         )
 
     def _compared(self, model: LoadedModel, runs: Sequence[BenchRun]) -> Iterator[BenchRun]:
-        """Yield the runs of a turn with their differences; runs without plain decoding beside them are dropped."""
+        """Yield the runs of a turn with their differences; runs without plain decoding in the turn are dropped."""
         plain = {run.cell: run for run in runs if run.cell == run.baseline}
         for run in runs:
             if run.baseline not in plain:
@@ -184,21 +211,3 @@ class InterleavedRunner:
 
 def _text(model: LoadedModel, run: BenchRun, index: int) -> str:
     return model.decode([run.token_ids[index]]) if index < len(run.token_ids) else ""
-
-
-class _Progress:
-    """Counts runs and estimates the time left."""
-
-    def __init__(self, total: int) -> None:
-        self.total = total
-        self.done = 0
-        self._began = 0.0
-
-    def at(self, words: str) -> BenchProgress:
-        """Return the progress; the clock starts with the first run, so loading does not count."""
-        left = None
-        if self.done:
-            left = (perf_counter() - self._began) / self.done * (self.total - self.done)
-        else:
-            self._began = perf_counter()
-        return BenchProgress(self.done, self.total, words, left)

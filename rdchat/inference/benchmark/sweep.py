@@ -1,4 +1,4 @@
-"""The default prompts of a benchmark, and its cells out of lists of settings. No MLX and no Qt here."""
+"""The default prompts of a benchmark, and the cells for lists of settings. No MLX and no Qt here."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,25 +27,17 @@ EVERYDAY_PROMPTS = (
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Every combination of these, each mode with the settings that mean something to it.
+    """All combinations of these settings, where they apply to the mode."""
 
-    Attributes:
-        modes: In the order they are reported.
-        beam_widths, beam_lengths: For the drafter head; not read without it.
-        draft_tokens: For a draft model and prompt lookup; not read without them.
-        temperatures: 0 is greedy.
-        dtypes: Precisions of the model's weights.
-        draft_model: For `speculative`, and for `auto` to choose from.
-        drafters: For `drafter`, and for `auto` to choose from; None is the one made for the target.
-    """
-
-    modes: tuple[Mode, ...]
+    modes: tuple[Mode, ...]  # in the order they are reported
+    # `beam_widths`, `beam_lengths`: For the drafter head; otherwise not used.
     beam_widths: tuple[int, ...] = (4,)
     beam_lengths: tuple[int, ...] = (5,)
-    draft_tokens: tuple[int, ...] = (4,)
-    temperatures: tuple[float, ...] = (0.0,)
-    dtypes: tuple[Dtype, ...] = (Dtype.AUTO,)
-    draft_model: str | None = None
+    draft_tokens: tuple[int, ...] = (4,)  # for a draft model and prompt lookup; otherwise not used
+    temperatures: tuple[float, ...] = (0.0,)  # 0 is greedy
+    dtypes: tuple[Dtype, ...] = (Dtype.AUTO,)  # precisions of the model's weights
+    draft_model: str | None = None  # for `speculative`, and for `auto` to choose from
+    # For `drafter`, and for `auto` to choose from; None is the one made for the target.
     drafters: tuple[str | None, ...] = (None,)
 
     def cells(self) -> tuple[BenchCell, ...]:
@@ -56,7 +48,9 @@ class Sweep:
         """
         missing = [name for name, given in (("mode", self.modes), ("precision", self.dtypes)) if not given]
         if missing:
-            raise InvalidSettingError("There is nothing to measure.", f"Name at least one {' and one '.join(missing)}.")
+            raise InvalidSettingError(
+                "There is nothing to measure.", f"Choose at least one {' and one '.join(missing)}."
+            )
         return tuple(
             BenchCell(draft, temperature, dtype)
             for dtype, temperature, mode in product(self.dtypes, self.temperatures, self.modes)

@@ -1,3 +1,3 @@
-"""Making a reply: plain decoding and rounds, how a token is chosen, and the text that comes of it."""
+"""Decoding of a reply: plain steps and rounds, the choice of each token, and the text."""
 
 import rdchat.inference.blas  # noqa: F401  before MLX

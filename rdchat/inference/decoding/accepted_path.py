@@ -1,7 +1,7 @@
-"""The one acceptance rule: a drafted node is accepted when it is the very token that the target chooses there.
+"""The acceptance rule: a drafted node is accepted when it equals the token that the target chooses there.
 
-`TokenChooser` makes that choice, a function of logits, position and seed alone, so a reply's text does not depend on
-its drafts, at any temperature, but for what the number of rows makes of a logit's last digits.
+`TokenChooser` makes that choice from logits, position and seed alone. So a reply's text does not depend on its drafts,
+at any temperature, except that the number of rows in a call changes the last digits of logits.
 """
 
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ def accepted_path(tree: PrefixTree, chosen: npt.NDArray[np.integer]) -> list[int
         chosen: (nodes,) the token that the target chooses after each node.
 
     Returns:
-        Node indices of the accepted path, the root first. Of twins, children of one node with one token, the first is
-        taken.
+        Node indices of the accepted path, the root first. Where two children of a node have the same token, the first
+        is taken.
     """
     path = [0]
     for node in range(1, len(tree)):
@@ -34,29 +34,20 @@ def accepted_path(tree: PrefixTree, chosen: npt.NDArray[np.integer]) -> list[int
 
 @dataclass(frozen=True, slots=True)
 class LazyPath:
-    """The accepted path of a round that the device still works on: what the next draft can begin with.
+    """The accepted path of a round that the device is still computing; the next draft begins with it."""
 
-    Attributes:
-        tokens: (nodes,) int32: those of the tree.
-        nodes: (nodes,) bool: which nodes lie on the path.
-        last: () int32: the last of them.
-        token: () int32: the token that the target chooses after it, the next round's root.
-        depth: () int32: how deep the last node lies.
-        start: Absolute position of the token that follows the root; `depth` later comes the one that follows the path.
-        deepest: The largest depth that a node of the tree may have.
-    """
-
-    tokens: mx.array
-    nodes: mx.array
-    last: mx.array
-    token: mx.array
-    depth: mx.array
+    tokens: mx.array  # (nodes,) int32: those of the tree
+    nodes: mx.array  # (nodes,) bool: whether each node lies on the path
+    last: mx.array  # () int32: index of the path's last node
+    token: mx.array  # () int32: the token that the target chooses after the path, the next round's root
+    depth: mx.array  # () int32: depth of the last node
+    # Absolute position of the token after the root. The token after the path comes `depth` positions later.
     start: int
-    deepest: int
+    deepest: int  # the largest depth that a node of the tree may have
 
     @classmethod
     def of(cls, tree: PackedTree, chosen: mx.array, start: int) -> "LazyPath":
-        """Walk as `accepted_path` does, on the device; the two differ where a tree has twins that go on differently.
+        """Do what `accepted_path` does, on the device. They differ only where two children have the same token.
 
         Args:
             tree: The packed tree.
@@ -74,7 +65,7 @@ class LazyPath:
         return cls(tree.tokens, nodes, last, chosen[last], tree.depths[last], start, tree.deepest)
 
     def leads_to(self, last: int, token: int) -> bool:
-        """Tell whether this was the path, once it is evaluated: up to that node, and with that token behind it."""
+        """Return whether this, once evaluated, is the path that ends at node `last` and is followed by `token`."""
         return int(self.last) == last and int(self.token) == token
 
 

@@ -1,4 +1,4 @@
-"""Plain decoding: one token a target call, the next call queued while the last token is read.
+"""Plain decoding: one token a target call; the next call is queued before the last token is read.
 
 It is the baseline of every drafting mode and their oracle.
 """
@@ -15,34 +15,24 @@ from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.decoding.tracing import token_log_probs
-from rdchat.inference.target.step_back import can_step_back, remember, step_back
 
-_SLOWLY, _SLOWLY_AT_MOST = 4, 64  # tokens that are chosen by the definition after a quick choice that was not sure
+_SLOWLY, _SLOWLY_AT_MOST = 4, 64  # tokens chosen from the whole vocabulary after a quick choice that was not sure
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A token of the reply that is being computed.
+    """A token of the reply that is being computed."""
 
-    Attributes:
-        position: Its absolute position.
-        logits: (1, vocabulary).
-        hidden: (1, 1, width): what the trunk returned with them; None where it has no hook.
-        seen: (vocabulary,) bool: tokens before it; None without a repetition penalty.
-        token: (1,) its id, quickly chosen.
-        sure: (1,) bool: whether it surely is what `TokenChooser.choose` gives; None where it was not chosen quickly.
-        log_prob: (1,) float32: the target's log-probability of the token; None without a trace.
-        held_up: Whether the token before it was not sure when this step's call was queued, so that the time between
-            the two holds another choice, and perhaps another call.
-    """
-
-    position: int
-    logits: mx.array
-    hidden: mx.array | None
-    seen: mx.array | None
-    token: mx.array
+    position: int  # its absolute position
+    logits: mx.array  # (1, vocabulary)
+    hidden: mx.array | None  # (1, 1, width): the trunk's output; None where the trunk has no hook
+    seen: mx.array | None  # (vocabulary,) bool: tokens before it; None without a repetition penalty
+    token: mx.array  # (1,) its id, from the quick choice if there was one
+    # (1,) bool: whether the quick choice surely equals `TokenChooser.choose`; None where there was none.
     sure: mx.array | None
-    log_prob: mx.array | None
+    log_prob: mx.array | None  # (1,) float32: the target's log-probability of the token; None without a trace
+    # Whether the token before it was unsure when this step's call was queued. Then the time between the two includes
+    # another choice, and perhaps another call.
     held_up: bool = False
 
 
@@ -64,13 +54,13 @@ class PlainSteps:
         self._ledger: Ledger = job.ledger
         self._reply = reply
         self._chooser = chooser
-        self._can_step_back = can_step_back(job.cache.layers)
-        self._slowly = 0  # tokens to come that are chosen by the definition
+        self._can_step_back = job.cache.can_step_back
+        self._slowly = 0  # further tokens to choose from the whole vocabulary
         self._next_slowly = _SLOWLY
         self.trace = job.request.draft.trace
 
     def first(self, logits: mx.array, position: int, seen: mx.array | None) -> Step:
-        """Begin with the token at a position whose logits, (1, vocabulary), are those of the last call."""
+        """Begin with the token at `position`, from the last call's logits, (1, vocabulary)."""
         with self._ledger.stage("choose"):
             sure = None
             if self._can_step_back and not self._slowly:
@@ -85,7 +75,7 @@ class PlainSteps:
         return Step(position, logits, self._hooks.hidden, seen, token, sure, log_prob)
 
     def after(self, token_id: int, position: int, seen: mx.array | None) -> Step:
-        """Begin with the token after `token_id`, at `position`, which the cache does not hold yet."""
+        """Begin with the token after `token_id`, which is at `position` - 1 and not in the cache yet."""
         step = self._call(mx.array([token_id]), position, seen)
         self._cache.tokens.append(token_id)
         return step
@@ -94,15 +84,15 @@ class PlainSteps:
         """Wait for a token.
 
         Args:
-            step: It.
-            queue: Whether to queue the call for it before. Not for the first token: on a CPU a read waits for all that
-                is queued, so that would come a call later.
+            step: The step of that token.
+            queue: Whether to queue the next call first. Not for the first token: on a CPU a read waits for all that is
+                queued, so the first token would come one call later.
 
         Returns:
-            The token's event, and the step that follows, where it was queued.
+            The token's event, and the next step where it was queued.
         """
         if queue and step.sure is not None:
-            remember(self._cache.layers)
+            self._cache.remember()
         following = self._call(step.token, step.position, step.seen) if queue else None
         with self._ledger.stage("wait for token"), self._ledger.waiting():
             token_id, sure, log_prob = self._read(step)
@@ -126,14 +116,14 @@ class PlainSteps:
             return self.first(logits, position + 1, seen)
 
     def _take_back(self) -> None:
-        """Take back the call that was queued for another token."""
-        step_back(self._cache.layers)
+        """Undo the call that was queued for a wrong token."""
+        self._cache.step_back()
 
     def _read(self, step: Step) -> tuple[int, bool, float | None]:
         """Wait for a step's token.
 
         Returns:
-            The token, whether it was surely the one that the next call was queued for, and its log-probability.
+            The token, whether the next call was queued for this very token, and its log-probability.
         """
         chosen, log_prob = step.token, step.log_prob
         mx.eval(chosen, step.sure, log_prob)
@@ -146,10 +136,10 @@ class PlainSteps:
         return int(chosen), sure, None if log_prob is None else float(log_prob)
 
     def _was_sure(self, sure: bool) -> bool:
-        """Take whether a quick choice was sure, and return it; the more often none is, the longer none is made.
+        """Record whether a quick choice was sure; each unsure one doubles the tokens that are chosen slowly afterwards.
 
-        A flat distribution keeps more candidates than are looked at, and a call that was queued for a wrong token is
-        lost, which costs more than to sort the vocabulary.
+        In a flat distribution the filters keep more candidates than a quick choice looks at. A call queued for a wrong
+        token is lost, which costs more than to sort the vocabulary.
         """
         if sure:
             self._next_slowly = _SLOWLY
@@ -160,9 +150,8 @@ class PlainSteps:
     def _take(self, token_id: int) -> TokenEvent:
         reply, index = self._reply, len(self._reply.token_ids)
         waits = 1 + self._ledger.take_waits()
-        if index:  # the first one comes with the prefill
-            reply.counters.target_calls += 1
-            reply.counters.host_syncs += waits
+        if index:  # the first token comes with the prefill
+            reply.count(target_calls=1, host_syncs=waits)
         return reply.take(token_id)
 
 
@@ -174,7 +163,7 @@ class AutoregressiveIterator(ReplyIterator):
         self._steps = PlainSteps(job, self._reply, self._chooser)
 
     def update(self, settings: DraftSettings) -> None:
-        """See `TokenIterator`; plain decoding has nothing to change but its ledger and its trace."""
+        """See `TokenIterator`; only the ledger and the trace can change here."""
         self._ledger.exact = settings.profile
         self._steps.trace = settings.trace
 

@@ -1,4 +1,4 @@
-"""From token ids to text, one token at a time: never half a character, and ended by stop strings across tokens."""
+"""Turns token ids into text, one token at a time: never half a character, and with stop strings across tokens."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -8,24 +8,24 @@ _INCOMPLETE = "\ufffd"
 
 
 class Decoder(Protocol):
-    """The one method of a tokenizer that is used here."""
+    """The only method of a tokenizer that is used here."""
 
     def decode(self, token_ids: list[int], /) -> str: ...
 
 
 class Detokenizer:
-    """The text of one reply as its tokens come.
+    """The text of one reply as its tokens arrive.
 
-    A token's text is what it adds to the decoding of its predecessors (the way of vLLM's and TGI's incremental
-    detokenisers), so it is right for every kind of tokenizer. Text is held back while it ends inside a character, and
-    while its end might be the beginning of a stop string.
+    A token's text is what it adds to the decoding of the tokens before it (as in the incremental detokenisers of vLLM
+    and TGI), so it is right for every kind of tokenizer. Text is held back while it ends inside a character, and while
+    its end might begin a stop string.
 
     Args:
         tokenizer: Decodes token ids.
         stop: Stop strings; the text ends just before the first of them to appear.
-        context: Last tokens of the text that is continued. Empty for a fresh reply, whose first space, where it begins
-            with one, is dropped as mlx-lm's detokenisers do.
-        control: Id to text of control tokens, whose places in the text are kept.
+        context: Last tokens of the text that is continued. Empty for a fresh reply, whose leading space is dropped, as
+            mlx-lm's detokenisers do.
+        control: Id to text of control tokens; their places in the text are recorded.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Detokenizer:
     ) -> None:
         self._tokenizer = tokenizer
         self._control = control
-        self._open_control: list[str] = []  # texts of control tokens that came and are not in the text yet
+        self._open_control: list[str] = []  # texts of control tokens that are not in the text yet
         self._offsets: list[int] = []  # of control tokens
         self._stop = stop
         self._fresh = not context
@@ -57,7 +57,7 @@ class Detokenizer:
 
     @property
     def control_offsets(self) -> tuple[int, ...]:
-        """Where in the text control tokens stand; elsewhere the same characters are ordinary text."""
+        """Offsets in the text of control tokens; elsewhere the same characters are ordinary text."""
         return tuple(offset for offset in self._offsets if offset < len(self.text))
 
     @property
@@ -84,7 +84,7 @@ class Detokenizer:
         return self._take(decoded)
 
     def finish(self) -> str:
-        """Return the characters still held back; bytes that never became a character are dropped."""
+        """Return the characters still held back, without incomplete ones."""
         decoded = self._tokenizer.decode(self._window).rstrip(_INCOMPLETE)
         if not self.stopped and self._open_tokens and decoded.startswith(self._final_window_text):
             self._take(decoded)
@@ -108,7 +108,7 @@ class Detokenizer:
         return self._release()
 
     def _place_control(self, before: int) -> None:
-        """Find the control tokens that have just come; one that the decoder spells in another way is left out."""
+        """Find new control tokens in the text; one that the decoder spells differently is left out."""
         for text in self._open_control:
             if (found := self._text.find(text, before)) >= 0:
                 self._offsets.append(found)
@@ -134,6 +134,6 @@ class Detokenizer:
             n
             for stop in self._stop
             for n in range(1, min(len(stop) - 1, len(text)) + 1)
-            if stop[n - 1] == text[-1] and text.endswith(stop[:n])  # the first is quick, and nearly always false
+            if stop[n - 1] == text[-1] and text.endswith(stop[:n])  # the first test is quick, and nearly always false
         )
         return max(lengths, default=0)

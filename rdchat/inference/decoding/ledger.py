@@ -1,4 +1,4 @@
-"""The time ledger: where a reply's time went, as a tree of named stages."""
+"""The time ledger: how a reply spent its time, as a tree of named stages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,15 +16,15 @@ from rdchat.inference.api.reply_statistics import (
     LedgerEntry,
 )
 
-_DRAFTS = {"beam search", "feed", "rank"}  # stages whose results the device works on as a draft
+_DRAFTS = {"beam search", "feed", "rank"}  # stages that queue draft work on the device
 
 
 class Ledger:
-    """Counts calls and nanoseconds per stage, each under the stages that were open when it began.
+    """Counts calls and nanoseconds per stage, nested as the stages are.
 
-    MLX is lazy: what a stage builds is computed when a later one waits. So a stage holds the host's time, and its waits
-    are stages of their own inside it: `QUEUE` where work is handed to the device, `WAIT` where the host waits for
-    results, and `WAIT_WITH_DRAFT` where these include a draft that nobody had waited for.
+    MLX is lazy: what one stage builds is computed when a later one waits. So a stage holds the host's time, and its
+    waits are stages inside it: `QUEUE` where work is handed to the device, `WAIT` where the host waits for results, and
+    `WAIT_WITH_DRAFT` where these include a draft that nobody has waited for yet.
 
     Attributes:
         exact: Whether `synchronize` waits: the setting `profile`. It may change at any time.
@@ -34,14 +34,14 @@ class Ledger:
         self.exact = False
         self._began = perf_counter_ns()
         self._totals: dict[str, list[int]] = {}  # path -> [calls, nanoseconds]
-        self._path = ""  # of the stage that is open
-        self._draft_queued = False  # a draft that was not waited for
+        self._path = ""  # path of the open stage
+        self._draft_queued = False  # whether a draft is queued that nobody has waited for
         self._handed_over = 0  # when the reply's reader got the last event; 0 while the next one is made
         self._waits = 0
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time what happens inside as one call of `name` below the stage that is open."""
+        """Time the block as one call of stage `name`, inside the open stage."""
         outer = self._path
         self._path = f"{outer}{PATH_SEPARATOR}{name}" if outer else name
         total = self._totals.setdefault(self._path, [0, 0])
@@ -68,14 +68,14 @@ class Ledger:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Time what happens inside as a wait of the open stage for the device."""
+        """Time the block as the open stage's wait for the device."""
         within_draft = "draft" in self._path.split(PATH_SEPARATOR)
         with self.stage(WAIT_WITH_DRAFT if self._draft_queued and not within_draft else WAIT):
             yield
         self._draft_queued = False
 
     def queue(self, *arrays: mx.array | None) -> None:
-        """Have the device begin with arrays; where its queue is full, that takes until there is room."""
+        """Start computing arrays on the device; where its queue is full, this waits for room."""
         with self.stage(QUEUE):
             mx.async_eval(*arrays)
 
@@ -85,7 +85,7 @@ class Ledger:
         return waits
 
     def hand_over(self) -> None:
-        """Charge the time from now until `take_back` to `HAND_OVER`: an event goes to the reply's reader."""
+        """Charge the time from now until `take_back` to `HAND_OVER`, while the reader has an event."""
         self._handed_over = perf_counter_ns()
 
     def take_back(self) -> None:
@@ -100,8 +100,8 @@ class Ledger:
         """Return all stages, parents first.
 
         Args:
-            until: A moment of `perf_counter_ns` at which no stage is open. The stages at the top and one more,
-                `NOT_MEASURED`, then sum up to the time from the ledger's making to that moment. 0 adds nothing.
+            until: A moment of `perf_counter_ns` at which no stage is open. Adds `NOT_MEASURED`, so that the top stages
+                add up to the time from the ledger's creation to that moment. 0 adds nothing.
         """
         totals = dict(self._totals)
         if until:

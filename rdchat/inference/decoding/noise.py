@@ -35,7 +35,7 @@ def gumbel_noise(seed: int, positions: mx.array, token_ids: mx.array) -> mx.arra
 
 
 def noise_keys(seed: int, positions: Iterable[int]) -> mx.array:
-    """Return what `gumbel_noise` makes of seed and positions, (n, 2) uint32, reckoned on the host: no launch."""
+    """Return the part of `gumbel_noise` that depends on seed and positions, (n, 2) uint32; computed on the host."""
     low, high = seed & _MASK, seed >> 32
     keys = []
     for position in positions:
@@ -45,12 +45,12 @@ def noise_keys(seed: int, positions: Iterable[int]) -> mx.array:
 
 
 def noise_of(keys: mx.array, token_ids: mx.array) -> mx.array:
-    """Return `gumbel_noise` by its keys, (n, 2); the tokens are (m,) or (n, m)."""
+    """Return `gumbel_noise` from keys, (n, 2), for tokens (m,) or (n, m)."""
     return _noise(keys, token_ids if token_ids.ndim == 2 else token_ids[None])
 
 
 def gumbel_of(keys: mx.array, token: mx.array) -> mx.array:
-    """Return `noise_of` keys, (n, 2), and tokens, (1 or n, m), for functions that are compiled as a whole.
+    """Return `noise_of` for keys (n, 2) and tokens (1 or n, m), for use inside compiled functions.
 
     Tokens and keys are hashed into 32 bits, a bijection over the tokens.
     """
@@ -77,7 +77,7 @@ def _mix(x: mx.array) -> mx.array:
 
 
 def _mix_int(x: int) -> int:
-    """Return the same of an unsigned 32-bit number."""
+    """Do `_mix` for one unsigned 32-bit number, on the host."""
     x = ((x ^ (x >> 16)) * _FACTORS[0]) & _MASK
     x = ((x ^ (x >> 15)) * _FACTORS[1]) & _MASK
     return x ^ (x >> 16)

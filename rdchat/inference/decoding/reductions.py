@@ -1,8 +1,8 @@
-"""Reductions of rows as long as a vocabulary, each in the way that suits the device.
+"""Reductions over rows as long as a vocabulary, in the way that suits the device.
 
-On a GPU every primitive is a launch and any partition is a full merge sort (MLX 0.32, Metal), so few primitives and
-short sorts are wanted there. On a CPU a partition is cheaper than a sort, and MLX's exp is slow: for 13 rows of 49k
-tokens `mx.logsumexp` takes 30 ms on one core, and the way below 5 ms.
+On a GPU every primitive is a launch, and any partition is a full merge sort (MLX 0.32, Metal), so few primitives and
+short sorts are best there. On a CPU a partition is cheaper than a sort, and MLX's exp is slow: for 13 rows of 49k
+tokens `mx.logsumexp` takes 30 ms on one core, and the method below 5 ms.
 """
 
 from functools import partial
@@ -12,7 +12,7 @@ import numpy as np
 
 from rdchat.inference.target.device import on_gpu
 
-_BLOCK = 32  # columns whose maximum stands for all of them while candidates are looked for
+_BLOCK = 32  # columns that one block maximum covers in the search for candidates
 _SORTED_AT_ONCE = 2048  # columns that Metal sorts in one launch
 
 
@@ -49,17 +49,17 @@ def top_k(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
 
 
 def log_denominator(logits: mx.array) -> mx.array:
-    """Return the log, (n, 1), of the sum of exp(logit) over each row, (n, vocabulary) float32; to 1e-6."""
+    """Return (n, 1): the log of the sum of exp(logit) over each row, (n, vocabulary) float32; exact to 1e-6."""
     if on_gpu():
         return mx.logsumexp(logits, axis=-1, keepdims=True)
     largest = mx.max(logits, axis=-1, keepdims=True)
     powers = _exp(in_blocks(logits, _BLOCK), largest[..., None])
-    total = mx.sum(mx.sum(powers, axis=-1), axis=-1, keepdims=True)  # small terms would drown in one sum
+    total = mx.sum(mx.sum(powers, axis=-1), axis=-1, keepdims=True)  # in a single sum small terms would be lost
     return _log_of(total, largest)
 
 
 def in_blocks(logits: mx.array, block: int) -> mx.array:
-    """Return (rows, blocks, block), filled up with minus infinity."""
+    """Split rows into blocks, (rows, blocks, block); the last one is padded with minus infinity."""
     missing = -logits.shape[-1] % block
     if missing:
         logits = mx.pad(logits, [(0, 0), (0, missing)], constant_values=-mx.inf)
@@ -68,15 +68,15 @@ def in_blocks(logits: mx.array, block: int) -> mx.array:
 
 @partial(mx.compile, shapeless=False)
 def _columns(blocks: mx.array, within: mx.array, last: mx.array) -> mx.array:
-    """Return the columns of blocks; what the last block is filled up with has none of its own."""
+    """Return the columns of blocks; padding of the last block has none."""
     return mx.minimum(blocks * within.shape[0] + within, last)
 
 
 @partial(mx.compile, shapeless=False)
 def _exp(x: mx.array, largest: mx.array) -> mx.array:
-    """Return exp(x - largest): Taylor's sixth order at a 64th of it, squared six times.
+    """Return exp(x - largest): a Taylor series of order 6 at 1/64 of the argument, squared six times.
 
-    One fused loop of products, and on a CPU eight times faster than MLX's exp.
+    It fuses into one loop of products, and is eight times as fast as MLX's exp on a CPU.
     """
     y = mx.maximum(x - largest, -40.0) / 64
     power = 1 + y * (1 + y * (1 / 2 + y * (1 / 6 + y * (1 / 24 + y * (1 / 120 + y / 720)))))

@@ -1,9 +1,10 @@
 """The reply that every token iterator fills: its text, its counters, and why it ended."""
 
-from collections import Counter
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
+from typing import Any
 
 import mlx.core as mx
 
@@ -16,28 +17,9 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
-RowsFor = Callable[[int, int], int]  # rows of a call, for the nodes of a draft and the tokens in the cache
+RowsFor = Callable[[int, int], int]  # rows of a call, by the nodes of a draft and the tokens in the cache
+_SPEEDS, _SPEED_NS = 120, 250_000_000  # samples that are kept, and the least time of one
 _FREE_BUFFERS_EVERY = 256  # tokens; MLX keeps freed buffers for reuse, which grow with the context
-
-
-@dataclass(slots=True)
-class Counters:
-    """Plain counts of a reply; rates are derived where they are shown."""
-
-    rounds: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    target_calls: int = 0
-    verified_nodes: int = 0
-    host_syncs: int = 0
-    dropped_drafts: int = 0
-    drafted_lengths: Counter[int] = field(default_factory=Counter)
-    accepted_lengths: Counter[int] = field(default_factory=Counter)
-
-    def copy(self) -> "Counters":
-        """Return the counts of this moment."""
-        drafted, accepted = self.drafted_lengths.copy(), self.accepted_lengths.copy()
-        return replace(self, drafted_lengths=drafted, accepted_lengths=accepted)
 
 
 @dataclass(slots=True)
@@ -57,44 +39,31 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class ReplyJob:
-    """The inputs of a token iterator.
+    """The inputs of a token iterator."""
 
-    Attributes:
-        model: The target.
-        cache: Holds a proper prefix of the prompt. Afterwards it holds the prompt and the reply's committed tokens,
-            the last one perhaps excepted.
-        prompt: Token ids, at least one.
-        request: Sampling, seed and draft settings.
-        ledger: Takes the host time.
-        clock: Started when the request came.
-        mode: The drafting mode that runs.
-        mode_reason: Why it is not the one asked for; None where it is.
-        drafter: Path or name of what drafts; None where nothing does.
-        kind: Of the head that drafts; None where none does.
-        plain_ms: Returns the milliseconds of a plain target call with so many tokens in the cache; 0 if not measured.
-        plain_error: Returns how far off these are, as a share; 0 if that is not known.
-        rows_for: Returns the rows to verify a draft with that does not say itself.
-    """
-
-    model: LoadedModel
+    model: LoadedModel  # the target
+    # Holds a proper prefix of the prompt. Afterwards it holds the prompt and the reply's committed tokens, the last one
+    # perhaps excepted.
     cache: KVCache
-    prompt: list[int]
-    request: GenerationRequest
-    ledger: Ledger
-    clock: Clock
-    mode: Mode = Mode.OFF
-    mode_reason: str | None = None
-    drafter: str | None = None
-    kind: HeadKind | None = None
+    prompt: list[int]  # token ids, at least one
+    request: GenerationRequest  # sampling, seed and draft settings
+    ledger: Ledger  # takes the host time
+    clock: Clock  # started when the request came
+    mode: Mode = Mode.OFF  # the drafting mode that runs
+    mode_reason: str | None = None  # why it is not the one asked for; None where it is
+    drafter: str | None = None  # path or name of what drafts; None where nothing does
+    kind: HeadKind | None = None  # of the head that drafts; None where none does
+    # Returns the milliseconds of a plain target call with so many tokens in the cache; 0 if not measured.
     plain_ms: Callable[[int], float] = lambda _depth: 0.0
-    plain_error: Callable[[], float] = lambda: 0.0
+    plain_error: Callable[[], float] = lambda: 0.0  # returns how far off `plain_ms` may be, as a share; 0 if unknown
+    # Returns the rows to verify a draft with, if the draft does not say.
     rows_for: RowsFor = lambda nodes, _depth: nodes
 
     @classmethod
     def fresh(
         cls, model: LoadedModel, prompt: list[int], request: GenerationRequest, cache: KVCache | None = None
     ) -> "ReplyJob":
-        """Return the job of a reply with a ledger and a clock of its own, and an empty KV cache where none is given."""
+        """Return a job with a ledger and a clock of its own, and with an empty KV cache if none is given."""
         return cls(model, cache or KVCache(model.network), prompt, request, Ledger(), Clock())
 
 
@@ -113,12 +82,15 @@ class Reply:
         request, prompt = job.request, job.prompt
         self.request = request
         self._job = job
-        self.counters = Counters()
+        self.counters = Statistics()  # counted by rounds and plain steps; `statistics` adds the rest
         self.clock = job.clock
         self.choice: Callable[[], AutoChoice | None] = lambda: None
         self.left_out = ""
         self.token_ids: list[int] = []
-        self._taken: list[tuple[int, Counters]] = []  # per token: when it came, and the counters at that moment
+        self._taken: list[tuple[int, Statistics]] = []  # per token: when it came, and the counters then
+        self._speeds: deque[float] = deque(maxlen=_SPEEDS)
+        self._sampled = 0, 1  # when the last of them was taken, and the tokens then
+        self._baseline = 0.0  # milliseconds of a plain step
         self.finish_reason: FinishReason | None = None
         self._prompt_length = len(prompt)
         self._cached = len(job.cache.tokens)
@@ -133,13 +105,29 @@ class Reply:
         """Index of the last token that `max_tokens` and the context leave room for."""
         return min(self.request.sampling.max_tokens, self._room) - 1
 
+    def count(self, **more: int) -> None:
+        """Add to counters."""
+        sums: dict[str, Any] = {name: getattr(self.counters, name) + number for name, number in more.items()}
+        self.counters = replace(self.counters, **sums)
+
+    def count_round(self, drafted: int, accepted: int, nodes: int, waits: int) -> None:
+        """Count a round: the depth that it offered, how much of that was accepted, its nodes and waits."""
+        self.count(rounds=1, target_calls=1, host_syncs=waits, drafted=drafted, accepted=accepted, verified_nodes=nodes)
+        counters = self.counters
+        self.counters = replace(
+            counters,
+            drafted_lengths=_with_one_more(counters.drafted_lengths, drafted),
+            accepted_lengths=_with_one_more(counters.accepted_lengths, accepted),
+        )
+
     def take(self, token_id: int) -> TokenEvent:
         """Add one token and return its event; sets `finish_reason` where it is the last."""
         self.clock.mark_token()
         if len(self.token_ids) % _FREE_BUFFERS_EVERY == 0:
             mx.clear_cache()
         self.token_ids.append(token_id)
-        self._taken.append((self.clock.last_token, self.counters.copy()))
+        self._sample_speed()
+        self._taken.append((self.clock.last_token, self.counters))
         text = ""
         if token_id in self._end_tokens:
             self.finish_reason = FinishReason.EOS
@@ -153,13 +141,21 @@ class Reply:
                 self.finish_reason = FinishReason.LENGTH if limited else FinishReason.CONTEXT_FULL
         return TokenEvent(self.request.request_id, len(self.token_ids) - 1, token_id, text)
 
+    def _sample_speed(self) -> None:
+        """Take a sample once enough decoding time has passed: a single token would make the figure jump."""
+        now, tokens = self.clock.last_token, len(self.token_ids)
+        since, before = self._sampled[0] or self.clock.first_token, self._sampled[1]
+        if now - since >= _SPEED_NS:
+            self._speeds.append((tokens - before) / (now - since) * 1e9)
+            self._sampled = now, tokens
+
     def end(self) -> ReplyEnd:
         """Return the closing event; `finish_reason` must be set."""
         assert self.finish_reason is not None
         self.clock.ended = perf_counter_ns()
         trailing = self._text.finish()
         if self.finish_reason is not FinishReason.STOP_STRING and self._text.stopped:
-            self.finish_reason = FinishReason.STOP_STRING  # completed by characters that were held back
+            self.finish_reason = FinishReason.STOP_STRING  # held-back characters completed a stop string
         if self._text.stopped:
             self._cut(self._text.kept_tokens)
         return ReplyEnd(
@@ -179,40 +175,42 @@ class Reply:
     def _cut(self, kept: int) -> None:
         """Drop the tokens that a stop string cuts, and the counts and the time of the calls that made them."""
         del self.token_ids[kept:]
-        self.clock.last_token, self.counters = self._taken[kept - 1] if kept else (self.clock.first_token, Counters())
+        self.clock.last_token, self.counters = self._taken[kept - 1] if kept else (self.clock.first_token, Statistics())
 
     def statistics(self) -> Statistics:
-        """Return the counters so far."""
-        clock, counters = self.clock, self.counters
+        """Return the counters so far, with the times.
+
+        A settled reply keeps its baseline; where steps take another time since, that counts as its error.
+        """
+        clock = self.clock
         context = self._prompt_length + len(self.token_ids)
-        return Statistics(
+        found = replace(
+            self.counters,
             prompt_tokens=self._prompt_length,
             cached_prompt_tokens=self._cached,
             generated_tokens=len(self.token_ids),
             prefill_ms=_span_ms(clock.prefill_began, clock.first_token or clock.ended),
             ttft_ms=_span_ms(clock.requested, clock.first_token),
             decode_ms=_span_ms(clock.first_token, clock.last_token),
-            rounds=counters.rounds,
-            drafted=counters.drafted,
-            accepted=counters.accepted,
-            target_calls=counters.target_calls,
-            verified_nodes=counters.verified_nodes,
-            host_syncs=counters.host_syncs,
-            dropped_drafts=counters.dropped_drafts,
-            drafted_lengths=_histogram(counters.drafted_lengths),
-            accepted_lengths=_histogram(counters.accepted_lengths),
             peak_memory_bytes=mx.get_peak_memory(),
             context_tokens=context,
             ledger=self._ledger.entries(clock.ended or perf_counter_ns()),
-            plain_step_ms=self._job.plain_ms(context),
-            plain_error=self._job.plain_error(),
             choice=self.choice(),
+            speeds=tuple(self._speeds),
         )
+        now_ms = self._job.plain_ms(context)
+        if not (self._baseline and found.settled):
+            self._baseline = now_ms
+        drift = max(now_ms / self._baseline, self._baseline / now_ms) if now_ms and self._baseline else 1.0
+        error = (1 + self._job.plain_error()) * drift - 1
+        return replace(found, plain_step_ms=self._baseline, plain_error=round(error, 4))
 
 
 def _span_ms(start: int, end: int) -> float:
     return (end - start) / 1e6 if start and end else 0.0
 
 
-def _histogram(counts: Counter[int]) -> tuple[int, ...]:
-    return tuple(counts[n] for n in range(max(counts, default=-1) + 1))
+def _with_one_more(histogram: tuple[int, ...], entry: int) -> tuple[int, ...]:
+    counts = [*histogram, *[0] * (entry + 1 - len(histogram))]
+    counts[entry] += 1
+    return tuple(counts)

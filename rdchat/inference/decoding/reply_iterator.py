@@ -1,25 +1,66 @@
-"""The base of all token iterators: prefill, the first token's logits, cancelling, and trimming the cache at the end."""
+"""The base of all token iterators: prefill in chunks, first logits, cancelling, and trimming the cache at the end."""
 
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator
-from time import perf_counter_ns
+from collections.abc import Callable, Generator, Iterator
+from time import perf_counter, perf_counter_ns
 
 import mlx.core as mx
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillProgress, ReplyEnd, TokenEvent
+from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillProgress, TokenEvent
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings
-from rdchat.inference.decoding.prefill import prefill
+from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.memory_errors import device_errors
+from rdchat.inference.target.target import LoadedModel
 from rdchat.thoughts import begins_thought
 
 _LOG = logging.getLogger(__name__)
-_MARKER_TOKENS = 16  # at the end of a prompt, that may open a thought
+_MARKER_TOKENS = 16  # at the end of a prompt, to look for the start of a thought
+
+
+def prefill(
+    model: LoadedModel, cache: KVCache, prompt: list[int], cancelled: Callable[[], bool], ledger: Ledger
+) -> Iterator[int]:
+    """Feed the prompt without its last token, from where the cache ends.
+
+    Args:
+        model: The target.
+        cache: Holds the first tokens of the prompt, afterwards all but the last one.
+        prompt: Token ids.
+        cancelled: Looked at before each chunk; True ends the work between two chunks.
+        ledger: Takes the host time, a call for each chunk.
+
+    Yields:
+        Tokens processed so far, at the start and after each chunk.
+    """
+    done = len(cache.tokens)
+    yield done
+    while done < len(prompt) - 1 and not cancelled():
+        chunk = prompt[done : min(done + model.prefill_chunk, len(prompt) - 1)]
+        began = perf_counter()
+        with ledger.stage("prefill"):
+            model.network(mx.array(chunk)[None], cache=cache.layers)
+            cache.evaluate()
+            cache.tokens += chunk
+            mx.clear_cache()
+        model.pace.note(len(chunk), perf_counter() - began)
+        done += len(chunk)
+        yield done
+
+
+def read_prompt(model: LoadedModel, cache: KVCache, prompt: list[int]) -> mx.array:
+    """Feed a prompt from where the cache ends; return the logits after its last token, (1, vocabulary), lazy."""
+    for _ in prefill(model, cache, prompt, lambda: False, Ledger()):
+        pass
+    logits: mx.array = model.network(mx.array([prompt[-1:]]), cache=cache.layers)
+    cache.tokens.append(prompt[-1])
+    return logits[:, -1]
 
 
 class ReplyIterator(ABC):
@@ -65,7 +106,7 @@ class ReplyIterator(ABC):
 
     @abstractmethod
     def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
-        """Yield the reply's tokens; `logits`, (1, vocabulary), are those of the first."""
+        """Yield the reply's tokens; `logits`, (1, vocabulary), choose the first."""
 
     def _run(self) -> Generator[GenerationEvent]:
         in_order = False
@@ -73,7 +114,8 @@ class ReplyIterator(ABC):
             yield from self._prefill()
             if not self._cancel.is_set():
                 yield from self._decode(self._first_logits())
-            yield self._end()
+            self._reply.finish_reason = self._reply.finish_reason or FinishReason.CANCELLED
+            yield self._reply.end()
             in_order = True
         except GeneratorExit:
             in_order = True
@@ -82,15 +124,15 @@ class ReplyIterator(ABC):
             self._trim_cache(len(self._prompt) + len(self._reply.token_ids) if in_order else 0)
 
     def _trim_cache(self, length: int) -> None:
-        """Leave no more than the conversation's first `length` tokens in the cache; nothing where that is 0."""
+        """Keep at most the first `length` tokens in the cache; with 0, none."""
         if length:
             self._cache.trim_to(length)
             self._wait_for_cache()
         else:
-            self._cache.reset()  # nobody knows in what state an exception left it
+            self._cache.reset()  # an exception may have left it in any state
 
     def _wait_for_cache(self) -> None:
-        """Wait for what was queued behind the reply's last token; where that fails, nothing is kept."""
+        """Wait for what was queued after the reply's last token; empty the cache where that fails."""
         try:
             if self._cache.tokens:
                 self._cache.evaluate()
@@ -107,20 +149,11 @@ class ReplyIterator(ABC):
 
     def _first_logits(self) -> mx.array:
         with self._ledger.stage("prefill"):
-            logits = self._logits(mx.array(self._prompt[-1:]))
+            logits: mx.array = self._model.network(mx.array([self._prompt[-1:]]), cache=self._cache.layers)[:, -1]
             self._cache.tokens.append(self._prompt[-1])
             if not mx.all(mx.isfinite(logits)).item():
                 raise ModelError(
-                    f"{self._model.info.name} computes numbers that are not finite.",
-                    "Its weights are damaged, or the precision is too small for it: try float32.",
+                    f"{self._model.info.name} computed numbers that are not finite.",
+                    "Choose float32. If that does not help, its weights are damaged: get the model again.",
                 )
             return logits
-
-    def _logits(self, token: mx.array) -> mx.array:
-        """Feed one token, (1,), perhaps lazy; return (1, vocabulary), lazy."""
-        logits: mx.array = self._model.network(token[None], cache=self._cache.layers)
-        return logits[:, -1]
-
-    def _end(self) -> ReplyEnd:
-        self._reply.finish_reason = self._reply.finish_reason or FinishReason.CANCELLED
-        return self._reply.end()

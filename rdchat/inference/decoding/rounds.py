@@ -1,7 +1,7 @@
-"""Decoding with drafts: draft, verify, accept, commit - one target call a round, and the text plain decoding gives.
+"""Decoding with drafts: draft, verify, accept, commit. One target call a round, and the text of plain decoding.
 
-The text is the same up to rounding: a device that adds up otherwise for several rows than for one may choose another
-token where two all but tie. Nothing here depends on that: what is accepted is what the round's own logits choose.
+The text is the same up to rounding: a device that adds in another order for several rows may choose another token where
+two have almost the same score. The code does not depend on it: what is accepted follows the round's own logits.
 """
 
 from collections import Counter
@@ -24,31 +24,21 @@ from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import Ints, PrefixTree
 from rdchat.inference.target.verifier import Verified, Verifier
 
-_MOST_DROPPED = 3  # drafts of a drafter; then the reply goes on without it
+_MOST_DROPPED = 3  # dropped drafts of one drafter, after which the reply goes on without it
 _WHAT = {Mode.DRAFTER.value: "The drafter", Mode.SPECULATIVE.value: "The draft model"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """A verified draft on the host.
+    """A verified draft on the host."""
 
-    Attributes:
-        tree: The draft.
-        drafted: Its depth; 0 where it is dropped.
-        path: The accepted nodes, the root first.
-        drafters: (nodes,) name of the drafter of each node.
-        verified: The target's output for it, evaluated.
-        chosen: (nodes,) the token it chooses after each node; off the accepted path a quick choice may be wrong.
-        log_probs: The target's log-probabilities; None without a trace.
-    """
-
-    tree: PrefixTree
-    drafted: int
-    path: list[int]
-    drafters: list[str]
-    verified: Verified
-    chosen: Ints
-    log_probs: TreeLogProbs | None
+    tree: PrefixTree  # the draft
+    drafted: int  # its depth; 0 where it was dropped
+    path: list[int]  # the accepted nodes, the root first
+    drafters: list[str]  # (nodes,) name of the drafter of each node
+    verified: Verified  # the target's output for it, evaluated
+    chosen: Ints  # (nodes,) the token chosen after each node; off the accepted path a quick choice may be wrong
+    log_probs: TreeLogProbs | None  # None without a trace
 
 
 class RoundIterator(ReplyIterator):
@@ -65,7 +55,7 @@ class RoundIterator(ReplyIterator):
         self._verifier = Verifier(job.model, job.cache)
         self._settings = job.request.draft
         self._rows_for = job.rows_for
-        self._dropped = Counter[str]()  # drafts, by what drafted them
+        self._dropped = Counter[str]()  # dropped drafts, by drafter
 
     def update(self, settings: DraftSettings) -> None:
         self._settings = settings
@@ -75,15 +65,15 @@ class RoundIterator(ReplyIterator):
     def _prefill(self) -> Iterator[PrefillProgress]:
         read = len(self._cache.tokens)
         for progress in super()._prefill():
-            self._tell_of_prompt(read, progress.processed)
+            self._pass_prompt(read, progress.processed)
             read = progress.processed
             yield progress
         with self._ledger.stage("prefill of the drafter"):
             for _ in self._drafter.prefill(self._cancel.is_set, self._ledger):
                 pass
 
-    def _tell_of_prompt(self, start: int, end: int) -> None:
-        """Tell the drafter that the target's last call was these tokens of the prompt."""
+    def _pass_prompt(self, start: int, end: int) -> None:
+        """Give the drafter the prompt tokens of the target's last call."""
         hidden = self._model.hooks.hidden
         if start < end:
             self._drafter.read(self._prompt[start:end], None if hidden is None else hidden[0], start)
@@ -94,7 +84,7 @@ class RoundIterator(ReplyIterator):
 
     def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
         reply = self._reply
-        self._tell_of_prompt(len(self._prompt) - 1, len(self._prompt))
+        self._pass_prompt(len(self._prompt) - 1, len(self._prompt))
         with self._ledger.stage("first token"):
             first = self._chooser.choose(logits, mx.array([len(self._prompt)]), self._seen)
             log_probs = token_log_probs(logits, first) if self._settings.trace else None
@@ -115,7 +105,7 @@ class RoundIterator(ReplyIterator):
 
     @property
     def _drafts(self) -> bool:
-        """Whether the reply's drafter is still asked."""
+        """Whether the drafter is still in use in this reply."""
         return self._dropped[self._drafter.name] < _MOST_DROPPED
 
     def _draft(self) -> Draft:
@@ -128,7 +118,7 @@ class RoundIterator(ReplyIterator):
                 draft = Draft(PackedTree.chain(mx.array([root])))
             draft = replace(draft, tree=draft.tree.below(root, self._model.info.vocabulary_size))
             lazy = (*draft.tree.arrays, draft.looked_up, mx.array(draft.finite))
-            self._ledger.queue(*lazy)  # it drafts while the target's graph is built
+            self._ledger.queue(*lazy)  # the device drafts while the host builds the target's graph
             self._ledger.synchronize(*lazy)
             return draft
 
@@ -147,18 +137,18 @@ class RoundIterator(ReplyIterator):
             wanted += self._draft_ahead(packed, verified, chosen, wanted)
             with self._ledger.waiting():
                 *nodes, quick, certain = fetch(*shape, chosen, sure, besides=wanted)
-            self._reply.counters.host_syncs += 1
-            tree, tokens = PrefixTree.of_nodes(*nodes), quick.astype(np.int32)
+            self._reply.count(host_syncs=1)
+            tree, tokens = PrefixTree(*nodes), quick.astype(np.int32)
             counts = bool(finite) and tree.is_sound
             path = accepted_path(tree, tokens) if counts else [0]
             while unsure := [node for node in path if not certain[node]]:
-                rows = mx.array(unsure)  # of the path alone: by the definition a row costs a whole sort
+                rows = mx.array(unsure)  # only the path's rows, since each one costs a sort of the vocabulary
                 exact = self._chooser.choose(
                     verified.logits[rows], start + packed.depths[rows], None if seen is None else seen[rows]
                 )
                 with self._ledger.waiting():
                     tokens[unsure], certain[unsure] = fetch(exact), True
-                self._reply.counters.host_syncs += 1
+                self._reply.count(host_syncs=1)
                 path = accepted_path(tree, tokens) if counts else [0]
             if log_probs and (tokens != quick).any():
                 log_probs = TreeLogProbs.of(verified.logits, packed, mx.array(tokens))
@@ -170,26 +160,26 @@ class RoundIterator(ReplyIterator):
             return _Round(tree, drafted, path, _drafters(draft, name), verified, tokens, log_probs)
 
     def _drop(self, source: str) -> None:
-        """Count a draft whose scores are not finite; after a few, the reply goes on without what drafted it."""
-        self._reply.counters.dropped_drafts += 1
+        """Count a dropped draft; after a few, continue the reply without that drafter."""
+        self._reply.count(dropped_drafts=1)
         self._dropped[source] += 1
         if self._dropped[source] == _MOST_DROPPED:
             self._drafter.leave_out(source)
             self._reply.left_out = (
-                f"{_WHAT.get(source, 'What drafts')} computed scores that are not finite, so the reply went on without "
-                "it. It is damaged, or the precision is too small for it: get it again, or try float32."
+                f"{_WHAT.get(source, 'The drafter')} computed scores that are not finite, so the reply continued "
+                "without it. Try float32. If that does not help, it is damaged: get it again."
             )
 
     def _draft_ahead(
         self, tree: PackedTree, verified: Verified, chosen: mx.array, wanted: Sequence[mx.array | None]
     ) -> Sequence[mx.array]:
-        """Queue the round, and behind it the next draft, if the drafter can begin it now.
+        """Queue the round, and behind it the next draft if the drafter can begin it now.
 
-        The host then waits for the round alone, and the device drafts while the host takes the round in and builds the
-        next call. With exact times each stage is waited for anyway.
+        The host then waits for the round alone. The device drafts while the host processes the round and builds the
+        next call. With exact times each stage waits anyway.
 
         Returns:
-            What is to be waited for besides `wanted`.
+            Arrays to wait for besides `wanted`.
         """
         limit = self._reply.last_index - len(self._reply.token_ids) - 1
         if limit < 1 or self._ledger.exact or not self._drafts or not self._drafter.drafts_ahead(limit):
@@ -201,18 +191,10 @@ class RoundIterator(ReplyIterator):
 
     def _accept(self, done: _Round) -> tuple[list[int], list[TokenEvent]]:
         """Return the accepted path, cut where the reply ends, and one event for each token the round adds."""
-        reply, counters, tree = self._reply, self._reply.counters, done.tree
+        reply, tree = self._reply, done.tree
         with self._ledger.stage("accept"):
-            path = done.path
-            drafted, accepted = done.drafted, len(path) - 1
-            counters.rounds += 1
-            counters.target_calls += 1
-            counters.host_syncs += self._ledger.take_waits()
-            counters.drafted += drafted
-            counters.accepted += accepted
-            counters.drafted_lengths[drafted] += 1
-            counters.accepted_lengths[accepted] += 1
-            counters.verified_nodes += len(tree)
+            path, drafted, accepted = done.path, done.drafted, len(done.path) - 1
+            reply.count_round(drafted, accepted, len(tree), self._ledger.take_waits())
             events = []
             for place, node in enumerate(path, start=1):
                 event = reply.take(int(done.chosen[node]))
@@ -221,7 +203,7 @@ class RoundIterator(ReplyIterator):
                 events.append(event)
                 if reply.finish_reason is not None:
                     break
-            statistics = RoundStatistics(counters.rounds, drafted, accepted, len(events), len(tree))
+            statistics = RoundStatistics(reply.counters.rounds, drafted, accepted, len(events), len(tree))
             events[-1] = replace(events[-1], round=statistics)
             return path[: len(events)], self._traced(done, path, events)
 

@@ -1,9 +1,9 @@
-"""The one rule by which a token is chosen: `argmax(warp(logits) + noise(seed, position, token))`.
+"""The rule that chooses a token: `argmax(warp(logits) + noise(seed, position, token))`.
 
-`warp` is repetition penalty, temperature and the filters top-k, top-p and min-p. Each filter looks at the distribution
-before temperature, as mlx-lm's do, and at the whole of it: what they keep is intersected, so no order matters. Every
-filter keeps all tokens at least as likely as some border, so ties are kept together. Adding the same number to all
-logits changes nothing, so they need not be normalised.
+`warp` is repetition penalty, temperature and the filters top-k, top-p and min-p. As in mlx-lm, each filter looks at the
+whole distribution before temperature; a token must pass all filters, so their order does not matter. Each filter keeps
+all tokens at least as likely as a border, so ties are kept together. Adding a number to all logits changes nothing, so
+they need not be normalised.
 """
 
 import math
@@ -17,7 +17,7 @@ from rdchat.inference.decoding.reductions import log_denominator, top_k
 
 _NUCLEUS_CANDIDATES = 256  # most likely tokens among which the border of top-p and min-p is looked for first
 _SURE = mx.array(True)
-_SPARE = 8  # candidates beyond top-k, so that ties at its border show
+_SPARE = 8  # candidates beyond top-k, so that ties at its border are seen
 
 
 class TokenChooser:
@@ -37,12 +37,12 @@ class TokenChooser:
 
     @property
     def always_sure(self) -> bool:
-        """Whether a quick choice always is what `choose` gives: no filter can keep more than it looks at."""
+        """Whether a quick choice always equals `choose`: no filter can keep more tokens than it looks at."""
         return self._params.greedy or not has_filter(self._params)
 
     @property
     def needs_seen(self) -> bool:
-        """Whether the repetition penalty is on, so that `choose` takes `seen`."""
+        """Whether the repetition penalty is on, so that `choose` needs `seen`."""
         return self._params.repetition_penalty != 1
 
     def seen(self, token_ids: list[int]) -> mx.array:
@@ -57,12 +57,12 @@ class TokenChooser:
         return seen | (self._token_ids == token)
 
     def choose(self, logits: mx.array, positions: mx.array, seen: mx.array | None = None) -> mx.array:
-        """Choose one token for each row, by the definition: the whole vocabulary is looked at and sorted.
+        """Choose one token for each row from the whole vocabulary, sorted.
 
         Args:
             logits: (n, vocabulary), any floating dtype: what the model returned.
             positions: (n,) integers: absolute positions of the tokens to be chosen.
-            seen: (vocabulary,) or (n, vocabulary) bool; wanted where `needs_seen`.
+            seen: (vocabulary,) or (n, vocabulary) bool; required where `needs_seen`.
 
         Returns:
             (n,) uint32.
@@ -70,7 +70,7 @@ class TokenChooser:
         return mx.argmax(self.scores(logits, positions, seen), axis=-1)
 
     def scores(self, logits: mx.array, positions: mx.array, seen: mx.array | None = None) -> mx.array:
-        """Return what `choose` compares: (n, vocabulary) float32, minus infinity where a filter drops a token."""
+        """Return the scores that `choose` compares, (n, vocabulary) float32; filtered tokens have minus infinity."""
         logits = self._penalized(logits, seen)
         if self._params.greedy:
             return logits
@@ -82,36 +82,32 @@ class TokenChooser:
     def choose_quickly(
         self, logits: mx.array, start: int, depths: mx.array, deepest: int, seen: mx.array | None = None
     ) -> tuple[mx.array, mx.array]:
-        """Choose one token for each row of a tree, looking at the most likely candidates only.
+        """Choose one token for each row of a tree among the most likely candidates.
 
         Args:
             logits: (n, vocabulary), any floating dtype: what the model returned.
             start: Absolute position of the token that follows the root.
             depths: (n,) integers, perhaps lazy: the rows' distances from the root.
-            deepest: The largest of them.
-            seen: (vocabulary,) or (n, vocabulary) bool; wanted where `needs_seen`.
+            deepest: The largest of the depths.
+            seen: (vocabulary,) or (n, vocabulary) bool; required where `needs_seen`.
 
         Returns:
-            (n,) uint32 tokens, and (n,) bool: whether each is surely what `choose` gives. Where not, the filters keep
-            more tokens than were looked at.
+            (n,) uint32 tokens, and (n,) bool: whether each surely equals the choice of `choose`. If not, the filters
+            keep
+                more tokens than were looked at.
         """
         params, sure = self._params, mx.broadcast_to(_SURE, depths.shape)
-        if params.greedy:  # in any precision the same one is the largest
+        if params.greedy:  # the largest logit is the same in any precision
             return mx.argmax(logits if seen is None else self._penalized(logits, seen), axis=-1), sure
         logits, keys = self._penalized(logits, seen), noise_keys(self._seed, range(start, start + deepest + 1))
-        chain = logits.shape[0] == deepest + 1 <= 2
         if not has_filter(params):
-            largest = mx.max(logits, axis=-1, keepdims=True)
-            if chain:
-                noisy = _warped(logits, largest, self._temperature, keys, self._token_ids[None])
-            else:
-                noisy = _noisy(logits, largest, self._temperature, noise_of(keys, self._token_ids)[depths])
-            return mx.argmax(noisy, axis=-1), sure
+            largest, noise = mx.max(logits, axis=-1, keepdims=True), noise_of(keys, self._token_ids)
+            noise = noise[depths] if deepest else noise
+            return mx.argmax(_noisy(logits, largest, self._temperature, noise), axis=-1), sure
         count = min(params.top_k + _SPARE if params.top_k else _NUCLEUS_CANDIDATES, logits.shape[-1])
         ids, values = top_k(logits, count)
         border = filter_border(values, log_denominator(logits) if params.top_p < 1 else None, params)
-        keys = keys if chain else keys[depths]
-        kept = _kept(values, border, self._temperature, keys, ids)
+        kept = _kept(values, border, self._temperature, keys[depths] if deepest else keys, ids)
         best = mx.argmax(kept, axis=-1, keepdims=True)
         if count < logits.shape[-1]:
             sure = border[:, 0] > values[:, -1]
@@ -128,14 +124,8 @@ def _noisy(logits: mx.array, largest: mx.array, temperature: mx.array, noise: mx
 
 
 @partial(mx.compile, shapeless=False)
-def _warped(logits: mx.array, largest: mx.array, temperature: mx.array, keys: mx.array, ids: mx.array) -> mx.array:
-    """Return `_noisy` with the noise of its keys, (n, 2), and tokens, (1, m)."""
-    return (logits - largest) / temperature + gumbel_of(keys, ids)
-
-
-@partial(mx.compile, shapeless=False)
 def _kept(values: mx.array, border: mx.array, temperature: mx.array, keys: mx.array, ids: mx.array) -> mx.array:
-    """Return the noisy scores of (n, m) values in descending order, minus infinity below the border."""
+    """Return noisy scores of values, (n, m) in descending order; minus infinity below the border."""
     warped = mx.where(values >= border, (values - values[:, :1]) / temperature, -mx.inf)
     return warped + gumbel_of(keys, ids)
 
@@ -146,15 +136,15 @@ def has_filter(params: SamplingParams) -> bool:
 
 
 def warp(logits: mx.array, params: SamplingParams) -> mx.array:
-    """Divide by the temperature, and set what a filter drops to minus infinity.
+    """Divide by the temperature, and set tokens that a filter drops to minus infinity.
 
     Args:
         logits: (n, vocabulary) float32.
         params: Sampling parameters with a temperature above 0.
 
     Returns:
-        (n, vocabulary) float32, the most likely token of a row at 0: where a small temperature makes the others large
-        and float32 coarse, that one stays exact.
+        (n, vocabulary) float32, shifted so that a row's most likely token has 0. A small temperature makes the other
+            values large and float32 coarse; the most likely one stays exact.
     """
     warped = (logits - mx.max(logits, axis=-1, keepdims=True)) / params.temperature
     if not has_filter(params):
@@ -183,9 +173,9 @@ def filter_border(values: mx.array, log_total: mx.array | None, params: Sampling
     """Return the logit, (n, 1), of the least likely token that every filter keeps.
 
     Args:
-        values: (n, m) float32: the m largest logits of each row, in descending order. Where the border lies beyond
-            them, the least of them is returned.
-        log_total: (n, 1) float32: `log_denominator` of the whole rows; wanted with top-p.
+        values: (n, m) float32: the m largest logits of each row, in descending order. If the border lies below them,
+            the smallest of them is returned.
+        log_total: (n, 1) float32: `log_denominator` of the whole rows; required with top-p.
         params: Sampling parameters with at least one filter.
     """
     border = values[:, params.top_k - 1 : params.top_k] if 0 < params.top_k < values.shape[-1] else values[:, -1:]

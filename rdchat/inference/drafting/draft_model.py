@@ -1,12 +1,11 @@
 """A second, smaller language model as a drafter (Leviathan et al. 2023, arXiv 2211.17192).
 
 It keeps a KV cache of its own and decodes a few tokens ahead of the target. Its tokens are chosen by the reply's rule,
-with the same noise at the same position, so where both models agree on the distribution they agree on the token, at
-every temperature.
+with the same noise at each position. So where both models agree on the distribution they agree on the token, at every
+temperature.
 """
 
-import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import override
 
@@ -16,87 +15,66 @@ from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.model_card import DraftKind
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.prefill import prefill
+from rdchat.inference.decoding.reply_iterator import prefill
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.drafting.candidates import CandidateRanker, pack
 from rdchat.inference.drafting.draft_shape import DraftShape
+from rdchat.inference.drafting.scoring import CandidateRanker, pack
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabularies, tokenizer_of
-from rdchat.inference.target.capability import DraftKind
-from rdchat.inference.target.device import on_gpu
 from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.round_cache import RoundShape, has_state
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
 
-_LOG = logging.getLogger(__name__)
-_CPU_NODES = 16
-_OTHER_PAIR = "Pick a smaller model of the target's own family; `rdchat models check-pair` compares two models."
+_OTHER_PAIR = "Choose a smaller model of the same family; `rdchat models check-pair` compares two models."
 
 
 class DraftModel:
-    """A draft model beside its target; it keeps its KV cache between replies, as a chat session does.
+    """A draft model beside its target; it keeps its KV cache between replies.
 
     Args:
         target: The model it drafts for.
         model: The draft model itself.
-        shared_tokens: Ids below this one mean the same to both.
+        shared_tokens: Token ids below this one are the same in both models.
 
     Raises:
-        ModelError: If the draft model's cache cannot be taken back.
+        ModelError: If drafted tokens cannot be removed from the draft model's cache, or its weights are damaged.
     """
 
     def __init__(self, target: LoadedModel, model: LoadedModel, shared_tokens: int) -> None:
         if model.capability.kind is DraftKind.NONE:
             if damaged := first_damaged_layer(model.network):
                 raise ModelError(
-                    f"The draft model {model.info.name} computes numbers that are not finite. "
+                    f"The draft model {model.info.name} computed numbers that are not finite. "
                     f"Layer {damaged} is damaged.",
-                    "Fetch it again, use another draft model, or try another precision.",
+                    "Download it again, choose another draft model, or try another precision.",
                 )
-            raise ModelError(f"{model.info.name} cannot draft: {model.capability.reason}.", "Pick another draft model.")
+            raise ModelError(
+                f"{model.info.name} cannot draft: {model.capability.reason}.", "Choose another draft model."
+            )
         self.model = model
         self.cache = KVCache(model.network)
         self.shared_tokens = min(shared_tokens, model.info.vocabulary_size, target.info.vocabulary_size)
-        self._trees = target.capability.kind is DraftKind.TREE  # else it verifies chains only
 
     def drafter(
         self,
         prompt: list[int],
         request: GenerationRequest,
         ledger: Ledger | None = None,
-        shape_of: Callable[[int], DraftShape] | None = None,
+        shape_of: Callable[[int], DraftShape] = DraftShape,
     ) -> "DraftModelDrafter":
         """Return the drafter of one reply.
 
         Args:
             prompt: Token ids.
             request: Sampling, reply seed and draft settings.
-            ledger: Takes the time of its stages; None keeps none.
-            shape_of: Gives the shape of drafts of so many tokens; None is `usual_shape`.
+            ledger: Records the time of its stages; None records nothing.
+            shape_of: Returns the draft's shape for a number of draft tokens; by default a chain.
         """
-        return DraftModelDrafter(self, prompt, request, ledger or Ledger(), shape_of or self.usual_shape)
-
-    def usual_shape(self, draft_tokens: int) -> DraftShape:
-        """Return a shape of that depth where it is not measured what the target's calls cost.
-
-        On many a CPU products of 16 rows are as quick as those of 5 to 15, so there it has runner-ups; a Xeon's are
-        not. What more rows cost a GPU depends on the chip and on the weights' precision, so there it is a chain.
-        """
-        return DraftShape.of_size(draft_tokens, _CPU_NODES if self._trees and not on_gpu() else 0)
-
-    def shapes(self, draft_tokens: int, sizes: Iterable[int]) -> list[DraftShape]:
-        """Return the shapes of that depth among which measured costs may decide: a chain, and ones with runner-ups.
-
-        Args:
-            draft_tokens: The depth.
-            sizes: Nodes of those with runner-ups, the root included; fewer than the chain's are left out.
-        """
-        larger = [size for size in sizes if self._trees and size > draft_tokens + 1]
-        return [DraftShape.of_size(draft_tokens, size) for size in (0, *larger)]
+        return DraftModelDrafter(self, prompt, request, ledger or Ledger(), shape_of)
 
 
 def load_draft_model(
@@ -113,11 +91,11 @@ def load_draft_model(
         model: A model folder, or a hub id that is in the hub's cache.
         target: The model to draft for.
         dtype: Precision of its weights.
-        on_progress: Called as it goes on.
-        anyway: Load it also where it seems too large for the memory.
+        on_progress: Called with the progress.
+        anyway: Load it even if it seems too large for the memory.
 
     Raises:
-        ModelError: If it is missing, damaged, or knows other tokens than the target; the message says which.
+        ModelError: If it is missing, damaged, or its tokens differ from the target's; the message says which.
         OutOfMemoryError: If it does not fit beside the target.
     """
     verdict = check_draft_model(model, target, on_progress)
@@ -128,10 +106,10 @@ def load_draft_model(
 def check_draft_model(
     model: str | Path, target: LoadedModel, on_progress: Callable[[LoadProgress], None] = lambda _: None
 ) -> PairVerdict:
-    """Check whether a model can draft for a target by its tokenizer and the headers of its files alone.
+    """Check whether a model can draft for a target, from its tokenizer and the headers of its files alone.
 
     Raises:
-        ModelError: If it is missing, damaged, or knows other tokens than the target; the message says which.
+        ModelError: If it is missing, damaged, or its tokens differ from the target's; the message says which.
     """
     tokenizer, name = tokenizer_of(model, target.prompts.process, on_progress)
     verdict = compare_vocabularies(target.tokenizer, tokenizer, target.info.name, name)
@@ -143,16 +121,16 @@ def check_draft_model(
 class DraftModelDrafter(Drafter):
     """Drafts for one reply; see `Drafter`.
 
-    All that is certain, the root included, is fed in one call. The drafted tokens follow one by one within a round of
-    the cache, so that those which are not accepted can be taken back. The last one is never fed: where it is accepted
-    it comes with the next round's root.
+    All certain tokens, the root included, are fed in one call. The drafted tokens follow one by one within a round of
+    the cache, so that rejected ones can be removed. The last one is not fed: if it is accepted, it is fed with the next
+    round's root.
 
     Args:
         draft: The draft model; it serves one reply at a time.
         prompt: The prompt's tokens.
         request: Its sampling, reply seed and draft settings are used.
-        ledger: Takes the time of its stages.
-        shape_of: Gives depth and runner-ups of drafts of so many tokens.
+        ledger: Records the time of its stages.
+        shape_of: Returns the draft's shape for a number of draft tokens.
     """
 
     name = "speculative"
@@ -173,23 +151,21 @@ class DraftModelDrafter(Drafter):
         self._shape = shape_of(request.draft.draft_tokens)
         self._shape_of = shape_of
         self._ledger = ledger
-        self._committed = list(prompt)  # before the root
-        self._read = False  # whether the prompt was, but for its last token
+        self._committed = list(prompt)  # without the root
         self._fed = 0  # drafted tokens in the open round
-        self._open = False  # whether there is one
-        self._finite: list[mx.array] = []  # () bool: whether the logits and scores of the draft are
+        self._open = False  # whether a round is open
+        self._finite: list[mx.array] = []  # () bool: whether the draft's logits and scores are finite
         self._ranker = CandidateRanker(sampling, seed, draft.shared_tokens)
         self._chooser = chooser
         self._seen = chooser.seen([t for t in prompt if t < draft.shared_tokens]) if chooser.needs_seen else None
-        self._stateful = has_state(draft.cache.layers)
+        self._stateful = draft.cache.has_state
 
     @override
     def prefill(self, cancelled: Callable[[], bool], ledger: Ledger) -> Iterator[int]:
-        """See `Drafter`. What the cache shares with the prompt is kept."""
+        """See `Drafter`. The common prefix of cache and prompt is kept."""
         self._cache.keep_prefix_of(self._committed)
         if self._room > 0:
             yield from prefill(self._model, self._cache, self._committed, cancelled, ledger)
-        self._read = len(self._cache.tokens) == len(self._committed) - 1
 
     @override
     def update(self, settings: DraftSettings) -> None:
@@ -208,8 +184,7 @@ class DraftModelDrafter(Drafter):
             return Draft(pack(root, []))
         seen = self._with_token(self._seen, mx.array([root]))
         ranked = [self._rank(self._feed_certain(root), 0, seen)]
-        for layer in self._cache.layers:
-            layer.begin(RoundShape(mx.arange(most)))
+        self._cache.begin()
         self._open = True
         for step in range(1, most):
             token = ranked[-1][:1]
@@ -230,22 +205,14 @@ class DraftModelDrafter(Drafter):
 
     @override
     def close(self, length: int) -> None:
-        if length == 0:
+        """See `Drafter`; the part of the reply that the cache lacks is read with the next prompt."""
+        if length:
+            self._cache.trim_to(length)
+        else:
             self._cache.reset()
-            return
-        self._cache.trim_to(length)
-        late = self._committed[len(self._cache.tokens) : length]
-        if self._read and 0 < len(late) <= self._shape.draft_tokens + 1:
-            try:
-                self._feed(mx.array(late))
-                self._cache.evaluate()
-                self._cache.tokens += late
-            except RuntimeError:
-                _LOG.warning("The device failed behind a reply", exc_info=True)
-                self._cache.reset()
 
     @property
-    def late(self) -> int:
+    def unread(self) -> int:
         """Number of tokens before the root that its cache does not hold yet."""
         return len(self._committed) - len(self._cache.tokens)
 
@@ -255,7 +222,7 @@ class DraftModelDrafter(Drafter):
         return self._model.info.context_length - len(self._committed)
 
     def _feed_certain(self, root: int) -> mx.array:
-        """Feed what the cache lacks of the conversation, the root last; return the logits behind it."""
+        """Feed the certain tokens that the cache lacks, the root last; return the logits after it."""
         certain = [*self._committed[len(self._cache.tokens) :], root]
         logits = self._feed(mx.array(certain))
         self._cache.tokens += certain
@@ -263,7 +230,7 @@ class DraftModelDrafter(Drafter):
         return logits
 
     def _feed(self, tokens: mx.array) -> mx.array:
-        """Feed (n,) tokens, perhaps lazy; return (1, vocabulary), lazy: the logits behind the last one."""
+        """Feed (n,) tokens, perhaps lazy; return the logits after the last one, (1, vocabulary), lazy."""
         with self._ledger.stage("feed"):
             logits: mx.array = self._model.network(tokens[None], cache=self._cache.layers)
             self._ledger.synchronize(logits)
@@ -274,7 +241,7 @@ class DraftModelDrafter(Drafter):
         with self._ledger.stage("rank"):
             ranked, finite = self._ranker.rank(logits, position, self._shape.candidates(step), seen)
             self._finite.append(finite)
-            self._ledger.queue(ranked)  # the device works on it while the next step's graph is built
+            self._ledger.queue(ranked)  # the device computes it while the next step's graph is built
             self._ledger.synchronize(ranked)
         return ranked
 
@@ -282,20 +249,17 @@ class DraftModelDrafter(Drafter):
         return None if seen is None else self._chooser.with_token(seen, token)
 
     def _end_round(self, accepted: list[int]) -> None:
-        """Keep the rows of accepted tokens; a model with state goes back to the root, and reads them again."""
-        all_or_none = self._stateful and len(accepted) < self._fed
-        for layer in self._cache.layers:
-            if all_or_none:
-                layer.rollback()
-            else:
-                layer.commit(list(range(len(accepted))))
-        if not all_or_none:
+        """Keep the rows of accepted tokens; a model with recurrent state returns to the root and reads them again."""
+        if self._stateful and len(accepted) < self._fed:
+            self._cache.rollback()
+        else:
+            self._cache.commit(list(range(len(accepted))))
             self._cache.tokens += accepted
         self._open = False
 
 
 def first_damaged_layer(network: nn.Module) -> str | None:
-    """Return the path of the first layer whose weights are not all finite, such as `model.layers.3.mlp.up_proj`."""
+    """Return the path of the first layer with weights that are not finite, such as `model.layers.3.mlp.up_proj`."""
     for name, array in tree_flatten(network.parameters()):
         if mx.issubdtype(array.dtype, mx.floating) and not mx.all(mx.isfinite(array)).item():
             return str(name.rpartition(".")[0])

@@ -1,4 +1,4 @@
-"""A drafter head in the decoding loop: one lazy tree a round, with a branch from prompt lookup."""
+"""Drafts with a drafter head: one lazy tree a round, with a branch from prompt lookup."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,55 +6,53 @@ from typing import override
 
 import mlx.core as mx
 
+from rdchat.inference.api.model_card import DraftKind
 from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.beam_search import DevicePool, search
+from rdchat.inference.drafting.beam_search import NodePool, best_nodes, search
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root, StoredHead
 from rdchat.inference.drafting.lookup_index import LookupIndex
-from rdchat.inference.drafting.node_selection import best_nodes
-from rdchat.inference.drafting.repetition import RepetitionTracker
 from rdchat.inference.drafting.scoring import PathScorer
-from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
 
-_LEAVES = 2  # nodes kept of each level, in beam widths: those that do not live on may still be among the best
+_LEAVES = 2  # nodes kept at each level, in beam widths; those beyond the width may still be among the best
 
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """A draft that was begun before the host knew its root: below what `path` comes to, of a shape."""
+    """A draft that was begun before the host knew its root: below the end of `path`, with a shape."""
 
     path: LazyPath
-    pool: DevicePool
+    pool: NodePool
     shape: BeamShape
 
 
 class HeadModel:
-    """A drafter head that is ready for one loaded target; serves any number of replies, one after another.
+    """A drafter head that is bound to a loaded target; serves any number of replies, one after another.
 
     Args:
         model: The target.
-        stored: What `load_drafter` gave.
+        stored: The drafter from `load_drafter`.
 
     Attributes:
         head: The network, bound to the target.
 
     Raises:
-        ModelError: If the drafter needs what the target does not give.
+        ModelError: If the target does not have what the drafter needs.
     """
 
     def __init__(self, model: LoadedModel, stored: StoredHead) -> None:
         self._model = model
         self.head = stored.bind(model)
         self._memory = self.head.memory()
-        self.listen()
+        self.record_states()
 
-    def listen(self) -> None:
-        """Have the target's next calls record what the head reads: another may have asked for other states."""
+    def record_states(self) -> None:
+        """Make the target record the hidden states that this head reads; another head may have asked for others."""
         self._model.hooks.read(self.head.reads)
 
     def drafter(
@@ -70,33 +68,33 @@ class HeadModel:
         Args:
             prompt: Token ids.
             request: Sampling, reply seed and draft settings.
-            ledger: Takes the time of its stages; None keeps none.
-            apart: Whether the reply is of no conversation, as in a measurement: what the head keeps of the last one is
-                left alone.
+            ledger: Records the time of its stages; None records nothing.
+            apart: Whether the reply belongs to no conversation, as in a measurement. Then the memory of the last
+                conversation is left alone.
         """
-        self.listen()
+        self.record_states()
         memory = self.head.memory() if apart else self._memory
         memory.begin(prompt)
         return HeadDrafter(self._model, self.head, memory, prompt, request=request, ledger=ledger or Ledger())
 
     def forget(self) -> None:
-        """Empty what is kept between replies."""
+        """Clear the memory that is kept between replies."""
         self._memory = self.head.memory()
 
 
 class HeadDrafter(Drafter):
     """Drafts for one reply; see `Drafter`.
 
-    Where the target verifies chains only, the draft is a chain: the lookup branch, if there is one, or else the one
-    most likely beam.
+    Where the target verifies chains only, the draft is a chain: the lookup branch if there is one, else the most likely
+    beam.
 
     Args:
         model: The target.
         head: The drafter's network.
-        memory: What it keeps of the conversation; it was told the prompt.
+        memory: The head's memory of the conversation; it has the prompt.
         prompt: The prompt's tokens.
         request: Its sampling, reply seed and draft settings are used.
-        ledger: Takes the time of its stages.
+        ledger: Records the time of its stages.
     """
 
     name = Mode.DRAFTER.value
@@ -120,10 +118,10 @@ class HeadDrafter(Drafter):
         self._trees = model.capability.kind is DraftKind.TREE
         self._position = len(prompt)  # of the last token, once there is one
         self._hidden: mx.array | None = None
-        self._ahead: _Ahead | None = None  # begun in the round that is verified
-        self._drawn: _Ahead | None = None  # begun in the last round, and below the token that it ended with
+        self._ahead: _Ahead | None = None  # the draft that was begun in the round being verified
+        # The draft that was begun in the last round, if that round ended with its root.
+        self._drawn: _Ahead | None = None
         self._index = LookupIndex(prompt)
-        self._repetition = RepetitionTracker(head.vocabulary, prompt) if self._scorer.penalizes else None
 
     @override
     def update(self, settings: DraftSettings) -> None:
@@ -145,7 +143,10 @@ class HeadDrafter(Drafter):
         if length == 1:
             return Draft(PackedTree.chain(mx.array([root])))
         self._begin(root)
-        branch = self._look_up(length - 1) if settings.lookup_branch else []
+        branch: list[int] = []
+        if settings.lookup_branch:
+            with self._ledger.stage("lookup"):
+                branch = self._index.continuation(length - 1)
         return self.draft(root, BeamShape(settings.beam_width, length), nodes_of(settings), branch)
 
     def draft(self, root: int, shape: BeamShape, nodes: int, branch: Sequence[int] = ()) -> Draft:
@@ -153,17 +154,17 @@ class HeadDrafter(Drafter):
 
         Args:
             root: The last token.
-            shape: Beams.
-            nodes: Nodes of the tree, the root included; a chain has as many as it is long.
-            branch: Tokens that are offered as well, at most as many as are drafted.
+            shape: Width and length of the beams.
+            nodes: Nodes of the tree, the root included; a chain has as many as its length.
+            branch: Tokens to offer as well, at most as many as are drafted.
         """
         if branch and not self._trees:
             return Draft(PackedTree.chain(mx.array([root, *branch])), mx.arange(1 + len(branch)) > 0)
         pool = self.search(root, shape)
         return self.offer(pool, nodes, branch)
 
-    def offer(self, pool: DevicePool, nodes: int, branch: Sequence[int] = ()) -> Draft:
-        """Offer the best nodes that a search found, perhaps the root alone; of a wide one only to a target of trees."""
+    def offer(self, pool: NodePool, nodes: int, branch: Sequence[int] = ()) -> Draft:
+        """Offer the best nodes of a search, perhaps only the root; trees only if the target takes them."""
         if not branch and 1 in (nodes, pool.level_size):
             return Draft(PackedTree.chain(pool.tokens[:nodes]), finite=pool.finite)
         with self._ledger.stage("select nodes"):
@@ -173,40 +174,37 @@ class HeadDrafter(Drafter):
 
     @override
     def drafts_ahead(self, limit: int) -> bool:
-        """See `Drafter`; not where a path from prompt lookup would take the draft's place."""
+        """See `Drafter`; False where a path from prompt lookup would replace the draft."""
         return self._head.drafts_ahead and (self._trees or not self._settings.lookup_branch)
 
     @override
     def draft_ahead(self, path: LazyPath, verified: Verified) -> Sequence[mx.array]:
-        """See `Drafter`; `propose` does not wait for it."""
+        """See `Drafter`; adds nothing to wait for."""
         self.search_ahead(path, verified, self._settings.shape)
         return ()
 
-    def search_ahead(self, path: LazyPath, verified: Verified, shape: BeamShape) -> DevicePool:
-        """Queue the search below the token that a round will end with; `search` returns it, if it did end so."""
+    def search_ahead(self, path: LazyPath, verified: Verified, shape: BeamShape) -> None:
+        """Queue the search below the last token of a running round; `search` uses it if the round ends that way."""
         assert verified.hidden is not None
         shape = self._possible(shape)
-        repetition = self._repetition.after(path, verified.logits[path.last]) if self._repetition else None
-        hidden = verified.hidden[path.last]
-        root = Root(path.token, path.start, hidden, repetition, path.depth, path.deepest)
+        root = Root(path.token, path.start, verified.hidden[path.last], path.depth, path.deepest)
         pool = self._search(root, shape)
         mx.async_eval(pool.tokens, pool.parents, pool.finite)
         self._ahead = _Ahead(path, pool, shape)
-        return pool
 
     @override
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         """See `Drafter`."""
         assert verified.hidden is not None
         if self._hidden is None:
-            self._take([root])
+            self._index.extend([root])
         if self._head.remembers:
             self._memory.take([root, *tokens[:-1]], verified.hidden[mx.array(path)], self._position)
         ahead, self._ahead = self._ahead, None
         self._drawn = ahead if ahead is not None and ahead.path.leads_to(path[-1], tokens[-1]) else None
         self._hidden = verified.hidden[path[-1]]
         self._position += len(tokens)
-        self._take(tokens, verified.logits[path[-1]])
+        self._index.extend(tokens)
 
     @override
     def close(self, length: int) -> None:
@@ -215,38 +213,27 @@ class HeadDrafter(Drafter):
             self._memory.reset()
 
     def _begin(self, root: int) -> None:
-        """Take the first token; the call that it was chosen from, the prompt's last, was the last one."""
+        """Take the first token, chosen from the last call, which ended the prompt."""
         if self._hidden is None:
             assert self._model.hooks.hidden is not None
             self._hidden = self._model.hooks.hidden[0, -1]
-            self._take([root])
+            self._index.extend([root])
 
-    def _take(self, tokens: list[int], logits: mx.array | None = None) -> None:
-        """Take new tokens of the reply, and the target's logits that the last of them was chosen from."""
-        self._index.extend(tokens)
-        if self._repetition is not None:
-            self._repetition.add(tokens, logits)
-
-    def _look_up(self, length: int) -> list[int]:
-        with self._ledger.stage("lookup"):
-            return self._index.continuation(length)
-
-    def search(self, root: int, shape: BeamShape) -> DevicePool:
-        """Return the nodes of a draft, still lazy, and offer none; those that were begun ahead, where they suffice."""
+    def search(self, root: int, shape: BeamShape) -> NodePool:
+        """Return the nodes of a draft, lazy, without offering them; a search begun ahead is used where it suffices."""
         self._begin(root)
         assert self._hidden is not None
         shape = self._possible(shape)
         drawn, self._drawn = self._drawn, None
         if drawn is not None and drawn.shape.width == shape.width and drawn.shape.length >= shape.length:
             return drawn.pool.cut(shape.length - 1)
-        repetition = self._repetition.current() if self._repetition else None
-        return self._search(Root(root, self._position, self._hidden, repetition), shape)
+        return self._search(Root(root, self._position, self._hidden), shape)
 
     def _possible(self, shape: BeamShape) -> BeamShape:
-        """Return a shape cut to what the target verifies and the head drafts."""
+        """Return a shape limited to what the target verifies and the head drafts."""
         return BeamShape(shape.width if self._trees else 1, min(shape.length, 1 + self._head.most_drafted))
 
-    def _search(self, root: Root, shape: BeamShape) -> DevicePool:
+    def _search(self, root: Root, shape: BeamShape) -> NodePool:
         kept = _LEAVES * shape.width if shape.width > 1 else 1
         with self._ledger.stage("beam search"):
             pool = search(self._head, self._memory, self._scorer, root, shape=shape, kept=kept)
@@ -255,6 +242,6 @@ class HeadDrafter(Drafter):
 
 
 def nodes_of(settings: DraftSettings) -> int:
-    """Return the nodes that are verified in a round, the root included: a chain's, or about as many as the beams'."""
+    """Return the nodes to verify in a round, the root included: a chain's, or about as many as the beams have."""
     width, length = settings.beam_width, settings.beam_length
     return max(length * (1 + settings.lookup_branch) - settings.lookup_branch, width * (length - 1))

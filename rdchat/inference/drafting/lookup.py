@@ -1,17 +1,18 @@
-"""Prompt lookup: the tokens that followed the last occurrence of the text's ending are offered as its continuation.
+"""Prompt lookup: offers the tokens that followed the last occurrence of the text's ending.
 
-Saxena 2023, "Prompt Lookup Decoding"; here over prompt and reply, with an index that is updated token by token, so that
-a lookup costs the same however long the conversation is.
+Saxena 2023, "Prompt Lookup Decoding"; here over prompt and reply, with an index that is updated token by token, so the
+cost of a lookup does not depend on the length of the conversation.
 """
 
 from typing import override
+
+import mlx.core as mx
 
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.lookup_index import LookupIndex
 from rdchat.inference.target.packed_tree import PackedTree
-from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.verifier import Verified
 
 
@@ -21,7 +22,7 @@ class LookupDrafter(Drafter):
     Args:
         tokens: The prompt.
         draft_tokens: The most tokens to offer.
-        ledger: Takes the time of its stages; None keeps none.
+        ledger: Records the time of its stages; None records nothing.
     """
 
     name = "lookup"
@@ -45,7 +46,7 @@ class LookupDrafter(Drafter):
         self._begin(root)
         with self._ledger.stage("lookup"):
             chain = [root, *self._index.continuation(min(self._draft_tokens, limit))]
-        return Draft(PackedTree.of(PrefixTree.from_beams([chain])))
+        return Draft(PackedTree.chain(mx.array(chain)))
 
     def _begin(self, root: int) -> None:
         """Take the first token, which comes from the prefill and not from a round."""

@@ -1,6 +1,6 @@
-"""The models on this machine as the models window lists them: read from headers, kept in the cache folder.
+"""The models on this machine as the models window lists them: read from headers, cached on disk.
 
-No MLX here but in `fitting_drafters`: a window may ask before the engine has begun.
+Only `fitting_drafters` imports MLX: the window may ask before the engine has started.
 """
 
 import rdchat.inference.blas  # noqa: F401  before MLX

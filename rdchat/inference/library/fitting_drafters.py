@@ -1,7 +1,7 @@
-"""Which drafter heads on this machine fit a model that is not loaded, as far as files tell.
+"""Finds the drafter heads on this machine that fit a model that is not loaded, from their files alone.
 
-A head that rdchat trained names its model's hash. Others say which sizes they were made for: those are held against the
-model's configuration here, and against the network itself once the model is loaded.
+A head trained by rdchat names its model's hash. Others give the sizes they were made for. These are compared with the
+model's configuration here, and with the network once the model is loaded.
 """
 
 from collections.abc import Mapping
@@ -14,20 +14,19 @@ from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG
-from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, drafter_config
+from rdchat.inference.drafting.checkpoints.drafter_folder import MOST_CONFIG_BYTES, bound_hash, drafter_config
 from rdchat.inference.drafting.checkpoints.installed_drafters import installed_drafters, resolve_drafter
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
 
-_MOST_CONFIG_BYTES = 2**20
 _SURE = TargetMatch(True)
 
 
 def fitting_drafters(folder: Path) -> tuple[ModelCard, ...]:
-    """Return the drafter heads that fit the model in a folder, those first that surely do.
+    """Return the drafter heads that fit the model in a folder, the certain ones first.
 
     Args:
-        folder: The model's; of a GGUF file there is none before it is converted.
+        folder: The model's folder. A GGUF file has none before it is converted.
     """
     if not folder.is_dir():
         return ()
@@ -54,8 +53,8 @@ def _match(drafter: ModelCard, place: Path, config: Mapping[str, Any], wanted: s
     bound = bound_hash(place)
     if bound is not None:
         return _SURE if bound == wanted else None
-    if drafter.kind is HeadKind.RECURRENT:  # Apple's, which names neither model nor depth
-        return _sizes_match(read_json(place / CONFIG, most=_MOST_CONFIG_BYTES), config)
+    if drafter.kind is HeadKind.RECURRENT:  # Apple's, which gives neither model nor depth
+        return _sizes_match(read_json(place / CONFIG, most=MOST_CONFIG_BYTES), config)
     _, needs = drafter_config(place)
     sizes = {
         "hidden_size": needs.target_width,
@@ -78,4 +77,4 @@ def _sizes_match(sizes: Mapping[str, Any], config: Mapping[str, Any]) -> TargetM
         return None
     if pairs[0][0] is None or pairs[0][1] is None or (depth is not None and sizes.get("deepest", 0) >= depth):
         return None
-    return TargetMatch(False, "Its sizes fit; whether it was made for this model shows when it is loaded.")
+    return TargetMatch(False, "Its sizes fit; rdchat checks the rest when the model is loaded.")

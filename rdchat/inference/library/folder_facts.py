@@ -1,8 +1,11 @@
-"""Facts about a model folder or a GGUF file, from its headers."""
+"""Reads facts about a model folder or a GGUF file from its headers, in a child process or in this one."""
 
 import hashlib
+import logging
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +13,29 @@ from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import check_file
 from rdchat.inference.api.memory_facts import ModelSizes
 from rdchat.inference.api.requests import Dtype
-from rdchat.inference.models.gguf_header import GgufHeader, check_gguf
-from rdchat.inference.models.gguf_import import FLOATS, QUANTISED_BITS
+from rdchat.inference.models.gguf_header import read_gguf_header
 from rdchat.inference.models.model_config import check_architecture, read_config
-from rdchat.inference.models.model_files import check_model_folder
+from rdchat.inference.models.model_files import check_model_folder, gguf_sizes
 from rdchat.inference.models.model_places import is_drafter
+from rdchat.work.child_limits import ChildLimitError, Limits
+from rdchat.work.child_process import ChildProcess
+from rdchat.work.job import Job
+from rdchat.work.served import serve
 
-_GROUP_BYTES = 4  # of a converted GGUF file: a scale and a bias of 16 bits
-_GROUP = 32  # weights that share them
-_ADAPTED = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")  # end the names of networks that write
+_LIMITS = Limits(seconds=60.0, memory_bytes=1 << 30)  # for one folder: headers may take 100 MB, on a slow disk
+_ADAPTED = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")  # endings of architectures that write text
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class FolderFacts:
-    """Facts from headers; see `ModelCard`."""
+    """Facts from headers; all but `is_model` become fields of `ModelCard`."""
 
     family: str = ""
     sizes: ModelSizes | None = None
     quantization: str = ""
     problem: str = ""
-    is_model: bool = True  # a language model, loadable or not: the hub's cache holds other things too
+    is_model: bool = True  # a language model, loadable or not; the hub's cache also has other things
     tokens: str = ""
     is_drafter: bool = False
 
@@ -43,7 +49,7 @@ def parsed_facts(data: Any) -> FolderFacts:
 
 
 def read_facts(path: Path) -> FolderFacts:
-    """Read a model folder or a GGUF file; a problem is one of the facts."""
+    """Read the facts of a model folder or a GGUF file; a problem is one of the facts."""
     try:
         if path.suffix.lower() == ".gguf":
             return _gguf_facts(path)
@@ -75,7 +81,7 @@ def _words(path: Path, error: RdchatError | OSError) -> str:
 
 
 def _tokens(folder: Path) -> str:
-    """Return a hash of the tokenizer's file. Different files may hold the same tokens; that is not noticed."""
+    """Return a hash of the tokenizer's file. Different files may have the same tokens; this does not detect it."""
     path = folder / "tokenizer.json"
     try:
         check_file(path)
@@ -86,7 +92,7 @@ def _tokens(folder: Path) -> str:
 
 
 def _known_family(folder: Path) -> str:
-    """Return the architecture of a folder that holds a language model, however damaged; empty of one that does not."""
+    """Return the architecture of a folder with a language model, however damaged; empty for other folders."""
     try:
         config = read_config(folder)
     except (RdchatError, OSError):
@@ -100,51 +106,49 @@ def _known_family(folder: Path) -> str:
 
 
 def _gguf_facts(path: Path) -> FolderFacts:
-    """Return the facts of the folder that a GGUF file would be converted into."""
-    header = check_gguf(path)
-    problem = gguf_problem(path, header)
-    kinds = Counter(dict.fromkeys(QUANTISED_BITS, 0))
+    """Return the facts of the folder that a GGUF file would be converted to."""
+    header = read_gguf_header(path)
+    family = str(header.metadata.get("general.architecture", ""))[:60]
+    try:
+        sizes = gguf_sizes(path, header)
+    except ModelError as error:
+        return FolderFacts(family, problem=error.message)
+    kinds: Counter[str] = Counter()
     for tensor in header.tensors:
-        kinds[tensor.kind] += tensor.elements
-    parameters = sum(kinds.values())
-    common = kinds.most_common(1)[0][0] if parameters else None
-    if problem or common is None:
-        return FolderFacts(header.architecture[:60], problem=problem or f"{path} holds no weights.")
-    bits = [QUANTISED_BITS[tensor.kind] for tensor in header.tensors if tensor.kind in QUANTISED_BITS]
-    whole = all(tensor.kind.name == "F32" for tensor in header.tensors)
-    number = header.numbers.get
-    heads = number("llama.attention.head_count", 0)
-    head_size = number("llama.attention.key_length") or number("llama.embedding_length", 0) // max(heads, 1)
-    kv_heads = number("llama.attention.head_count_kv", heads)
-    sizes = ModelSizes(
-        parameters=parameters,
-        stored_bytes=_converted_bytes(header, 4 if whole else 2),
-        quantization_bits=Counter(sorted(bits)).most_common(1)[0][0] if bits else None,
-        float_type=Dtype.FLOAT32 if whole else Dtype.FLOAT16,
-        kv_values_per_token=2 * number("llama.block_count", 0) * kv_heads * head_size,
-        context_length=number("llama.context_length", 0),
-    )
-    return FolderFacts(header.architecture, sizes, common.name)
+        kinds[tensor.kind.name] += tensor.elements
+    return FolderFacts(family, sizes, kinds.most_common(1)[0][0])
 
 
-def gguf_problem(path: Path, header: GgufHeader) -> str:
-    """Return why a GGUF file cannot be converted, a sentence; empty where its header has nothing against it."""
-    if header.architecture != "llama":
-        return f"{path.name} is of the architecture '{header.architecture[:60]}'; only 'llama' can be converted."
-    if not header.numbers.get("llama.context_length"):
-        return f"{path.name} does not say how long its context is."
-    unknown = next((each for each in header.tensors if each.kind not in {*QUANTISED_BITS, *FLOATS}), None)
-    if unknown is not None:
-        return f"{path.name} has weights of the type {unknown.kind.name}, which cannot be converted without a loss."
-    return ""
+@contextmanager
+def facts_reader(
+    limits: Limits = _LIMITS, child: ChildProcess | None = None
+) -> Iterator[Callable[[Path], FolderFacts]]:
+    """Give a function that runs `read_facts` in a child process.
+
+    Args:
+        limits: For one folder or file.
+        child: Starts with the first call and ends with the block; None makes a new one.
+    """
+    child = child or ChildProcess("facts")
+
+    def read(path: Path) -> FolderFacts:
+        try:
+            facts: FolderFacts = child.submit("read", {"path": str(path)}, limits, read=parsed_facts).result()
+        except ChildLimitError as error:
+            return FolderFacts(problem=f"Reading {path} {error.words}.")
+        except RdchatError as error:
+            _LOG.warning("The facts of %s could not be read: %s", path, error)
+            return FolderFacts(problem=f"{path} could not be read.")
+        return facts
+
+    with closing(child):
+        yield read
 
 
-def _converted_bytes(header: GgufHeader, float_bytes: int) -> int:
-    """Return the bytes of all tensors once they are converted."""
-    total = 0
-    for tensor in header.tensors:
-        if bits := QUANTISED_BITS.get(tensor.kind):
-            total += tensor.elements * bits // 8 + tensor.elements // _GROUP * _GROUP_BYTES
-        else:
-            total += tensor.elements * float_bytes
-    return total
+def main() -> int:
+    """Answer requests until the app ends."""
+    return serve({"read": _read})
+
+
+def _read(_job: Job[Any], path: str) -> dict[str, Any]:
+    return asdict(read_facts(Path(path)))

@@ -1,58 +1,47 @@
 """Lists all models, drafters and unfinished downloads on this machine."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download_record import DownloadRecord, unfinished_downloads
-from rdchat.hub.downloads.snapshot import is_snapshot
-from rdchat.inference.api.model_card import ModelCard
-from rdchat.inference.library.facts_file import FactsFile, stamp_of, tried_out
-from rdchat.inference.library.folder_facts import FolderFacts, gguf_problem, read_facts
-from rdchat.inference.models.gguf_header import check_gguf
-from rdchat.inference.models.model_files import check_model_folder, locate_model
+from rdchat.inference.api.model_card import Capability, DraftKind, ModelCard
+from rdchat.inference.library.folder_facts import FolderFacts, parsed_facts, read_facts
+from rdchat.inference.models.fact_cache import Stamp, cache_facts, cached_facts, stamp_of
+from rdchat.inference.models.gguf_header import read_gguf_header
+from rdchat.inference.models.model_files import check_model_folder, gguf_sizes, locate_model
 from rdchat.inference.models.model_places import HUB, model_places, other_revisions, own_drafters
 
 
 def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_facts) -> Iterator[ModelCard]:
-    """Yield the models and drafters one by one, also language models and drafters that cannot be loaded.
+    """Yield the models and drafters one by one, including those that cannot be loaded.
 
     Args:
-        chosen: A folder of the person's own, to look into as well; empty for none.
-        read: Reads what is not known of before; a child may do it.
+        chosen: The person's own models folder, to include; empty for none.
+        read: Reads facts that are not cached; a child process may do it.
     """
-    kept = FactsFile(read)
     for place in (*model_places(chosen), *own_drafters(), *other_revisions()):
-        if (model := _described(place, kept)) is not None:
+        if (model := _described(place, read)) is not None:
             yield model
-    kept.keep(all_seen=True)
     for repository, record in unfinished_downloads():
-        if not is_snapshot(repository, record.files):  # else whole, but for the end of its record
-            yield _unfinished(repository, record)
+        yield _unfinished(repository, record)
 
 
 def installed_models(read: Callable[[Path], FolderFacts] = read_facts) -> tuple[ModelCard, ...]:
-    """Return the language models that can be chosen and, with the reason, those that cannot; not the default model.
+    """Return the language models other than the default one, with the reason for those that cannot be loaded.
 
     Args:
         read: See `library_models`.
     """
-    kept = FactsFile(read)
-    found = []
-    for place in model_places():
-        if place.path != paths.default_model_dir():
-            facts = kept.facts_of(place.path, stamp_of(place.path))
-            if facts.is_model:
-                found.append(replace(place, problem=facts.problem))
-    kept.keep(all_seen=False)
-    return tuple(found)
+    described = (_described(place, read) for place in model_places())
+    return tuple(card for card in described if card is not None and card.model and not card.is_drafter)
 
 
 def problem_of(model: str) -> str:
-    """Return why a folder or file cannot be loaded, a sentence; empty where its headers are right.
+    """Return a sentence that says why a folder or file cannot be loaded; empty where its headers are right.
 
     Args:
         model: The path.
@@ -60,32 +49,48 @@ def problem_of(model: str) -> str:
     try:
         path = locate_model(model)
         if path.suffix.lower() == ".gguf" and path.is_file():
-            return gguf_problem(path, check_gguf(path))
-        check_model_folder(path)
+            gguf_sizes(path, read_gguf_header(path))
+        else:
+            check_model_folder(path)
     except (RdchatError, OSError) as error:
         return str(error)
     return ""
 
 
-def _described(place: ModelCard, kept: FactsFile) -> ModelCard | None:
+def _described(place: ModelCard, read: Callable[[Path], FolderFacts]) -> ModelCard | None:
+    """Return the card of a folder or a file with its facts; None where it is neither a model nor a drafter."""
     path = place.path
     stamp = stamp_of(path)
-    facts = kept.facts_of(path, stamp)
+    try:
+        facts = parsed_facts(cached_facts("headers", path, stamp))
+    except (TypeError, KeyError, ValueError):  # not cached, or the cache is damaged
+        facts = read(path)
+        cache_facts("headers", path, stamp, asdict(facts))
     if not (facts.is_model or facts.is_drafter):
         return None
+    known = {field.name: getattr(facts, field.name) for field in fields(facts) if field.name != "is_model"}
     return replace(
         place,
         model="" if path == paths.default_model_dir() else place.model,
-        family=facts.family,
-        sizes=facts.sizes,
-        quantization=facts.quantization,
         disk_bytes=stamp.disk_bytes,
         changed=stamp.changed,
-        tried=None if facts.problem or facts.is_drafter or path.is_file() else tried_out(path),
-        problem=facts.problem,
-        tokens=facts.tokens,
-        is_drafter=facts.is_drafter,
+        tried=None if facts.problem or facts.is_drafter or path.is_file() else stored_capability(path, stamp),
+        **known,
     )
+
+
+def store_capability(folder: Path, tried: Capability) -> None:
+    """Store what the model in a folder can verify; a failure is logged."""
+    cache_facts("verifies", folder, stamp_of(folder), {"verifies": tried.kind.value, "reason": tried.reason})
+
+
+def stored_capability(folder: Path, stamp: Stamp) -> Capability | None:
+    """Return what the model in a folder can verify; None where it was not tried, or the model has changed."""
+    try:
+        fields = cached_facts("verifies", folder, stamp)
+        return Capability(DraftKind(fields["verifies"]), str(fields["reason"]))
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _unfinished(repository: CachedRepository, record: DownloadRecord) -> ModelCard:
@@ -95,17 +100,10 @@ def _unfinished(repository: CachedRepository, record: DownloadRecord) -> ModelCa
         model="",
         place=HUB,
         path=repository.folder,
-        disk_bytes=record.done_bytes(repository),
-        changed=_changed(repository.work),
+        disk_bytes=sum(file.done_bytes for file in record.files_here(repository)),
+        changed=stamp_of(repository.work).changed,
         repository=files.repository,
         revision=files.revision,
         download_bytes=max(files.size, 1),
         download_gguf=record.gguf,
     )
-
-
-def _changed(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0

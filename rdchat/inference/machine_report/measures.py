@@ -1,4 +1,4 @@
-"""Measurements of `rdchat report`: call costs, plain decoding beside mlx-lm, diverging tokens, queued primitives."""
+"""The measurements of `rdchat report`: call costs, plain decoding against mlx-lm, diverging tokens, primitives."""
 
 import io
 import re
@@ -12,25 +12,25 @@ import mlx.core as mx
 
 from rdchat.inference.api.bench_results import Difference
 from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.model_card import DraftKind
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.auto.cost_model import PLAIN_STEP
-from rdchat.inference.auto.measuring import Measured, Measurement, OtherPrograms, measure_rows
+from rdchat.inference.auto.measuring import Measured, Measurement, OtherPrograms, measure_calls
 from rdchat.inference.benchmark.differences import divergences
 from rdchat.inference.benchmark.recording import Recording, record, record_mlx_lm
 from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.prefill import read_prompt
 from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.decoding.reply_iterator import read_prompt
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verifier
 
-DEPTHS = 128, 1024, 4096, 16384  # tokens in the cache, where calls are measured
+DEPTHS = 128, 1024, 4096, 16384  # tokens in the cache at which calls are measured
 ROWS = (*range(1, 17), 32)
 _SENTENCE = "A keeper of a lighthouse counts the ships that pass, and writes their names into a book. "
 _TOKENS, _TRIALS = 32, 3
@@ -54,7 +54,7 @@ _VIEWS = {  # these compute nothing, they only describe where data is
 
 
 def cost_by_rows(model: LoadedModel, depth: int, out_of_time: Callable[[], bool]) -> dict[str, Any]:
-    """Measure calls of 1 to 16 and 32 rows, each alone, and plain steps that are queued one behind the other.
+    """Measure calls of 1 to 16 and 32 rows, each alone, and plain steps queued one after another.
 
     Args:
         model: The target.
@@ -62,10 +62,10 @@ def cost_by_rows(model: LoadedModel, depth: int, out_of_time: Callable[[], bool]
         out_of_time: Called between calls.
 
     Returns:
-        Milliseconds by rows and of a plain step, and whether other programs left the machine alone; empty if the time
-        was too short for all of them.
+        Milliseconds by rows and of a plain step, and whether the machine was undisturbed by other programs; empty if
+        there was not enough time.
     """
-    measured = _finish(measure_rows(model, depth, ROWS, OtherPrograms()), out_of_time)
+    measured = _finish(measure_calls(model, [depth], ROWS, OtherPrograms()), out_of_time)
     costs = measured.costs
     if not costs:
         return {}
@@ -80,7 +80,7 @@ def cost_by_rows(model: LoadedModel, depth: int, out_of_time: Callable[[], bool]
 
 
 def _finish(measurement: Measurement, out_of_time: Callable[[], bool]) -> Measured:
-    """Run a measurement to its end; return no costs if the time is up before."""
+    """Run a measurement to its end; return no costs if the time runs out first."""
     while not out_of_time():
         try:
             next(measurement)
@@ -92,7 +92,7 @@ def _finish(measurement: Measurement, out_of_time: Callable[[], bool]) -> Measur
 
 
 def compare_plain(session: ChatSession, depth: int, out_of_time: Callable[[], bool]) -> dict[str, Any]:
-    """Decode a reply to a prompt of about `depth` tokens in turns with mlx-lm.
+    """Decode a reply to a prompt of about `depth` tokens, in turns with mlx-lm.
 
     Args:
         session: Its caches are emptied.
@@ -103,27 +103,23 @@ def compare_plain(session: ChatSession, depth: int, out_of_time: Callable[[], bo
         Tokens of the prompt, pairs of replies, medians of tokens per second and of their ratio, and MLX's peak memory
         in bytes; empty if not one pair was finished.
     """
-    pairs, peaks = list[dict[str, Recording]](), {"rdchat": 0, "mlx-lm": 0}
-    request = _request(session, depth)
+    request, pairs = _request(session, depth), list[dict[str, Recording]]()
+    peaks = {"rdchat": 0, "mlx-lm": 0}
     for trial in range(_TRIALS):
         pair: dict[str, Recording] = {}
-        for name in ("rdchat", "mlx-lm") if trial % 2 else ("mlx-lm", "rdchat"):
+        for name in sorted(peaks, reverse=bool(trial % 2)):
+            session.forget()  # only one cache is in memory at a time
             mx.clear_cache()
             mx.reset_peak_memory()
-            made = record if name == "rdchat" else _record_mlx_lm
-            if (found := made(session, request, out_of_time)) is None:
+            ours = name == "rdchat"
+            found = (
+                record(session, request, out_of_time) if ours else record_mlx_lm(session.model, request, out_of_time)
+            )
+            if found is None:
                 return _figures(pairs, peaks)
-            pair[name] = found
-            peaks[name] = max(peaks[name], mx.get_peak_memory())
+            pair[name], peaks[name] = found, max(peaks[name], mx.get_peak_memory())
         pairs.append(pair)
     return _figures(pairs, peaks)
-
-
-def _record_mlx_lm(
-    session: ChatSession, request: GenerationRequest, out_of_time: Callable[[], bool]
-) -> Recording | None:
-    session.forget()  # only one cache is in memory
-    return record_mlx_lm(session.model, request, out_of_time)
 
 
 def _request(session: ChatSession, depth: int) -> GenerationRequest:
@@ -156,23 +152,17 @@ class Divergences:
     """How often drafted decoding chooses another token than plain decoding, at one precision and temperature.
 
     Drafts are verified with several rows a call, plain decoding feeds one row a call, and their kernels round
-    differently: if two tokens nearly tie, each way may choose another one.
-
-    Attributes:
-        dtype: Precision of the weights.
-        temperature: 0 is greedy.
-        mode: How the replies were drafted.
-        tokens: Tokens compared.
-        gaps: For each divergence, the difference of the two tokens' final scores under plain decoding, in nats; if a
-            filter drops the reply's token there, its distance from the filter's border.
-        rounding: How far other calls move the scores at each of these places, in nats: see `Difference`.
+    differently. Where two tokens nearly tie, each may choose another one.
     """
 
-    dtype: str
-    temperature: float
-    mode: Mode
-    tokens: int
+    dtype: str  # precision of the weights
+    temperature: float  # 0 is greedy
+    mode: Mode  # how the replies were drafted
+    tokens: int  # tokens compared
+    # For each divergence, the difference of the two tokens' final scores under plain decoding, in nats; if a filter
+    # drops the reply's token there, its distance from the filter's border.
     gaps: tuple[float, ...]
+    # Effect of rounding on the scores at each of these places, in nats; see `Difference`.
     rounding: tuple[float, ...]
 
     @property
@@ -184,7 +174,7 @@ class Divergences:
 def count_divergences(session: ChatSession, mode: Mode, temperature: float, tokens: int) -> Iterator[Divergences]:
     """Decode everyday replies with drafts and compare them; yield the count so far after each.
 
-    Plain decoding follows the tokens of each reply, and each place where it would have chosen another one counts.
+    Plain decoding follows the tokens of each reply; each place where it would have chosen another token counts.
     Sampling is the app's, with its default filters.
 
     Args:
@@ -210,7 +200,7 @@ def count_divergences(session: ChatSession, mode: Mode, temperature: float, toke
 
 
 def primitives(*arrays: mx.array | None) -> Counter[str]:
-    """Return the primitives that evaluating lazy arrays would run, by name; those that only make views left out."""
+    """Return the primitives that evaluating lazy arrays would run, by name, without those that only make views."""
     dot = io.StringIO()
     mx.export_to_dot(dot, *(array for array in arrays if array is not None))
     names = re.findall(r'label ="(\w+)", shape=rectangle', dot.getvalue())
@@ -218,7 +208,7 @@ def primitives(*arrays: mx.array | None) -> Counter[str]:
 
 
 def graph_sizes(session: ChatSession) -> dict[str, Any]:
-    """Count what a plain step, a target call of five rows and a draft of its drafter queue, choice included."""
+    """Count the primitives of a plain step, a target call of five rows, and a draft of its drafter, with the choice."""
     model = session.model
     cache = KVCache(model.network)
     mx.eval(model.network(mx.array([[1, 2, 3]]), cache=cache.layers))
@@ -247,7 +237,7 @@ def _as_json(count: Counter[str]) -> dict[str, Any]:
 
 
 def draft_size(session: ChatSession, settings: DraftSettings) -> dict[str, Any] | None:
-    """Count what a head's draft of the usual shape queues; None without the drafter that the settings name."""
+    """Count the primitives of a head's draft of the usual shape; None without the drafter in the settings."""
     request = GenerationRequest((ChatMessage(Role.USER, "-"),), draft=settings)
     if session.drafters.try_load(request.draft) is not None:
         return None

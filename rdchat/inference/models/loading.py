@@ -1,6 +1,9 @@
-"""Loads an mlx-lm model folder in the requested precision."""
+"""Loads an mlx-lm model folder in the requested precision, and reads the sampling that its authors recommend."""
 
+import math
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
@@ -10,7 +13,8 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_map_with_path
 from mlx_lm import utils as mlx_lm_utils
 
-from rdchat.errors import DoesNotFitError, ModelError
+from rdchat.errors import DoesNotFitError, ModelError, RdchatError
+from rdchat.files.foreign_files import REFETCH_HINT, read_json
 from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.memory_facts import (
     QUANTIZATION_GROUP,
@@ -23,7 +27,7 @@ from rdchat.inference.api.memory_facts import (
     is_kept,
     memory_need,
 )
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
 from rdchat.inference.prompts.model_prompts import ModelPrompts
@@ -37,9 +41,40 @@ from rdchat.inference.target.memory_errors import memory_errors
 from rdchat.inference.target.prefill_pace import PrefillPace
 from rdchat.inference.target.target import LoadedModel
 
+_SMALL_PARAMETERS = 500_000_000  # smaller models lose the thread at the usual temperature
+_SMALL_TEMPERATURE = 0.2
+_WHOLE, _NUMBERS = ("top_k",), ("temperature", "top_p", "min_p", "repetition_penalty")
+_HIGHEST = {"temperature": 2.0, "top_k": 1000}  # of a recommendation; more is a mistake in the file
 _FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
-_SLICE_BYTES = 64 * 2**20  # weights made real between two progress events
 _FIRST_CHUNK_GPU, _FIRST_CHUNK_CPU = 128, 32  # prompt tokens in the first call, before its time is known
+
+
+def sampling_defaults(folder: Path, parameters: int) -> SamplingDefaults:
+    """Return the sampling for a model where the person chose none. Values out of range are ignored.
+
+    Args:
+        folder: The model's.
+        parameters: Number of weights.
+    """
+    small = parameters < _SMALL_PARAMETERS
+    params = SamplingParams(temperature=_SMALL_TEMPERATURE) if small else SamplingParams()
+    config: object = None
+    path = folder / "generation_config.json"
+    with suppress(RdchatError, OSError):
+        config = read_json(path) if path.exists() else None
+    named = config if isinstance(config, dict) else {}
+    if named.get("do_sample") is False:
+        named = named | {"temperature": 0.0}
+    found = set[str]()
+    for name in (*_WHOLE, *_NUMBERS):
+        value = named.get(name)
+        if type(value) is int or (type(value) is float and name in _NUMBERS):
+            if value > _HIGHEST.get(name, math.inf):
+                continue
+            with suppress(RdchatError, OverflowError):
+                params = replace(params, **{name: value if name in _WHOLE else float(value)})  # type: ignore[arg-type]
+                found.add(name)
+    return SamplingDefaults(params, frozenset(found), small)
 
 
 def load_model(
@@ -50,21 +85,20 @@ def load_model(
     *,
     anyway: bool = False,
 ) -> LoadedModel:
-    """Load a model, and wire the memory that MLX holds (`wire_memory`).
+    """Load a model, and keep its memory resident (`wire_memory`).
 
     Args:
         model: An mlx-lm model folder, a hub id that is in the hub's cache, or None for the default model.
-        dtype: `auto` is float32 on a CPU, where 16-bit and quantised kernels are slow; on a GPU what the model is
-            stored in.
-        on_progress: Called as it goes on; what it raises ends the loading.
-        tokenizers: Reads the tokenizer and renders the chat template; None takes `shared_tokenizers`.
-        anyway: Load it also where it seems too large for the memory.
+        dtype: `auto` is the stored type on a GPU, and float32 on a CPU, where 16-bit and quantised kernels are slow.
+        on_progress: Called during the work; an exception from it ends the loading.
+        tokenizers: Reads the tokenizer and renders the chat template; None uses `shared_tokenizers`.
+        anyway: Load it even if it seems too large for the memory.
 
     Raises:
         ModelError: If the folder is missing, damaged or of an unknown architecture; the message says which and why.
-        DoesNotFitError: If weights and a cache of 4,096 tokens need more than there is room for.
-        OutOfMemoryError: If the memory was not enough for the weights.
-        NetworkError: If the default model had to be fetched and could not be.
+        DoesNotFitError: If weights and a cache of 4,096 tokens need more memory than there is.
+        OutOfMemoryError: If there was not enough memory for the weights.
+        NetworkError: If the default model could not be downloaded.
     """
     began = perf_counter()
     folder = resolve_model(None if model is None else str(model), on_progress)
@@ -72,7 +106,7 @@ def load_model(
     chosen = effective_dtype(Dtype(dtype), on_gpu())
     warning = _check_memory(files, chosen, anyway)
     process = tokenizers or shared_tokenizers()
-    process.start()  # and be ready once the weights are read
+    process.start()  # it is ready by the time the weights are read
     with memory_errors(f"for the weights of {folder.name}"):
         network, config = _read(folder)
         network, precision = _convert(network, config, chosen, files)
@@ -95,6 +129,7 @@ def load_model(
         load_ms=(perf_counter() - began) * 1000,
         warning=warning,
         thinking=prompts.thinking,
+        sampling=sampling_defaults(folder, files.sizes.parameters),
     )
     hooks = ModelHooks(network)
     try_out = cache(partial(check_capability, network, hooks, info.vocabulary_size))
@@ -116,12 +151,12 @@ def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool) -> str:
     )
     if fit is Fit.TOO_LARGE and not anyway:
         raise DoesNotFitError(
-            f"{words}, but only {gigabytes(room.limit_bytes)} of memory is there for it.",
-            "Close other apps, choose a smaller precision such as 4-bit, or pick a smaller model.",
+            f"{words}, but only {gigabytes(room.limit_bytes)} of memory is available.",
+            "Close other apps, choose a smaller precision such as 4-bit, or choose a smaller model.",
         )
     if fit is not Fit.FITS:
         free = gigabytes(room.free_bytes)
-        return f"{words}; {free} of memory is free. It may be slow, and so may other apps: close some."
+        return f"{words}; {free} of memory is free. It may be slow, and slow down other apps: close some."
     return ""
 
 
@@ -138,18 +173,18 @@ def _read(folder: Path) -> tuple[nn.Module, dict[str, object]]:
 
 
 def _classes(config: dict[str, object]) -> tuple[Callable[[object], nn.Module], type]:
-    """Return the function that makes the network and the class of its arguments, for mlx-lm."""
+    """Return mlx-lm's function that makes the network, and the class of its arguments."""
     model_class, arguments = mlx_lm_utils._get_classes(config)
     return partial(_build, model_class), arguments
 
 
 def _build(model_class: type[nn.Module], arguments: object) -> nn.Module:
-    """Make a network that checks quantised weights before mlx-lm divides by what they say: MLX does not check."""
+    """Make a network that checks quantised weights before mlx-lm divides by their sizes: MLX does not check."""
     network = model_class(arguments)
     sanitize = getattr(network, "sanitize", lambda weights: weights)
 
     def checked(weights: dict[str, mx.array]) -> dict[str, mx.array]:
-        del network.sanitize  # the class's own is there again, and nothing refers to the network in a circle
+        del network.sanitize  # restores the class's own, so that nothing refers to the network in a circle
         weights = sanitize(weights)
         _check_packing(network, weights)
         return weights
@@ -166,29 +201,27 @@ def _check_packing(network: nn.Module, weights: dict[str, mx.array]) -> None:
         width, groups = module.weight.shape[-1], scales.shape[-1]
         fits = groups > 0 and width > 0 and width // groups in QUANTIZED_GROUPS
         if not fits or packed.shape[-1] * 32 // width not in QUANTIZED_BITS:
-            raise ModelError(
-                f"The quantised weights of {name} do not have the size that config.json says.",
-                "Download or convert the model again.",
-            )
+            raise ModelError(f"The quantised weights of {name} do not have the size in config.json.", REFETCH_HINT)
 
 
 def _unfit(name: str, error: Exception) -> ModelError:
     reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
     return ModelError(
         f"{name} cannot be loaded: {reason}.",
-        "The folder may be incomplete or made for another version of mlx-lm: fetch it again, or pick another one.",
+        "It may be incomplete or made for another version of mlx-lm. Download it again, or choose another one.",
     )
 
 
 def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype, files: ModelFiles) -> tuple[nn.Module, str]:
-    """Bring lazy weights into the wanted precision, still lazy; return them with its name, such as `6bit`."""
+    """Convert lazy weights to the wanted precision, still lazy; return them with its name, such as `6bit`."""
     own = config.get("quantization")
     own_bits = own.get("bits") if isinstance(own, dict) else None
     if is_kept(own_bits, dtype):
         if not on_gpu():
             _cast(network, _float_of(dtype, files.sizes.float_type))
         return network, f"{own_bits}bit"
-    if dtype is not Dtype.AUTO or files.sizes.quantization_bits:  # packed in a way that mlx-lm has its own layers for
+    # Packed in a form for which mlx-lm has layers of its own.
+    if dtype is not Dtype.AUTO or files.sizes.quantization_bits:
         network = mlx_lm_utils.dequantize_model(network)
         _cast(network, _float_of(dtype, files.sizes.float_type))
     if dtype in QUANTIZED:
@@ -197,7 +230,7 @@ def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype, files:
 
 
 def _cast(network: nn.Module, dtype: mx.Dtype) -> None:
-    """Convert the floating weights, except for those that the model says must keep their own precision."""
+    """Convert the floating weights, except those that must keep their own precision according to the model."""
     wanted = getattr(network, "cast_predicate", lambda _name: True)
 
     def cast(name: str, array: mx.array) -> mx.array:
@@ -207,7 +240,7 @@ def _cast(network: nn.Module, dtype: mx.Dtype) -> None:
 
 
 def _quantizable(network: nn.Module) -> Callable[[str, nn.Module], bool | dict[str, object]]:
-    """Return which layers can be quantised, and how where the model wants one otherwise than the rest."""
+    """Return which layers can be quantised, and how, where the model wants one quantised differently."""
     wanted = getattr(network, "quant_predicate", None) or (lambda _name, _module: True)
 
     def predicate(name: str, module: nn.Module) -> bool | dict[str, object]:
@@ -219,39 +252,30 @@ def _quantizable(network: nn.Module) -> Callable[[str, nn.Module], bool | dict[s
 
 def _make_real(network: nn.Module, on_progress: Callable[[LoadProgress], None]) -> None:
     arrays = [array for _, array in tree_flatten(network.parameters())]
-    total = sum(array.nbytes for array in arrays)
-    done, waiting, pending = 0, 0, []
-    on_progress(LoadProgress("Reading weights", 0.0))
+    total, done = sum(array.nbytes for array in arrays), 0
     for array in arrays:
-        pending.append(array)
-        waiting += array.nbytes
-        if waiting >= _SLICE_BYTES:
-            mx.eval(pending)
-            done, waiting, pending = done + waiting, 0, []
-            on_progress(LoadProgress("Reading weights", done / total))
-    mx.eval(pending)
+        on_progress(LoadProgress("Reading weights", done / max(total, 1)))
+        mx.eval(array)
+        done += array.nbytes
     mx.clear_cache()
     on_progress(LoadProgress("Reading weights", 1.0))
 
 
 def _vocabulary_size(network: nn.Module, name: str) -> int:
-    """Return the number of logits, asked of the network itself: configurations pad and nest it in many ways.
+    """Return the number of logits, taken from the network itself, since configurations pad and nest it.
 
     Raises:
-        ModelError: If it cannot be run, or could write tokens that it has no embedding of.
+        ModelError: If it cannot be run, or could write tokens for which it has no embedding.
     """
     try:
         layers = KVCache(network).layers
-        for tokens in ([0] * 9, [0]):  # nothing is computed, but every shape is looked at
+        for tokens in ([0] * 9, [0]):  # only shapes are computed
             logits = network(mx.array([tokens]), cache=layers)
-    except Exception as error:  # sizes in a stranger's configuration that do not go together
+    except Exception as error:  # sizes in a foreign configuration that do not fit together
         raise _unfit(name, error) from error
     size = int(logits.shape[-1])
     tables = [module for module in network.modules() if isinstance(module, nn.Embedding | nn.QuantizedEmbedding)]
     rows = max((int(table.weight.shape[0]) for table in tables), default=size)
     if rows < size:
-        raise ModelError(
-            f"{name} is damaged: it writes {size:,} tokens, but has embeddings of {rows:,}.",
-            "Download or convert the model again.",
-        )
+        raise ModelError(f"{name} is damaged: it writes {size:,} tokens, but has embeddings of {rows:,}.", REFETCH_HINT)
     return size

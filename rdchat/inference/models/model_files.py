@@ -1,25 +1,25 @@
-"""Finds a model by its name, and checks its files by their headers."""
+"""Finds a model by its name, and checks the headers of its files."""
 
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rdchat import paths
 from rdchat.errors import InvalidSettingError, ModelError, RdchatError
 from rdchat.files.atomic_folder import make_folder
-from rdchat.files.foreign_files import check_entries, check_file, entries_of, read_json
+from rdchat.files.foreign_files import REFETCH_HINT, check_entries, check_file, entries_of, read_json
 from rdchat.hub.cache_layout import snapshot_of
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.memory_facts import ModelSizes
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.default_model import ensure_default_model
-from rdchat.inference.models.file_digest import sha256_of
-from rdchat.inference.models.gguf_header import check_gguf
-from rdchat.inference.models.gguf_import import CONVERTER_REVISION, convert_gguf
+from rdchat.inference.models.fact_cache import sha256_of
+from rdchat.inference.models.gguf_header import GgufHeader, read_gguf_header
+from rdchat.inference.models.gguf_import import CONVERTER_REVISION, convert_gguf, plan_conversion
 from rdchat.inference.models.model_config import (
     check_architecture,
     check_quantization,
@@ -34,39 +34,37 @@ from rdchat.inference.models.weight_files import is_weights, read_headers, weigh
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "*.tiktoken", "vocab.json", "spiece.model")
-_READ_TOO = ("generation_config.json", "hf_quant_config.json")  # by mlx-lm, as parts of the configuration
+_READ_TOO = ("generation_config.json", "hf_quant_config.json")  # mlx-lm reads these as parts of the configuration
 _FLOAT_TYPES = {"BF16": Dtype.BFLOAT16, "F16": Dtype.FLOAT16, "F32": Dtype.FLOAT32}
-_PACKED = {"weight", "biases", "qweight", "qzeros", "g_idx"}  # beside `scales` in MLX's, AWQ's and GPTQ's layouts
+_PACKED = {"weight", "biases", "qweight", "qzeros", "g_idx"}  # found beside `scales` in MLX's, AWQ's and GPTQ's layouts
 _CHOOSE_HINT = "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json."
-_REFETCH_HINT = "Download or convert the model again."
-_CACHED = "models--"  # begins the name of a repository's folder in the hub's cache
-_LONGEST_WORDS = 200  # of what a file or a person says, in a message
+_CACHED = "models--"  # prefix of a repository's folder in the hub's cache
+_LONGEST_WORDS = 200  # of quoted names and messages
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """A model folder by its headers."""
+    """Facts about a model folder, from its headers."""
 
     folder: Path
-    config: dict[str, Any] = field(repr=False)  # the content of config.json
     architecture: str  # mlx-lm's model type, such as `llama`
     weight_files: tuple[Path, ...]  # the safetensors files, in order
     sizes: ModelSizes
 
 
 def resolve_model(model: str | None, on_progress: Callable[[LoadProgress], None] = lambda _progress: None) -> Path:
-    """Find the model folder that a name stands for; look inside with `check_model_folder`.
+    """Return the model folder for a name; check it with `check_model_folder`.
 
     Args:
-        model: A model folder, a GGUF file, a folder with nothing but one GGUF file, a name that `rdchat models list`
-            gives, or None for the default model. GGUF files are converted once, into the cache.
-        on_progress: Called while the default model is fetched or a GGUF file is converted.
+        model: A model folder, a GGUF file, a folder with a single GGUF file, a name from `rdchat models list`, or None
+            for the default model. GGUF files are converted once, into the cache.
+        on_progress: Called while the default model is downloaded or a GGUF file is converted.
 
     Raises:
-        ModelError: If there is no such model, or it cannot be looked at.
+        ModelError: If there is no such model, or it cannot be read.
         InvalidSettingError: If the name is empty.
-        NetworkError: If the default model has to be fetched and cannot be.
-        StorageError: If there is no room or permission to convert it.
+        NetworkError: If the default model cannot be downloaded.
+        StorageError: If there is no space or permission to convert it.
     """
     if model is None:
         return ensure_default_model(on_progress)
@@ -75,10 +73,10 @@ def resolve_model(model: str | None, on_progress: Callable[[LoadProgress], None]
 
 
 def locate_model(model: str) -> Path:
-    """Return the model folder or the GGUF file that a name stands for; nothing is converted.
+    """Return the model folder or GGUF file for a name; converts nothing.
 
     Raises:
-        ModelError: If there is no such model, or it cannot be looked at.
+        ModelError: If there is no such model, or it cannot be read.
         InvalidSettingError: If the name is empty.
     """
     if not model.strip():
@@ -89,7 +87,7 @@ def locate_model(model: str) -> Path:
 
 @contextmanager
 def _in_words(model: str) -> Iterator[None]:
-    """Turn errors of the system, and unforeseen ones from damaged files, into ModelErrors."""
+    """Turn errors of the system, and unexpected ones from damaged files, into ModelErrors."""
     try:
         yield
     except RdchatError:
@@ -99,9 +97,9 @@ def _in_words(model: str) -> Iterator[None]:
             f"{_shortened(model)} cannot be read: {error.strerror or error}.", "Check the path and its permissions."
         ) from error
     except RecursionError as error:
-        raise ModelError(f"{_shortened(model)} is damaged: its files are nested too deeply.", _REFETCH_HINT) from error
+        raise ModelError(f"{_shortened(model)} is damaged: its files are nested too deeply.", REFETCH_HINT) from error
     except (RuntimeError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
-        raise ModelError(f"{_shortened(model)} cannot be used: {_shortened(str(error))}.", _REFETCH_HINT) from error
+        raise ModelError(f"{_shortened(model)} cannot be used: {_shortened(str(error))}.", REFETCH_HINT) from error
 
 
 def _shortened(text: str) -> str:
@@ -110,7 +108,7 @@ def _shortened(text: str) -> str:
 
 
 def _find(model: str) -> Path:
-    """Return the folder or the GGUF file that a name stands for."""
+    """Return the folder or GGUF file for a name."""
     place = Path(os.path.expanduser(model)).absolute()  # noqa: PTH111  pathlib raises where there is no such user
     if place.is_dir():
         return _lone_gguf(place) or place
@@ -119,7 +117,7 @@ def _find(model: str) -> Path:
             raise ModelError(f"{place} is a file, not a model.", _CHOOSE_HINT)
         return place
     if os.path.lexists(place):
-        check_file(place, _CHOOSE_HINT)  # says what it is: a named pipe, a link that leads nowhere
+        check_file(place, _CHOOSE_HINT)  # reports what it is: a named pipe, a broken link
     if is_hub_id(model) and (snapshot := snapshot_of(model)) is not None:
         return _lone_gguf(snapshot) or cached_snapshot(model)
     if (named := place_named(model)) is not None:
@@ -130,12 +128,12 @@ def _find(model: str) -> Path:
 
 
 def display_name(model: str | Path | None, folder: Path) -> str:
-    """Return the name to show for the model in `folder` that was asked for as `model`."""
+    """Return the name to show for the model in `folder` that was requested as `model`."""
     return folder.name if model is None or Path(os.path.expanduser(model)).is_dir() else str(model)  # noqa: PTH111
 
 
 def shown_name(folder: Path) -> str:
-    """Return the name to show for a folder; the hub id in the hub's cache, whose folders are named by hashes."""
+    """Return the name to show for a folder; in the hub's cache, where folders are named by hashes, the hub id."""
     repository = folder.parent.parent.name
     if folder.parent.name == "snapshots" and repository.startswith(_CACHED):
         return repository.removeprefix(_CACHED).replace("--", "/")[:100]
@@ -143,54 +141,54 @@ def shown_name(folder: Path) -> str:
 
 
 def _lone_gguf(folder: Path) -> Path | None:
-    """Return the GGUF file of a folder that is no MLX model folder but holds one."""
+    """Return the single GGUF file of a folder that is not an MLX model folder."""
     entries = entries_of(folder)
     if folder / "config.json" in entries and any(path.suffix == ".safetensors" for path in entries):
         return None
     found = [path for path in entries if path.suffix == ".gguf" and path.is_file()]
     if len(found) > 1:
         names = ", ".join(path.name for path in found[:5])
-        raise ModelError(f"{folder} holds {len(found)} GGUF files: {names}.", "Name the one that you want.")
+        raise ModelError(f"{folder} has {len(found)} GGUF files: {names}.", "Choose one of them.")
     return found[0] if found else None
 
 
 def _import_gguf(source: Path, on_progress: Callable[[LoadProgress], None]) -> Path:
-    check_gguf(source)  # before it is read whole
+    read_gguf_header(source)  # before the whole file is read
     try:
         size = source.stat().st_size
         digest = sha256_of(source, lambda done: on_progress(LoadProgress("Reading the GGUF file", done)))
     except OSError as error:
         raise ModelError(f"{source} cannot be read: {error.strerror}.", "Check its permissions.") from error
-    stem = source.stem.encode("utf-8", "replace").decode()  # MLX writes and reads only paths of UTF-8
+    stem = source.stem.encode("utf-8", "replace").decode()  # MLX only reads and writes paths in UTF-8
     return make_folder(
         paths.models_dir() / f"{stem}-{digest[:8]}",
         f"sha256:{digest} converter {CONVERTER_REVISION}",
         lambda folder: convert_gguf(source, folder, on_progress),
-        lambda: on_progress(LoadProgress("Waiting for another rdchat that converts the model", None)),
+        lambda: on_progress(LoadProgress("Waiting for another rdchat, which converts the model", None)),
         f"{size / 1e9:.1f} GB",
     )
 
 
 def is_hub_id(name: str) -> bool:
-    """Tell whether a name looks like one of the hub's: `publisher/name`."""
+    """Return whether a name looks like a hub id: `publisher/name`."""
     return _HUB_ID.fullmatch(name) is not None
 
 
 def cached_snapshot(repository: str, what: str = "model") -> Path:
-    """Return the folder of a repository that is in the hub's cache; nothing is fetched.
+    """Return the folder of a repository in the hub's cache; downloads nothing.
 
     Args:
         repository: A hub id.
-        what: What it should hold, for the message.
+        what: What it should be, for the message.
 
     Raises:
-        ModelError: If it is not there.
+        ModelError: If it is not in the cache.
     """
     snapshot = snapshot_of(repository)
     if snapshot is None or not (snapshot / "config.json").is_file():
         raise ModelError(
             f"{repository} is neither a folder nor a {what} in the Hugging Face cache.",
-            f"Fetch it with `rdchat models download {repository}`, or give the path of a {what} folder.",
+            f"Download it with `rdchat models download {repository}`, or give the path of a {what} folder.",
         )
     return snapshot
 
@@ -199,8 +197,9 @@ def check_model_folder(folder: Path) -> ModelFiles:
     """Check a model folder by its headers alone, in milliseconds.
 
     Raises:
-        ModelError: Says what is wrong with which file: missing, empty, no model folder, a damaged config, an unknown
-            architecture or quantisation, weights missing or cut short, no tokenizer, no permission to read.
+        ModelError: Says what is wrong with which file: missing, empty, not a model folder, a damaged config, an
+            unsupported architecture or quantisation, weights missing or incomplete, no tokenizer, no permission to
+            read.
     """
     with _in_words(str(folder)):
         return _check(folder)
@@ -217,16 +216,31 @@ def _check(folder: Path) -> ModelFiles:
     check_entries(entries, is_weights)
     for name in _READ_TOO:
         if folder / name in entries and not isinstance(read_json(folder / name), dict):
-            raise ModelError(f"{folder / name} is damaged: it is no JSON object.", _REFETCH_HINT)
+            raise ModelError(f"{folder / name} is damaged: it is not a JSON object.", REFETCH_HINT)
     config = read_config(folder)
     architecture = check_architecture(config)
-    bits, group = check_quantization(config)
+    check_quantization(config)
     found = weight_files(folder, entries)
     if not any(path.match(pattern) for path in entries for pattern in _VOCABULARIES):
-        raise ModelError(f"{folder} has no tokenizer (tokenizer.json).", _REFETCH_HINT)
+        raise ModelError(f"{folder} has no tokenizer (tokenizer.json).", REFETCH_HINT)
     tensors = read_headers(folder, found)
     check_sizes(config, tensors)
-    sizes = ModelSizes(
+    return ModelFiles(folder, architecture, found, _sizes(config, tensors, folder))
+
+
+def gguf_sizes(source: Path, header: GgufHeader) -> ModelSizes:
+    """Return the sizes of the folder that a GGUF file would be converted to.
+
+    Raises:
+        ModelError: If it cannot be converted.
+    """
+    config, planned = plan_conversion(source, header)
+    return _sizes(config, {tensor.name: tensor.stored for tensor in planned}, source.parent)
+
+
+def _sizes(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor], folder: Path) -> ModelSizes:
+    bits, group = check_quantization(config)
+    return ModelSizes(
         parameters=_count_parameters(tensors, config, group),
         stored_bytes=sum(tensor.stored_bytes for tensor in tensors.values()),
         quantization_bits=bits,
@@ -234,11 +248,10 @@ def _check(folder: Path) -> ModelFiles:
         kv_values_per_token=kv_values_per_token(config),
         context_length=context_length(config, folder),
     )
-    return ModelFiles(folder, config, architecture, found, sizes)
 
 
 def _float_type(tensors: Mapping[str, StoredTensor]) -> Dtype:
-    """Return the type that most bytes of floats have; bfloat16 where there are none of the three."""
+    """Return the type of most bytes of floats; bfloat16 where there are none of the three."""
     stored = dict.fromkeys(_FLOAT_TYPES, 0)
     for tensor in tensors.values():
         if tensor.dtype in stored:
@@ -247,7 +260,7 @@ def _float_type(tensors: Mapping[str, StoredTensor]) -> Dtype:
 
 
 def _count_parameters(tensors: Mapping[str, StoredTensor], config: Mapping[str, Any], group: int) -> int:
-    """Count weights: a quantised matrix has one scale for each group, whatever its bits; the rest as they are."""
+    """Count weights; a quantised matrix is counted by its scales, one for each group."""
     settings = config.get("quantization") or {}
     total = 0
     for name, tensor in tensors.items():

@@ -1,6 +1,6 @@
-"""Where models may lie on this machine: rdchat's own, the hub's cache and LM Studio's folders.
+"""Lists the places where models can be: rdchat's own folder, the hub's cache, LM Studio's and the person's folders.
 
-A Mac's open panel hides `~/.cache`, where two of these lie. Folders are looked at by their names alone.
+A Mac's open panel hides `~/.cache`, where two of them are. Only the names of folders are read.
 """
 
 import os
@@ -11,66 +11,64 @@ from pathlib import Path
 import rdchat
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
-from rdchat.files.foreign_files import entries_of, read_json
+from rdchat.files.foreign_files import read_json, readable_entries
 from rdchat.hub.cache_layout import CachedRepository, cached_repositories, folders_in
 from rdchat.inference.api.drafter_facts import describes_drafter
 from rdchat.inference.api.model_card import ModelCard
 
 OWN, HUB, LM_STUDIO, CHOSEN = "rdchat", "Hugging Face", "LM Studio", "Your folder"
-TRAINED, SHIPPED = "Your own", "Shipped"  # drafters
+TRAINED, SHIPPED = "Your own", "Comes with rdchat"  # drafters
 NOT_VERIFIED = {
-    OWN: "It was converted on this machine, so the hub has no checksums of it.",
-    TRAINED: "It was trained on this machine, so the hub has no checksums of it.",
-    CHOSEN: "It is not known which of the hub's models it is.",
+    OWN: "It was converted on this computer, so Hugging Face has no checksums for it.",
+    TRAINED: "It was trained on this computer, so Hugging Face has no checksums for it.",
+    CHOSEN: "rdchat does not know which model on Hugging Face it is.",
 }
 NOT_DELETED = {
-    LM_STUDIO: "It is LM Studio's: delete it there, or in its folder.",
-    CHOSEN: "It lies in a folder of your own: delete it there.",
+    LM_STUDIO: "It belongs to LM Studio: delete it there, or in its folder.",
+    CHOSEN: "It is in your own models folder: delete it there.",
 }
-_LM_STUDIO = (".lmstudio/models", ".cache/lm-studio/models")  # below the home folder; the latter until version 0.3
-_MOST_CHOSEN = 300  # folders that are looked into, of each that the person named
+_LM_STUDIO = (".lmstudio/models", ".cache/lm-studio/models")  # in the home folder; the second one until version 0.3
+_MOST_CHOSEN = 300  # subfolders that are read in the person's own models folder
 _MOST_CONFIG_BYTES = 2**20  # of a drafter's configuration
-_NO_MODEL = ("mmproj", "-of-")  # in a GGUF file's name: what sees for another model, and a part of several
+_NO_MODEL = ("mmproj", "-of-")  # in names of GGUF files that are not a model: an image encoder, or one of several parts
 
 
 def model_places(chosen: str = "") -> list[ModelCard]:
     """Return folders and files that may be models, each once, by place and name.
 
     Args:
-        chosen: A folder of the person's own, to look into as well; empty for none.
+        chosen: The person's own models folder, to include; empty for none.
     """
     found: dict[Path, ModelCard] = {}
-    for place in (*_own(), *_in_hub_cache(), *_in_lm_studio(), *_in_chosen(chosen)):
+    for place in (*_cards_in(paths.models_dir(), OWN), *_in_hub_cache(), *_in_lm_studio(), *_in_chosen(chosen)):
         found.setdefault(place.path.resolve(), place)
     return list(found.values())
 
 
 def other_revisions() -> Iterator[ModelCard]:
-    """Yield the revisions in the hub's cache that are not main; old ones stay until they are deleted."""
+    """Yield the revisions in the hub's cache other than main; old ones stay until they are deleted."""
     for repository in cached_repositories():
         main, names = repository.commit_of("main"), repository.references()
         for commit in repository.commits():
             if commit != main:
                 for place in _in_repository(repository, commit, names.get(commit, [commit])[0]):
-                    yield replace(place, model=str(place.path))  # by its name the main one is found
+                    yield replace(place, model=str(place.path))  # the name alone means the main revision
 
 
 def own_drafters() -> Iterator[ModelCard]:
-    """Yield the drafters that were trained on this machine."""
-    for folder in folders_in(paths.drafters_dir()):
-        yield ModelCard(folder.name, str(folder), TRAINED, folder)
+    """Return the drafters trained on this machine."""
+    return _cards_in(paths.drafters_dir(), TRAINED)
 
 
 def shipped_drafters() -> Iterator[ModelCard]:
-    """Yield the drafters that come with the app."""
-    for folder in folders_in(Path(rdchat.__file__).parent / "drafters"):
-        yield ModelCard(folder.name, str(folder), SHIPPED, folder)
+    """Return the drafters shipped with the app."""
+    return _cards_in(Path(rdchat.__file__).parent / "drafters", SHIPPED)
 
 
 def listed_name(card: ModelCard) -> str:
-    """Return the name of a model in `rdchat models list`, which every command takes.
+    """Return the name of a model in `rdchat models list`, which every command accepts.
 
-    That is its name, its path in a folder of the person's own, or NAME@REVISION.
+    It is the model's name, its path in the person's own folder, or NAME@REVISION.
     """
     if card.place == CHOSEN:
         return str(card.path)
@@ -78,16 +76,16 @@ def listed_name(card: ModelCard) -> str:
 
 
 def hub_name(card: ModelCard) -> str:
-    """Return the hub id that a model has, or may have as LM Studio keeps it; empty for others."""
+    """Return a model's hub id, or its probable one in LM Studio's folders; empty for others."""
     if card.place == LM_STUDIO:
         return f"{card.folder.parent.name}/{card.folder.name}"
     return card.repository
 
 
 def place_named(name: str, chosen: str = "") -> ModelCard | None:
-    """Return where the model of a name that `rdchat models list` prints, or of a path, lies; None where there is none.
+    """Return the place of a model by its name in `rdchat models list` or its path; None where there is none.
 
-    A drafter may have the name of the model that it was trained for: the model is meant.
+    A drafter may have the same name as the model it was trained for; then the model is returned.
 
     Args:
         name: The name or the path.
@@ -96,19 +94,19 @@ def place_named(name: str, chosen: str = "") -> ModelCard | None:
     Raises:
         ModelError: If several models have this name.
     """
-    # pathlib leaves `..` in, and raises for unknown users
+    # pathlib keeps `..`, and raises for unknown users
     names = {name, os.path.abspath(os.path.expanduser(name))}  # noqa: PTH100, PTH111
     every = (*model_places(chosen), *other_revisions())
     found = [place for place in every if not names.isdisjoint({listed_name(place), str(place.path)})]
     found = found or [place for place in own_drafters() if not names.isdisjoint({listed_name(place), str(place.path)})]
     if len(found) > 1:
         where = ", ".join(str(place.path) for place in found)
-        raise ModelError(f"There are {len(found)} models {name}: {where}.", "Give the path of one.")
+        raise ModelError(f"There are {len(found)} models named {name}: {where}.", "Give the path of one of them.")
     return found[0] if found else None
 
 
 def is_drafter(folder: Path) -> bool:
-    """Tell by its configuration whether a folder holds a drafter head; no where that cannot be read."""
+    """Return whether a folder has a drafter head, by its configuration; False where that cannot be read."""
     try:
         config = read_json(folder / "config.json", most=_MOST_CONFIG_BYTES) if folder.is_dir() else None
     except (RdchatError, OSError):
@@ -116,9 +114,8 @@ def is_drafter(folder: Path) -> bool:
     return isinstance(config, dict) and describes_drafter(config)
 
 
-def _own() -> Iterator[ModelCard]:
-    for folder in folders_in(paths.models_dir()):
-        yield ModelCard(folder.name, str(folder), OWN, folder)
+def _cards_in(parent: Path, place: str) -> Iterator[ModelCard]:
+    return (ModelCard(folder.name, str(folder), place, folder) for folder in folders_in(parent))
 
 
 def _in_hub_cache() -> Iterator[ModelCard]:
@@ -134,7 +131,7 @@ def _in_repository(repository: CachedRepository, commit: str, revision: str) -> 
 
 
 def _in_lm_studio() -> Iterator[ModelCard]:
-    """Yield `PUBLISHER/NAME` of either folder; each holds an MLX model or GGUF files."""
+    """Yield `PUBLISHER/NAME` in each folder, with an MLX model or GGUF files."""
     for models in (Path.home() / place for place in _LM_STUDIO):
         for publisher in folders_in(models):
             for folder in folders_in(publisher):
@@ -143,9 +140,9 @@ def _in_lm_studio() -> Iterator[ModelCard]:
 
 
 def _in_chosen(chosen: str) -> Iterator[ModelCard]:
-    """Yield the models in a folder of the person's own, or one level further down.
+    """Yield the models in the person's own folder, or one level below it.
 
-    Dialogs begin in that folder, so it may be any: the home folder and the disk itself are not looked into.
+    The folder may be any, since dialogs begin in it: the home folder and the root of the disk are skipped.
     """
     folder = Path(chosen)
     if not chosen or not folder.is_absolute() or folder in (Path.home(), *Path.home().parents):
@@ -161,10 +158,7 @@ def _in_chosen(chosen: str) -> Iterator[ModelCard]:
 
 def models_in(folder: Path, name: str, place: str) -> Iterator[ModelCard]:
     """Yield the possible models in one folder: an MLX model, or else its GGUF files."""
-    try:
-        entries = entries_of(folder)
-    except (RdchatError, OSError):
-        return
+    entries = readable_entries(folder)
     if folder / "config.json" in entries:
         yield ModelCard(name, name if place == HUB else str(folder), place, folder)
         return

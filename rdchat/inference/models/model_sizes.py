@@ -1,7 +1,7 @@
-"""Checks the sizes that a config.json names against the headers of its weight files.
+"""Checks the sizes in a config.json against the headers of the weight files.
 
-mlx-lm builds a network from the config before it looks at the weights: a million layers, or a list of a billion
-experts, would be made in memory first. So no count and no size may be larger than what the weights account for.
+mlx-lm builds a network from the config before it reads the weights: a million layers, or a list of a billion experts,
+would be created in memory first. So no count or size may be larger than the weights explain.
 """
 
 import re
@@ -9,43 +9,47 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rdchat.errors import ModelError
-from rdchat.inference.models.model_config import LAYER_KEYS, QUANTIZED_BITS, QUANTIZED_GROUPS, text_config
-from rdchat.inference.models.safetensors_file import StoredTensor
+from rdchat.files.foreign_files import REFETCH_HINT
+from rdchat.inference.models.model_config import (
+    HEAD_KEYS,
+    KV_HEAD_KEYS,
+    LAYER_KEYS,
+    QUANTIZED_BITS,
+    QUANTIZED_GROUPS,
+    WIDTH_KEYS,
+    text_config,
+)
+from rdchat.inference.models.safetensors_file import MOST_SIZE, StoredTensor
 
 MOST_LAYERS = 1000  # the deepest known models have about 130
-_MOST_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
-_LEAST_LIMIT = 2**20  # whatever the weights hold: numbers that are no sizes go up to here in every config
-_MOST_MODULES = 250_000  # of one kind in all layers: 900 experts in 93 layers are the most known
+_LEAST_LIMIT = 2**20  # limit for any weights: in every config, numbers that are not sizes go up to here
+_MOST_MODULES = 250_000  # of one kind in all layers: the most known are 900 experts in 93 layers
 _MOST_DEPTH = 50
-_VALUES_PER_BYTE = 4  # of weights in 2 bits
+_VALUES_PER_BYTE = 4  # weights of 2 bits in a byte
 _RATIOS = {bits * group for bits in QUANTIZED_BITS for group in QUANTIZED_GROUPS}
 
-_HINT = "Download or convert the model again."
 _INDEX = re.compile(r"(?:^|\.)(\d{1,9})(?=\.)")
 _LAYER_COUNT = re.compile(r"(^|_)(num|n)_(\w+_)?(layers?|loops)$|^loop_num$|_iters$")
 _LAYER_LISTS = re.compile(r"layer|block|pattern")
 _COUNT = re.compile(r"(^|_)(num|n)_(\w+_)?(experts?|heads?|groups?|inputs|blocks)$")
-_NO_SIZE = re.compile(  # positions, ids of tokens, rope's numbers and so on are as large as they like
+_NO_SIZE = re.compile(  # positions, token ids, rope's numbers and so on may be as large as they like
     r"position|context|ctx|window|length|seq|theta|base|(^|_)ids?$|token|seed|freq|version|max_|image|video|audio|"
     r"chunk|corpus|train|step|scale|scaling|factor|multiplier"
 )
 _FRACTION = re.compile(r"partial_rotary_factor$|^rotary_(pct|percent)$")
 _NO_SIZES_IN = re.compile(r"^(quantization|id2label|label2id|task_specific|auto_map|generation|training)")
-_AT_LEAST_ONE = {
-    *("hidden_size", "n_embd", "d_model", "model_dim", "vocab_size"),
-    *("num_attention_heads", "n_head", "n_heads", "num_heads", "num_key_value_heads", "n_kv_heads", "num_kv_heads"),
-}
+_AT_LEAST_ONE = {*WIDTH_KEYS, *HEAD_KEYS, *KV_HEAD_KEYS, "vocab_size"}
 
 
 def check_sizes(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor]) -> None:
-    """Check that weights account for every count and size in a config.
+    """Check that the weights explain every count and size in a config.
 
     Args:
         config: The content of config.json.
         tensors: From the headers of all weight files, by name.
 
     Raises:
-        ModelError: If they do not; or if quantised weights are not packed as the config says.
+        ModelError: If they do not, or quantised weights are not packed as the config says.
     """
     blocks = _blocks(tensors)
     for part in (config, text_config(config)):
@@ -61,7 +65,7 @@ def check_sizes(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor]) 
 
 
 def _blocks(tensors: Mapping[str, StoredTensor]) -> int:
-    """Return how many blocks the weights are of: `model.layers.7.mlp.experts.3.weight` is of `model.layers.7`."""
+    """Return the number of blocks in the weights: `model.layers.7.mlp.experts.3.weight` is in `model.layers.7`."""
     found = set()
     for name, tensor in tensors.items():
         if tensor.elements and (index := _INDEX.search(name)):
@@ -70,14 +74,14 @@ def _blocks(tensors: Mapping[str, StoredTensor]) -> int:
 
 
 def _check_layers(config: Mapping[str, Any], blocks: int) -> None:
-    """Check the number of layers; blocks that a searched architecture leaves out altogether have no weights."""
+    """Check the number of layers; blocks that a searched architecture leaves out have no weights."""
     left_out = sum(map(_is_left_out, made)) if isinstance(made := config.get("block_configs"), list) else 0
     for key in LAYER_KEYS:
         count = config.get(key)
         if type(count) is int and count < 1:
             raise _refusal(key, count, "it must be at least 1")
         if type(count) is int and count > blocks + min(left_out, MOST_LAYERS):
-            raise _refusal(key, count, f"the weights are of {blocks:,} layers")
+            raise _refusal(key, count, f"the weights have {blocks:,} layers")
 
 
 def _is_left_out(block: object) -> bool:
@@ -88,12 +92,12 @@ def _is_left_out(block: object) -> bool:
 
 
 def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield each number, text and list with the name that it, or the nearest thing around it, has."""
+    """Yield each number, text and list with its key, or the nearest key around it."""
     waiting: list[tuple[str, Any, int]] = [("", config, 0)]
     while waiting:
         key, value, depth = waiting.pop()
         if depth > _MOST_DEPTH:
-            raise ModelError("The model's config.json is damaged: it is nested too deeply.", _HINT)
+            raise ModelError("The model's config.json is damaged: it is nested too deeply.", REFETCH_HINT)
         if isinstance(value, Mapping):
             waiting += [(name, part, depth + 1) for name, part in value.items() if not _NO_SIZES_IN.match(name)]
             continue
@@ -114,24 +118,24 @@ def _check_size(key: str, value: Any, held: int, blocks: int) -> None:
             raise _refusal(key, value, f"a model has at most {MOST_LAYERS:,} layers")
         if _NO_SIZE.search(key):
             return
-        if value > min(max(held, _LEAST_LIMIT), _MOST_SIZE):
-            raise _refusal(key, value, "the weights hold fewer numbers" if value > held else "no model is that large")
+        if value > min(max(held, _LEAST_LIMIT), MOST_SIZE):
+            raise _refusal(key, value, "the weights have fewer values" if value > held else "no model is that large")
         if _COUNT.search(key) and value * blocks > _MOST_MODULES:
             raise _refusal(key, value, "no model has that many")
 
 
 def _refusal(key: str, value: float, reason: str) -> ModelError:
     shown = f"{value:,}" if abs(value) < 1e20 else "a number of many digits"
-    return ModelError(f"The model's config.json says {key[:50]} {shown}: {reason}.", _HINT)
+    return ModelError(f"The model's config.json says {key[:50]} {shown}: {reason}.", REFETCH_HINT)
 
 
 def _check_packing(settings: Mapping[str, Any], tensors: Mapping[str, StoredTensor]) -> None:
-    """Check what lies beside scales: MLX packs quantised weights into 32-bit words, in groups along the last axis."""
+    """Check the tensors beside scales: MLX packs quantised weights into 32-bit words, in groups on the last axis."""
     for module, own in settings.items():
         if isinstance(own, Mapping) and not (
             own.get("bits", 4) in QUANTIZED_BITS and own.get("group_size", 64) in QUANTIZED_GROUPS
         ):
-            raise ModelError(f"The model's quantisation of {module[:100]} is unknown.", _HINT)
+            raise ModelError(f"rdchat does not support the model's quantisation of {module[:100]}.", REFETCH_HINT)
     for name, scales in tensors.items():
         module, _, part = name.rpartition(".")
         weight = tensors.get(f"{module}.weight")
@@ -139,11 +143,12 @@ def _check_packing(settings: Mapping[str, Any], tensors: Mapping[str, StoredTens
             continue
         if weight.dtype != "U32":
             raise ModelError(
-                f"The quantised weights of {module[:100]} are stored as {weight.dtype[:20]} instead of U32.", _HINT
+                f"The quantised weights of {module[:100]} are stored as {weight.dtype[:20]} instead of U32.",
+                REFETCH_HINT,
             )
         rows_fit = weight.shape[:-1] == scales.shape[:-1] and weight.shape and scales.elements
         if not rows_fit or weight.shape[-1] * 32 not in {scales.shape[-1] * ratio for ratio in _RATIOS}:
-            raise ModelError(f"The scales of {module[:100]} do not fit its quantised weights.", _HINT)
+            raise ModelError(f"The scales of {module[:100]} do not fit its quantised weights.", REFETCH_HINT)
         biases = tensors.get(f"{module}.biases")
         if biases is not None and biases.shape != scales.shape:
-            raise ModelError(f"The biases of {module[:100]} do not fit its quantised weights.", _HINT)
+            raise ModelError(f"The biases of {module[:100]} do not fit its quantised weights.", REFETCH_HINT)

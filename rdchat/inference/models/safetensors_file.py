@@ -1,7 +1,7 @@
-"""The safetensors format: eight bytes of header length, a JSON header, then the tensors' bytes back to back.
+"""Reads and writes safetensors: eight bytes of header length, a JSON header, then the tensors' bytes back to back.
 
-Headers are read without touching the weights, so that a damaged file is named in milliseconds. Files are written
-tensor by tensor in a fixed order, so that equal tensors give equal bytes on every machine.
+Headers are read without the weights, so that a damaged file is found in milliseconds. Files are written tensor by
+tensor in a fixed order, so that equal tensors give equal bytes on every machine.
 """
 
 import json
@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import check_file, parse_json
+from rdchat.files.foreign_files import REFETCH_HINT, check_file, parse_json
 from rdchat.paths import is_utf8
 
 _LENGTH_BYTES = 8
 MOST_HEADER_BYTES = 32 * 2**20  # the format allows 100 MB; the largest models need 12 MB in one file
 MOST_TENSORS = 500_000  # the largest models have some 100,000
 _MOST_ELEMENTS = 2**63 - 1
-_MOST_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
+MOST_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
 _MOST_DIMENSIONS = 32
 _DTYPE_NAMES = {np.dtype("<u4"): "U32", np.dtype("<f4"): "F32", np.dtype("<f2"): "F16"}
 _ELEMENT_BYTES = {
@@ -32,12 +32,11 @@ _ELEMENT_BYTES = {
     **dict.fromkeys(("U32", "I32", "F32"), 4),
     **dict.fromkeys(("U64", "I64", "F64"), 8),
 }
-_DAMAGED_HINT = "Download or convert the model again."
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor by its header: the format's name of its type, its shape, its size in bytes."""
+    """A tensor's entry in the header: the format's name of its type, its shape, its size in bytes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -50,33 +49,27 @@ class StoredTensor:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTensor:
-    """A tensor to be written; `data` is called when its turn comes, so that one at a time is in memory.
+    """A tensor to be written; `data` is called when needed, so that one at a time is in memory."""
 
-    Attributes:
-        name: Name in the file.
-        dtype: Little-endian uint32, float32 or float16.
-        shape: Shape of what `data` returns.
-        data: Makes the array, C-contiguous or not.
-    """
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    data: Callable[[], npt.NDArray[Any]]
+    name: str  # name in the file
+    dtype: np.dtype[Any]  # little-endian uint32, float32 or float16
+    shape: tuple[int, ...]  # shape of the result of `data`
+    data: Callable[[], npt.NDArray[Any]]  # makes the array, C-contiguous or not
 
     @property
-    def stored_bytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
+    def stored(self) -> StoredTensor:
+        """The tensor's entry in the header."""
+        return StoredTensor(_DTYPE_NAMES[self.dtype], self.shape, math.prod(self.shape) * self.dtype.itemsize)
 
 
 def read_header(path: Path) -> dict[str, StoredTensor]:
-    """Read a safetensors header, and check that the file is as long as it says.
+    """Read a safetensors header, and check that the file has the length that it says.
 
-    Nothing is allocated by what the file says before that is held against its size.
+    Sizes in the file are checked against its length before anything is allocated.
 
     Raises:
-        ModelError: If the file is no regular one, cannot be read, has a path that is not UTF-8, is no safetensors file,
-            is cut short, or is longer than it should be; or if its tensors overlap, or have shapes that cannot be.
+        ModelError: If the file is not a regular file, cannot be read, has a path that is not UTF-8, is not a
+            safetensors file, is incomplete, or is too long; or if its tensors overlap or have impossible shapes.
     """
     actual = check_file(path)
     if not is_utf8(path):
@@ -96,52 +89,52 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
     if start.startswith(b"version https://git"):
         raise ModelError(f"{path} is a Git LFS pointer, not the weights.", "Run `git lfs pull` in its folder.")
     if too_long:
-        raise ModelError(f"The header of {path} is too long: {length:,} bytes.", _DAMAGED_HINT)
+        raise ModelError(f"The header of {path} is too long: {length:,} bytes.", REFETCH_HINT)
     if not header_fits:
         raise ModelError(
-            f"{path} is cut short or is no safetensors file: it is {actual:,} bytes long, too few for its own header.",
-            _DAMAGED_HINT,
+            f"{path} is incomplete or not a safetensors file: its {actual:,} bytes are fewer than its header needs.",
+            REFETCH_HINT,
         )
     damaged = f"The header of {path} is damaged"
-    tensors, data_bytes = _read_tensors(parse_json(raw, damaged, _DAMAGED_HINT), damaged)
+    tensors, data_bytes = _read_tensors(parse_json(raw, damaged), damaged)
     expected = _LENGTH_BYTES + length + data_bytes
     if actual != expected:
-        state = "cut short" if actual < expected else "longer than it should be"
-        raise ModelError(f"{path} is {state}: {actual:,} of {expected:,} bytes.", _DAMAGED_HINT)
+        state = "incomplete" if actual < expected else "longer than it should be"
+        raise ModelError(f"{path} is {state}: {actual:,} of {expected:,} bytes.", REFETCH_HINT)
     return tensors
 
 
 def _read_tensors(header: Any, damaged: str) -> tuple[dict[str, StoredTensor], int]:
-    """Return the tensors by name, and how many bytes they take together; they lie back to back.
+    """Return the tensors by name, and how many bytes they take together; they are stored back to back.
 
     Raises:
-        ModelError: If they do not, or if one of them cannot be; `damaged` begins the sentence.
+        ModelError: If they are not, or one is impossible; `damaged` begins the message.
     """
     if not isinstance(header, dict) or len(header) > MOST_TENSORS:
-        raise ModelError(f"{damaged}: it lists no tensors, or too many.", _DAMAGED_HINT)
+        raise ModelError(f"{damaged}: it lists no tensors, or too many.", REFETCH_HINT)
     tensors, places = {}, []
     for name, entry in header.items():
         if name == "__metadata__":
             continue
         tensor, begin = _read_tensor(entry)
         if tensor is None:
-            raise ModelError(f"{damaged}: {_short(name)} has no shape and place that can be.", _DAMAGED_HINT)
+            raise ModelError(f"{damaged}: {_short(name)} has an impossible shape or position.", REFETCH_HINT)
         tensors[name] = tensor
         places.append((begin, begin + tensor.stored_bytes, name))
     end = 0
     for begin, following, name in sorted(places):
         if begin != end:
-            raise ModelError(f"{damaged}: {_short(name)} does not lie behind the tensor before it.", _DAMAGED_HINT)
+            raise ModelError(f"{damaged}: {_short(name)} does not follow the tensor before it.", REFETCH_HINT)
         end = following
     return tensors, end
 
 
 def _read_tensor(entry: Any) -> tuple[StoredTensor | None, int]:
-    """Return a tensor and where it begins; no tensor where its entry is none, or its bytes are not those it needs."""
+    """Return a tensor and its offset; no tensor where its entry is invalid or its number of bytes wrong."""
     if not isinstance(entry, dict) or not isinstance(dtype := entry.get("dtype"), str):
         return None, 0
     shape, offsets = entry.get("shape"), entry.get("data_offsets")
-    if not (_are_sizes(shape, _MOST_SIZE) and len(shape) <= _MOST_DIMENSIONS and _are_sizes(offsets, _MOST_ELEMENTS)):
+    if not (_are_sizes(shape, MOST_SIZE) and len(shape) <= _MOST_DIMENSIONS and _are_sizes(offsets, _MOST_ELEMENTS)):
         return None, 0
     if len(offsets) != 2 or offsets[0] > offsets[1]:
         return None, 0
@@ -157,21 +150,21 @@ def _are_sizes(values: Any, most: int) -> TypeGuard[list[int]]:
 
 
 def _short(name: str) -> str:
-    shown = name.encode("utf-8", "replace").decode()  # halves of characters cannot be printed
+    shown = name.encode("utf-8", "replace").decode()  # lone surrogates cannot be printed
     return shown if len(shown) <= 100 else shown[:100] + "..."
 
 
 def write_tensors(
     path: Path, tensors: Sequence[PlannedTensor], on_progress: Callable[[float], None] = lambda _fraction: None
 ) -> None:
-    """Write an MLX weight file: wide types first, so that every tensor is aligned, and by name within a type."""
+    """Write an MLX weight file: wide types first, so that every tensor is aligned, then by name."""
     ordered = sorted(tensors, key=lambda tensor: (-tensor.dtype.itemsize, tensor.name))
     header: dict[str, Any] = {"__metadata__": {"format": "mlx"}}
     total = 0
     for tensor in ordered:
-        offsets = [total, total + tensor.stored_bytes]
-        dtype = _DTYPE_NAMES[tensor.dtype]
-        header[tensor.name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": offsets}
+        stored = tensor.stored
+        offsets = [total, total + stored.stored_bytes]
+        header[tensor.name] = {"dtype": stored.dtype, "shape": list(stored.shape), "data_offsets": offsets}
         total = offsets[1]
     raw = json.dumps(header, separators=(",", ":")).encode()
     raw += b" " * (-len(raw) % 8)

@@ -1,8 +1,8 @@
-"""Turns the vocabulary inside a GGUF file into the tokenizer files of an MLX model folder.
+"""Converts the vocabulary in a GGUF file to the tokenizer files of an MLX model folder.
 
-Only byte-level BPE (`gpt2` in GGUF's words) with pre-tokenizers whose splitting is known: `gpt-2` splits with GPT-2's
-regular expression, `smollm` splits off every digit first. Nothing is guessed: a wrong split gives text that looks
-right and ids that the model never saw.
+It supports byte-level BPE (`gpt2` in GGUF) with known pre-tokenizers: `gpt-2` splits with GPT-2's regular expression,
+`smollm` splits off every digit first. Nothing is guessed: a wrong split gives text that looks right, but ids that the
+model never saw.
 """
 
 import json
@@ -19,9 +19,9 @@ _PRE_TOKENIZERS: Mapping[str, Mapping[str, Any]] = {
     "gpt-2": _BYTE_LEVEL,
     "smollm": {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, _BYTE_LEVEL]},
 }
-# Control tokens that end a turn by their name, whatever the metadata names as the end (as llama.cpp has it).
+# Names of control tokens that end a turn, whatever end token the metadata names (as in llama.cpp).
 _END_NAMES = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end|>")
-_CONVERT_HINT = "Use the model's safetensors version, converted with `mlx_lm.convert`."
+CONVERT_HINT = "Use the model's safetensors version, converted with `mlx_lm.convert`."
 
 
 def write_tokenizer(metadata: Mapping[str, Any], context_length: int, folder: Path) -> None:
@@ -30,10 +30,10 @@ def write_tokenizer(metadata: Mapping[str, Any], context_length: int, folder: Pa
     Args:
         metadata: The GGUF file's key-value pairs.
         context_length: The model's context, in tokens.
-        folder: Where the files go.
+        folder: Folder of the files.
 
     Raises:
-        ModelError: If the tokenizer is of a kind that cannot be carried over exactly, or its data is damaged.
+        ModelError: If the tokenizer cannot be converted exactly, or its data is damaged.
     """
     _refuse_unknown_kinds(metadata)
     tokens = metadata["tokenizer.ggml.tokens"]
@@ -69,32 +69,34 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def _refuse_unknown_kinds(metadata: Mapping[str, Any]) -> None:
     model = metadata.get("tokenizer.ggml.model")
     if model != "gpt2":
-        raise ModelError(f"Its tokenizer is of the kind '{model}'; only 'gpt2' can be imported.", _CONVERT_HINT)
+        raise ModelError(f"Its tokenizer has the type '{model}'; only 'gpt2' can be imported.", CONVERT_HINT)
     splitting = metadata.get("tokenizer.ggml.pre")
     if splitting not in _PRE_TOKENIZERS:
         known = " and ".join(f"'{name}'" for name in _PRE_TOKENIZERS)
-        raise ModelError(f"Its pre-tokenizer is '{splitting}'; only {known} can be imported.", _CONVERT_HINT)
+        raise ModelError(f"Its pre-tokenizer is '{splitting}'; only {known} can be imported.", CONVERT_HINT)
     for key in ("add_bos_token", "add_eos_token"):
         if metadata.get(f"tokenizer.ggml.{key}"):
-            raise ModelError(f"Its tokenizer sets '{key}', which cannot be imported.", _CONVERT_HINT)
+            raise ModelError(f"Its tokenizer sets '{key}', which cannot be imported.", CONVERT_HINT)
 
 
 def _refuse_damaged(metadata: Mapping[str, Any]) -> None:
-    """Refuse a vocabulary whose parts are of other kinds or lengths than they should be, and ids beyond it."""
+    """Refuse a vocabulary whose parts have wrong types or lengths, and ids outside it."""
     tokens = _list(metadata, "tokens")
     texts = (*tokens, *_list(metadata, "merges"), metadata.get("tokenizer.chat_template", ""))
     if len(tokens) != len(_list(metadata, "token_type")) or not all(isinstance(text, str) for text in texts):
-        raise ModelError("Its vocabulary is damaged.", _CONVERT_HINT)
+        raise ModelError("Its vocabulary is damaged.", CONVERT_HINT)
     for role in ("bos", "eos", "unknown", "padding"):
         token_id = metadata.get(f"tokenizer.ggml.{role}_token_id")
         if token_id is not None and not (type(token_id) is int and 0 <= token_id < len(tokens)):
-            raise ModelError(f"Its '{role}_token_id' is {str(token_id)[:40]}, which is no token of it.", _CONVERT_HINT)
+            raise ModelError(
+                f"Its '{role}_token_id' is {str(token_id)[:40]}, which is not one of its tokens.", CONVERT_HINT
+            )
 
 
 def _list(metadata: Mapping[str, Any], part: str) -> list[Any]:
     found = metadata.get(f"tokenizer.ggml.{part}")
     if not isinstance(found, list):
-        raise ModelError(f"Its vocabulary is damaged: it has no {part}.", _CONVERT_HINT)
+        raise ModelError(f"Its vocabulary is damaged: it has no {part}.", CONVERT_HINT)
     return found
 
 
@@ -116,7 +118,9 @@ def _tokenizer(metadata: Mapping[str, Any], tokens: list[str]) -> dict[str, Any]
         len(pair) == 2 and pair[0] in vocabulary and pair[1] in vocabulary and "".join(pair) in vocabulary
         for pair in merges
     ):
-        raise ModelError("Its vocabulary is damaged: it has double tokens, or merges of unknown ones.", _CONVERT_HINT)
+        raise ModelError(
+            "Its vocabulary is damaged: it has duplicate tokens, or merges of unknown tokens.", CONVERT_HINT
+        )
     return {
         "version": "1.0",
         "truncation": None,

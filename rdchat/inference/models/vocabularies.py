@@ -1,7 +1,7 @@
-"""Compares the vocabularies of target and draft model: the draft's token ids must mean the same to both.
+"""Compares the vocabularies of target and draft model: token ids must mean the same to both.
 
-How a tokenizer cuts text into tokens does not matter: the target's alone reads the conversation. Nor does the width of
-the logits, which are padded differently within one family of models.
+It does not matter how a tokenizer splits text: only the target's reads the conversation. Nor does the width of the
+logits, which is padded differently within a family of models.
 """
 
 from collections.abc import Callable
@@ -19,19 +19,12 @@ _SPECIAL = {"end": "eos_token_id", "beginning": "bos_token_id"}
 
 @dataclass(frozen=True, slots=True)
 class PairVerdict:
-    """The result of a comparison.
+    """The result of a comparison."""
 
-    Attributes:
-        target: The target's name.
-        draft: The draft model's name.
-        shared_tokens: All ids below this one are tokens of both; 0 where the vocabularies differ.
-        differences: Each difference as a sentence; none where they are the same.
-    """
-
-    target: str
-    draft: str
-    shared_tokens: int
-    differences: tuple[str, ...] = ()
+    target: str  # the target's name
+    draft: str  # the draft model's name
+    shared_tokens: int  # ids below this one are the same tokens in both; 0 where the vocabularies differ
+    differences: tuple[str, ...] = ()  # each difference as a sentence; empty where there is none
 
     @property
     def compatible(self) -> bool:
@@ -39,7 +32,7 @@ class PairVerdict:
 
     def __str__(self) -> str:
         if self.compatible:
-            return f"{self.draft} can draft for {self.target}: both know the same {self.shared_tokens:,} tokens."
+            return f"{self.draft} can draft for {self.target}: both have the same {self.shared_tokens:,} tokens."
         return f"{self.draft} cannot draft for {self.target}: {' '.join(self.differences)}"
 
 
@@ -48,7 +41,7 @@ def check_pair(target: str, draft: str) -> PairVerdict:
 
     Args:
         target: A model folder, or a hub id that is in the hub's cache.
-        draft: Likewise, the draft model.
+        draft: The draft model, in the same form.
 
     Raises:
         ModelError: If one of them is missing or damaged.
@@ -75,15 +68,15 @@ def compare_vocabularies(target: Any, draft: Any, target_name: str, draft_name: 
     """Compare two tokenizers token by token.
 
     Args:
-        target: The target's, with `get_vocab` as transformers' tokenizers have it.
-        draft: The draft model's.
+        target: The target's tokenizer, with transformers' `get_vocab`.
+        draft: The draft model's tokenizer.
         target_name: For the sentences.
         draft_name: For the sentences.
     """
     texts, others = _texts(target), _texts(draft)
     differences = []
     if len(texts) != len(others):
-        differences.append(f"{target_name} knows {len(texts):,} tokens, {draft_name} knows {len(others):,}.")
+        differences.append(f"{target_name} has {len(texts):,} tokens, {draft_name} has {len(others):,}.")
     for token in sorted(texts.keys() | others.keys()):
         if texts.get(token) != others.get(token):
             ours, theirs = _quoted(texts, token), _quoted(others, token)
@@ -91,7 +84,7 @@ def compare_vocabularies(target: Any, draft: Any, target_name: str, draft_name: 
             break
     for role, attribute in _SPECIAL.items():
         one, other = getattr(target, attribute, None), getattr(draft, attribute, None)
-        if one is None or other is None or one == other:  # not every tokenizer names its beginning
+        if one is None or other is None or one == other:  # not every tokenizer names its first token
             continue
         ours, theirs = f"{_quoted(texts, one)} ({one})", f"{_quoted(others, other)} ({other})"
         differences.append(f"The {role} token is {ours} in {target_name} and {theirs} in {draft_name}.")
@@ -99,7 +92,7 @@ def compare_vocabularies(target: Any, draft: Any, target_name: str, draft_name: 
 
 
 def _texts(tokenizer: Any) -> dict[int, str]:
-    """Return the vocabulary's own spelling of every token that means something, by id."""
+    """Return the vocabulary's spelling of every token with a meaning, by id."""
     return {token: text for text, token in tokenizer.get_vocab().items() if not PADDING.fullmatch(text)}
 
 

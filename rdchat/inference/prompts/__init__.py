@@ -1,4 +1,4 @@
-"""Token ids of conversations. A child process runs chat templates and tokenizers, since they are foreign data.
+"""Token ids of conversations. A child process runs chat templates and tokenizers, because they are foreign data.
 
-`model_prompts` is what the engine uses; `child` is the process.
+The engine uses `model_prompts`; `child` is the process.
 """

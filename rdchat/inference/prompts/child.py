@@ -1,24 +1,107 @@
-"""The child process that reads tokenizers and renders chat templates, `rdchat --child tokenizers`.
+"""The child process that reads tokenizers and renders chat templates: `rdchat --child tokenizers`.
 
-It answers `TokenizerProcess` and holds no data of the person's.
+It serves `TokenizerProcess` and stores nothing of the person's texts.
+
+It renders a chat template also to find out what that does with thoughts, and its switch for them.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rdchat.inference.prompts.control_text import Marks
-from rdchat.inference.prompts.encoding import PromptTokenizer, TemplateError, TooLongError
-from rdchat.inference.prompts.template_thinking import choices, drops_thoughts
+from rdchat.inference.prompts.encoding import Marks, PromptTokenizer, TemplateError, TooLongError
 from rdchat.inference.prompts.tokenizer_files import NO_CODE, tokenizer_view
-from rdchat.inference.transformers_start import quicken_transformers
+from rdchat.thoughts import PAIRS
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 
-_MOST_DECODED = 64  # characters for each that the vocabulary spells; byte-level ones make at most one of one
+Render = Callable[[list[dict[str, str]], dict[str, Any]], str]
+
+_THOUGHT, _ANSWER = "qzthoughtqz", "qzanswerqz"  # words that no template contains
+_QUESTION = {"role": "user", "content": "Hi"}
+_CHANNELS = (
+    f"<|channel|>analysis<|message|>{_THOUGHT}<|end|><|start|>assistant<|channel|>final<|message|>{_ANSWER}"  # gpt-oss
+)
+_FIELDS = ("reasoning_content", "reasoning", "thinking")
+_FIELD = re.compile(rf"""(?:\.|\[['"]|['"])({"|".join(_FIELDS)})\b""")
+_SWITCHES: tuple[tuple[str, Any, Any], ...] = (
+    ("enable_thinking", True, False),  # Qwen3, GLM, SmolLM3, Gemma 4 and most others
+    ("thinking", True, False),  # DeepSeek V3.1, Granite
+    ("thinking_mode", "enabled", "disabled"),  # MiniMax M3
+)
+_EFFORTS = ("reasoning_effort", "thinking_effort")  # gpt-oss, Solar Open; Kimi K3
+_LEVELS = ("low", "high", "medium")  # levels that render like an earlier one are left out
+# Limit of decoded characters for each character in the vocabulary; byte-level tokenizers give at most one.
+_MOST_DECODED = 64
 _DECODED_AT_ONCE = 4096
-_MOST_ADDED = 64  # tokens that a tokenizer puts around a text of its own accord; usual are none to two
+_MOST_ADDED = 64  # limit of tokens that a tokenizer adds to a text by itself; usually none to two
 _CHECKS = ("a", " a ,b", "Hello, world!\n\n 123 \u00e9\u6f22\U0001f600")
+
+
+def drops_thoughts(render: Render, source: str, variables: dict[str, Any]) -> bool:
+    """Tell whether a template removes the thoughts of earlier replies, or refuses them in the text.
+
+    Args:
+        render: Applies the template to turns, with variables.
+        source: The template.
+        variables: Variables that are always set.
+    """
+    written = _CHANNELS if "<|channel|>" in source else None
+    for opening, closing in PAIRS:
+        if written is None and closing in source:
+            written = f"{opening}\n{_THOUGHT}\n{closing}\n\n{_ANSWER}"
+    fields = dict.fromkeys(_FIELD.findall(source), _THOUGHT)
+    if written is None and not fields:
+        return False
+
+    def leaves_out(**reply: str) -> bool | None:
+        text = _rendered(render, [_QUESTION, {"role": "assistant", **reply}, _QUESTION], variables)
+        return None if text is None or _ANSWER not in text else _THOUGHT not in text
+
+    as_written = leaves_out(content=written) if written else False
+    if as_written is None:  # it refuses them
+        return leaves_out(content=_ANSWER) is not None
+    return as_written or (bool(fields) and leaves_out(content=_ANSWER, **fields) is True)
+
+
+def choices(render: Render, source: str, variables: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the variables that switch thinking, by the values of `Thinking`; none where the template has no switch.
+
+    A variable counts where the template renders its values differently.
+    """
+
+    def opened(name: str, value: Any) -> str | None:
+        return _rendered(render, [_QUESTION], variables | {name: value})
+
+    found: dict[str, dict[str, Any]] = {}
+    for name, on, off in _SWITCHES:
+        if not found and _mentions(source, name):
+            texts = opened(name, on), opened(name, off)
+            if None not in texts and texts[0] != texts[1]:
+                found |= {"on": {name: on}, "off": {name: off}}
+    for name in _EFFORTS:
+        if _mentions(source, name):
+            levels: dict[str, str] = {}
+            for level in _LEVELS:
+                text = opened(name, level)
+                if text is not None and text not in levels:
+                    levels[text] = level
+            if len(levels) > 1:
+                found |= {level: {name: level} for level in levels.values()}
+                break
+    return found
+
+
+def _mentions(source: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", source) is not None
+
+
+def _rendered(render: Render, turns: list[dict[str, str]], variables: dict[str, Any]) -> str | None:
+    try:
+        return render(turns, variables)
+    except TemplateError:
+        return None
 
 
 class TokenizerCalls:
@@ -28,7 +111,7 @@ class TokenizerCalls:
         self._tokenizers: dict[str, PromptTokenizer] = {}
 
     def load(self, *, folder: str, most: int) -> dict[str, Any]:
-        """Read a model folder's tokenizer and try it out; hold the latest ones, at most so many."""
+        """Read a model folder's tokenizer and test it; keep the latest `most` tokenizers."""
         self._tokenizers.pop(folder, None)
         while len(self._tokenizers) >= most:
             del self._tokenizers[next(iter(self._tokenizers))]
@@ -66,10 +149,10 @@ class TokenizerCalls:
 
 
 def _try_out(tokenizer: Any) -> None:
-    """Do here once what the engine does with a tokenizer: a vocabulary or decoder that explodes does so here.
+    """Do what the engine does with a tokenizer, so that a harmful vocabulary or decoder fails here.
 
     Raises:
-        ValueError: If the tokenizer would do harm in the process that shows its text.
+        ValueError: If the tokenizer would harm the process that shows its text.
     """
     for text in _CHECKS:
         ids = tokenizer.encode(text, add_special_tokens=False)
@@ -82,18 +165,18 @@ def _try_out(tokenizer: Any) -> None:
         and backend.decoder is not None
         and '"Regex"' in bytes(backend.decoder.__getstate__()).decode()
     ):
-        raise ValueError("its decoder searches by a pattern, which can take for ever")
+        raise ValueError("its decoder uses a search pattern, which may never end")
     spelled = tokenizer.get_vocab()
     ids, allowed = sorted(spelled.values()), _MOST_DECODED * sum(map(len, spelled))
     decoded = 0
     for start in range(0, len(ids), _DECODED_AT_ONCE):
         decoded += len(tokenizer.decode(ids[start : start + _DECODED_AT_ONCE], skip_special_tokens=False))
         if decoded > allowed:
-            raise ValueError(f"its {len(ids):,} tokens become a text of {decoded:,} characters")
+            raise ValueError(f"its {len(ids):,} tokens decode to {decoded:,} characters")
 
 
 def _with_failures(call: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    """Return the call, whose answer is a failure where a tokenizer or a template is at fault."""
+    """Wrap a call so that failures of a tokenizer or template become its answer."""
 
     def answer(_job: Job[Any], **arguments: Any) -> dict[str, Any]:
         try:
@@ -111,12 +194,11 @@ def _with_failures(call: Callable[..., dict[str, Any]]) -> Callable[..., dict[st
 
 
 def _import_transformers() -> None:
-    quicken_transformers()
     import transformers  # noqa: F401, PLC0415  takes a second, while the parent reads weights
 
 
 def main() -> int:
-    """Answer requests until the parent has gone."""
+    """Answer requests until the parent ends."""
     calls = TokenizerCalls()
     answers = {
         "load": _with_failures(calls.load),

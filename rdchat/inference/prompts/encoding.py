@@ -1,13 +1,87 @@
-"""Encodes a conversation into token ids, in the child process. No MLX here."""
+"""Encodes conversations into token ids, and keeps control tokens in a person's message ordinary text. No MLX here.
 
-from collections.abc import Callable
+Chat templates join messages and control tokens into one string, in which a typed `<|im_end|>` looks like the template's
+own. So control tokens in a message are put between two private-use characters before the template sees it; the text
+between them is encoded as ordinary text afterwards. (transformers' `sanitize_control_tokens` works similarly. Here
+tokens that the model itself wrote stay tokens, and no character of a message is dropped.)
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from rdchat.inference.prompts.control_text import ControlTokens, Marks, is_control
+_PRIVATE_USE = range(0xF0000, 0xFFFFD)
+_LOOKS_LIKE_CONTROL = re.compile(r"\W.+\W", re.DOTALL)  # such as <think> or [INST]; not a word, a digit or a space
+_SLICE_CHARACTERS = 2**18  # longer texts are first counted in slices: a tokenizer takes about 1 kB a byte
+# Limits of a rendered text: as a multiple of the messages' length, or this length.
+_MOST_GROWTH, _SMALL_RESULT = 8, 2**22
 
-_SLICE_CHARACTERS = 2**18  # longer texts are counted slice by slice first: a tokenizer takes about 1 kB a byte
-_MOST_GROWTH, _SMALL_RESULT = 8, 2**22  # a rendered text may be so many times as long as the messages, or this long
+
+def is_control(text: str, special: bool, template: str) -> bool:
+    """Tell whether an added token is a control token.
+
+    Special tokens are, and those in brackets that the chat template writes. Others, such as Gemma's `<table>` or runs
+    of spaces, are ordinary parts of a text.
+    """
+    if not text.strip():
+        return False
+    return special or (text in template and _LOOKS_LIKE_CONTROL.fullmatch(text) is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Two characters that do not occur in the texts that they mark."""
+
+    before: str
+    after: str
+
+    @classmethod
+    def for_texts(cls, texts: Sequence[str]) -> "Marks":
+        """Return two private-use characters that occur in none of the texts."""
+        free = (chr(code) for code in _PRIVATE_USE if not any(chr(code) in text for text in texts))
+        return cls(next(free), next(free))
+
+    def drop(self, text: str) -> str:
+        """Return a text without the marks."""
+        return text.replace(self.before, "").replace(self.after, "")
+
+
+class ControlTokens:
+    """The control tokens of one tokenizer, by their text."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = sorted(set(texts), key=len, reverse=True)  # longer ones before those that they contain
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, self._texts)) or "(?!)")  # the second pattern matches nothing
+
+    def mark(self, text: str, own: Iterable[int], marks: Marks) -> str:
+        """Mark every control token, except those at the offsets `own`, which the model wrote as tokens."""
+        kept = frozenset(own)
+
+        def marked(found: re.Match[str]) -> str:
+            whole = found.group()
+            return whole if found.start() in kept else f"{marks.before}{whole}{marks.after}"
+
+        return self._pattern.sub(marked, text)
+
+    def count(self, text: str) -> int:
+        """Return the number of control tokens spelled in a text."""
+        return sum(1 for _ in self._pattern.finditer(text))
+
+    def split(self, text: str, marks: Marks) -> list[tuple[str, bool]]:
+        """Split a rendered text into parts, each with True if it was marked as ordinary text.
+
+        A template may have cut between a token and its marks. A mark that stands alone is dropped, but still splits the
+        text, so that the text on its two sides does not become a token.
+        """
+        b, a = re.escape(marks.before), re.escape(marks.after)
+        pieces = re.split(f"{b}({self._pattern.pattern}){a}|[{b}{a}]", text)
+        parts = [(piece, place % 2 == 1) for place, piece in enumerate(pieces)]
+        return [parts[0], *((piece, plain) for piece, plain in parts[1:] if piece)]
 
 
 class TooLongError(Exception):
@@ -19,22 +93,16 @@ class TooLongError(Exception):
 
 
 class TemplateError(Exception):
-    """The chat template refuses the conversation, or makes too much of it."""
+    """The chat template refuses the conversation, or makes too much text of it."""
 
 
 @dataclass
 class PromptTokenizer:
-    """A tokenizer and its control tokens.
+    """A tokenizer and its control tokens."""
 
-    Attributes:
-        tokenizer: One of transformers'.
-        control: Text to id.
-        template: The source of its chat templates.
-    """
-
-    tokenizer: Any
-    control: dict[str, int] = field(init=False)
-    template: str = field(init=False)
+    tokenizer: Any  # one of transformers'
+    control: dict[str, int] = field(init=False)  # text to id
+    template: str = field(init=False)  # the source of its chat templates
 
     def __post_init__(self) -> None:
         template = self.tokenizer.chat_template
@@ -50,35 +118,35 @@ class PromptTokenizer:
         self._ids = frozenset(self.control.values())
 
     def render(self, turns: list[dict[str, str]], variables: dict[str, Any]) -> str:
-        """Apply the chat template, open for a reply.
+        """Apply the chat template, with a reply opened at the end.
 
         Raises:
-            TemplateError: If it raises, or gives nothing, or far more than it was given.
+            TemplateError: If it fails, or its text is empty or far too long.
         """
         given = sum(len(turn["content"]) for turn in turns)
         try:
             text = self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False, **variables)
         except RecursionError as error:
-            raise TemplateError("it calls itself without end") from error
+            raise TemplateError("it calls itself for ever") from error
         except MemoryError as error:
             raise TemplateError("it takes too much memory") from error
         except Exception as error:  # whatever a template written in Jinja may raise
             raise TemplateError(" ".join(str(error).split())[:300] or type(error).__name__) from error
         if len(text) > max(_MOST_GROWTH * given, _SMALL_RESULT):
-            raise TemplateError(f"it makes {len(text):,} characters of {given:,}")
+            raise TemplateError(f"it made {len(text):,} characters from {given:,}")
         return str(text)
 
     def encode(self, text: str, marks: Marks, limit: int, *, begins: bool) -> list[int]:
-        """Return the ids of a rendered text, its marked parts as ordinary text.
+        """Return the ids of a rendered text; marked parts are encoded as ordinary text.
 
         Args:
-            text: What a template made of marked messages, or a text without any marks.
-            marks: Those in it.
+            text: A template's output for marked messages, or a text without marks.
+            marks: The marks in it.
             limit: The most tokens that are of use.
-            begins: Add the tokens with which the tokenizer begins and ends a text.
+            begins: Whether to add the tokens with which the tokenizer begins and ends a text.
 
         Raises:
-            TooLongError: If there are more, where telling so early saves work.
+            TooLongError: If there are more; raised early to save work.
         """
         if len(text) > _SLICE_CHARACTERS:
             self._refuse_excess(marks.drop(text), limit)
@@ -92,12 +160,12 @@ class PromptTokenizer:
         count = 0
         for start in range(0, len(text), _SLICE_CHARACTERS):
             part = text[start : start + _SLICE_CHARACTERS]
-            count += len(self._encode(part)) - 8  # a border adds a few
+            count += len(self._encode(part)) - 8  # a border between parts adds a few tokens
             if count > limit:
                 raise TooLongError(limit)
 
     def _first(self, part: str, begins: bool, *, alone: bool) -> tuple[list[int], list[int]]:
-        """Return the first part's ids, and those that end the text where it goes on after it."""
+        """Return the first part's ids, and those that end the text."""
         ids = self._encode_safely(part)
         if not begins:
             return ids, []
@@ -111,10 +179,10 @@ class PromptTokenizer:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def _encode_safely(self, text: str) -> list[int]:
-        """Encode what the template wrote, and unmarked text of messages.
+        """Encode text of the template and unmarked text of messages.
 
-        Normalisers can make control tokens of text that spells none, of other cases or widths: such parts of it are
-        encoded as ordinary text.
+        Normalisers can turn ordinary text, such as other cases or widths, into control tokens; such parts are encoded
+        as ordinary text.
         """
         ids = self._encode(text)
         if sum(token_id in self._ids for token_id in ids) <= self._tokens.count(text):
@@ -129,14 +197,14 @@ class PromptTokenizer:
         return ids + self._inside(text[done:], self._encode)
 
     def _inside(self, part: str, encode: Callable[[str], list[int]]) -> list[int]:
-        """Encode a part of a text that does not begin it: behind a line's end no tokenizer adds a space."""
+        """Encode a later part of a text: no tokenizer adds a space after a line end."""
         if not part:
             return []
         line_end, ids = encode("\n"), encode("\n" + part)
         return ids[len(line_end) :] if ids[: len(line_end)] == line_end else encode(part)
 
     def _encode_plainly(self, text: str) -> list[int]:
-        """Encode text without matching any added token in it; cut into characters where its pieces make one."""
+        """Encode text without matching added tokens; if its pieces match one, it is split into characters."""
         ids = self._without_added(text)
         if self._ids.isdisjoint(ids):
             return ids

@@ -1,6 +1,6 @@
-"""Makes token ids of conversations, with the model's own chat template and tokenizer."""
+"""Makes token ids of conversations with the model's own chat template and tokenizer."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
-from rdchat.inference.prompts.control_text import ControlTokens, Marks
+from rdchat.inference.prompts.encoding import ControlTokens, Marks
 from rdchat.inference.prompts.tokenizer_process import (
     TemplateRefusedError,
     TemplateThinking,
@@ -16,32 +16,15 @@ from rdchat.inference.prompts.tokenizer_process import (
     Waiting,
 )
 
-_BEYOND = 4  # contexts: longer conversations are not counted to their end
-
-
-def encoded[T](encode: Callable[[Sequence[ChatMessage]], T], messages: Sequence[ChatMessage]) -> T:
-    """Return what `encode` makes of a conversation, where need be without a system role.
-
-    Templates such as Gemma's know none: what it says is put before the first question then.
-
-    Raises:
-        TemplateRefusedError: If the template takes neither.
-    """
-    try:
-        return encode(messages)
-    except TemplateRefusedError:
-        if messages[0].role is not Role.SYSTEM or len(messages) < 2:
-            raise
-        merged = ChatMessage(messages[1].role, f"{messages[0].content}\n\n{messages[1].content}")
-        return encode((merged, *messages[2:]))
+_BEYOND = 4  # contexts; longer conversations are not counted to their end
 
 
 class ModelPrompts:
-    """Makes token ids of conversations and texts for one model folder. It holds nothing of the model's weights.
+    """Makes token ids of conversations and texts for one model folder. It has no weights.
 
     Args:
         process: Reads the tokenizer; several models may share one.
-        folder: The model's.
+        folder: The model's folder.
         tokenizer: mlx-lm's wrapper of the same tokenizer, in this process.
 
     Attributes:
@@ -66,25 +49,43 @@ class ModelPrompts:
     ) -> list[int]:
         """Return the ids of a conversation, open for a reply.
 
+        Templates such as Gemma's have no system role; then the system prompt is put before the first question.
+
         Args:
-            messages: The chat template is applied to them; base models get the texts.
-            unfinished: The beginning of the reply, as it stands.
+            messages: The chat template is applied to them; base models get plain texts.
+            unfinished: The beginning of the reply, unchanged.
             limit: The most tokens that are of use.
-            waiting: Called every 20 ms meanwhile; what it raises ends the work.
-            thinking: Whether or how much the model is to think; None leaves it to the chat template.
+            waiting: Called every 20 ms meanwhile; an exception from it ends the work.
+            thinking: Whether or how much the model thinks; None leaves it to the chat template.
 
         Raises:
             InvalidSettingError: If the template has no such switch for thinking.
-            TemplateRefusedError: If the template does not take the conversation, or takes too long.
-            PromptTooLongError: If it has far more tokens than `limit`; a few more are for the caller to count.
+            TemplateRefusedError: If the template refuses the conversation, or takes too long.
+            PromptTooLongError: If it has far more tokens than `limit`; the caller checks the exact limit.
         """
+        try:
+            return self._encode_turns(messages, unfinished, limit, waiting, thinking)
+        except TemplateRefusedError:
+            if len(messages) < 2 or messages[0].role is not Role.SYSTEM:
+                raise
+        merged = ChatMessage(messages[1].role, f"{messages[0].content}\n\n{messages[1].content}")
+        return self._encode_turns((merged, *messages[2:]), unfinished, limit, waiting, thinking)
+
+    def _encode_turns(
+        self,
+        messages: Sequence[ChatMessage],
+        unfinished: ChatMessage | None,
+        limit: int,
+        waiting: Waiting,
+        thinking: ThinkingChoice | None,
+    ) -> list[int]:
         if any(message.answer is not None for message in messages) and self._template(waiting).drops:
             messages = answers_only(messages)
         chosen = {} if thinking is None else self._variables(thinking, waiting)
         marks = Marks.for_texts([message.content for message in (*messages, *([unfinished] if unfinished else []))])
         turns = [{"role": message.role.value, "content": self._marked(message, marks)} for message in messages]
         text = self._marked(unfinished, marks) if unfinished else ""
-        if not self._tokenizer.has_chat_template:  # a base model: it writes on
+        if not self._tokenizer.has_chat_template:  # a base model continues the text
             parts = [*(turn["content"] for turn in turns), *([text] if text else [])]
             return self._encode(None, "\n\n".join(parts), marks, limit, waiting, begins=True)
         if (render := _own_renderer(self._tokenizer)) is not None:
@@ -93,22 +94,22 @@ class ModelPrompts:
         return self._encode(turns, text, marks, limit, waiting, variables={**self._usual_variables(), **chosen})
 
     def count(self, messages: Sequence[ChatMessage], context_length: int) -> int:
-        """Return the tokens of a conversation that is open for a reply; 0 for none. From any thread.
+        """Return the number of tokens of a conversation open for a reply; 0 for an empty one. From any thread.
 
         Raises:
-            PromptTooLongError: If they are far more than the context.
+            PromptTooLongError: If they far exceed the context.
             ModelError: If the chat template refuses the conversation.
         """
         limit = _BEYOND * context_length
-        return len(encoded(lambda those: self.encode(those, None, limit), messages)) if messages else 0
+        return len(self.encode(messages, None, limit)) if messages else 0
 
     def encode_text(self, text: str) -> list[int]:
-        """Return the ids of a text as it stands inside a message."""
+        """Return the ids of a text as it would be inside a message."""
         return self._encode(None, text, Marks.for_texts([text]), 2**31, lambda: None)
 
     @property
     def thinking(self) -> tuple[ThinkingChoice, ...]:
-        """What can be chosen of thinking; empty where the chat template has no switch."""
+        """The choices of thinking; empty where the chat template has no switch."""
         return tuple(self._template().choices)
 
     def _template(self, waiting: Waiting = lambda: None) -> TemplateThinking:
@@ -117,13 +118,13 @@ class ModelPrompts:
         return self.process.thinking(self._folder, self._usual_variables(), waiting)
 
     def _usual_variables(self) -> dict[str, Any]:
-        return {"enable_thinking": bool(self._tokenizer.has_thinking)}  # as mlx-lm has it
+        return {"enable_thinking": bool(self._tokenizer.has_thinking)}  # as in mlx-lm
 
     def _variables(self, thinking: ThinkingChoice, waiting: Waiting) -> Mapping[str, Any]:
         found = self._template(waiting).choices
         if thinking not in found:
             raise InvalidSettingError(
-                f"The chat template of {self._folder.name} has no switch for thinking {thinking.value}.",
+                f"The chat template of {self._folder.name} has no setting for thinking {thinking.value}.",
                 f"It has: {', '.join(found)}." if found else "Leave thinking to the model.",
             )
         return found[thinking]
@@ -155,7 +156,7 @@ class ModelPrompts:
 
 
 def _own_renderer(tokenizer: Any) -> Any:
-    """Return what renders in Python, of mlx-lm or transformers, in the place of a template; None where one is there."""
+    """Return mlx-lm's or transformers' Python renderer where there is no template; None where there is one."""
     from transformers.tokenization_utils_base import PreTrainedTokenizerBase  # noqa: PLC0415  is loaded by now
 
     inner = getattr(tokenizer, "_tokenizer", tokenizer)
@@ -165,7 +166,7 @@ def _own_renderer(tokenizer: Any) -> Any:
 
 
 def answers_only(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Leave the thoughts out; where nothing else was said, join the messages on either side, as templates want it."""
+    """Remove thoughts; where a message had nothing else, join its neighbours, as templates expect."""
     kept: list[ChatMessage] = []
     for message in messages:
         said = message if message.answer is None else _answer(message, message.answer)
@@ -181,7 +182,7 @@ def answers_only(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 
 
 def _answer(message: ChatMessage, spans: Sequence[tuple[int, int]]) -> ChatMessage:
-    """Return the message with what stands at `spans` alone, without the blanks before it."""
+    """Return the message with only the text at `spans`, without leading blanks."""
     text = "".join(message.content[start:end] for start, end in spans)
     blank = len(text) - len(text.lstrip())
     starts = accumulate((end - start for start, end in spans), initial=-blank)

@@ -1,7 +1,7 @@
-"""A view of a model folder for transformers: its known tokenizer files, without anything that names code to run.
+"""A view of a model folder for transformers: its known tokenizer files, without references to code.
 
-A tokenizer's configuration can name code in the folder or on the hub (`auto_map`), for which transformers asks on
-standard output. Nothing here follows it: the tokenizer is read from a folder of links that holds none of it.
+A tokenizer's configuration can name code in the folder or on the hub (`auto_map`); transformers then asks on standard
+output whether to run it. So the tokenizer is read from a folder of links without such references.
 """
 
 import json
@@ -12,25 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import check_file, read_json
+from rdchat.files.foreign_files import REFETCH_HINT, check_file, read_json
+from rdchat.hub.known_files import TOKENIZER_FILES
 
 _FILES = (
+    *TOKENIZER_FILES,
     "added_tokens.json",
-    "chat_template.jinja",
     "chat_template.json",
-    "merges.txt",
     "special_tokens_map.json",
-    "spiece.model",
     "tekken.json",
-    "tiktoken.model",
     "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer.model.v3",
     "vocab.json",
-    "vocab.txt",
 )
-_PATTERNS = ("*.tiktoken",)
-_MODEL_KEYS = ("model_type", "tokenizer_class", "transformers_version")  # all that a tokenizer asks of config.json
+_MODEL_KEYS = ("model_type", "tokenizer_class", "transformers_version")  # all that a tokenizer reads from config.json
 _LONGEST_TEMPLATE = 2**20
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "tekken.json")
 NO_CODE = {"trust_remote_code": False, "local_files_only": True}
@@ -39,18 +33,17 @@ NO_CODE = {"trust_remote_code": False, "local_files_only": True}
 
 @contextmanager
 def tokenizer_view(folder: Path) -> Iterator[Path]:
-    """Make a folder of the same name with links to the tokenizer's files, for as long as the block lasts.
+    """Make a folder of the same name with links to the tokenizer's files, which lasts as long as the block.
 
-    `tokenizer_config.json` and `config.json` are copies without what names code.
+    `tokenizer_config.json` and `config.json` are copies without references to code.
 
     Raises:
-        ModelError: If the tokenizer is nothing but code, its configuration is damaged, or a file is no regular one.
+        ModelError: If the tokenizer consists of code, its configuration is damaged, or a file is not a regular file.
     """
     with tempfile.TemporaryDirectory(prefix="rdchat-tokenizer-") as place:
         view = Path(place) / (folder.name or "model")
         view.mkdir()
-        named = [folder / name for name in _FILES] + [path for pattern in _PATTERNS for path in folder.glob(pattern)]
-        for path in named:
+        for path in (*(folder / name for name in _FILES), *folder.glob("*.tiktoken")):
             if path.exists():
                 check_file(path)
                 (view / path.name).symlink_to(path.resolve())
@@ -66,19 +59,19 @@ def _write_configurations(folder: Path, view: Path) -> None:
     code = tokenizer.pop("auto_map", None)
     if code is not None and not any((view / name).exists() for name in _VOCABULARIES):
         raise ModelError(
-            f"The tokenizer of {folder.name} wants to run its own code ({_class_of(code)}), which rdchat does not do.",
+            f"The tokenizer of {folder.name} needs its own code ({_class_of(code)}), which rdchat does not run.",
             "Choose a model that comes with a tokenizer.json.",
         )
     if len(json.dumps(tokenizer.get("chat_template"))) > _LONGEST_TEMPLATE:
         raise ModelError(
             f"The chat template of {folder.name} has more than {_LONGEST_TEMPLATE:,} characters.",
-            "Real ones have some thousands: choose another model, or put the template of the one it was made from.",
+            "Usual ones have some thousands. Choose another model, or use the template of its original model.",
         )
     (view / "tokenizer_config.json").write_text(json.dumps(tokenizer), encoding="utf-8")
 
 
 def _class_of(auto_map: object) -> str:
-    """Return the class that an `auto_map` names, for people."""
+    """Return the class named in an `auto_map`, for people."""
     named = auto_map.get("AutoTokenizer") if isinstance(auto_map, dict) else auto_map
     if isinstance(named, list):
         named = next((name for name in named if name), None)
@@ -90,5 +83,5 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     content = read_json(path)
     if not isinstance(content, dict):
-        raise ModelError(f"{path} is damaged: it holds no object.", "Download or convert the model again.")
+        raise ModelError(f"{path} is damaged: it is not a JSON object.", REFETCH_HINT)
     return content

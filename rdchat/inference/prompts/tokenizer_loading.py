@@ -14,21 +14,21 @@ from rdchat.inference.prompts.tokenizer_files import NO_CODE, tokenizer_view
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, Waiting
 
 PADDING = re.compile(r"\[PAD\d+\]")
-"""How converted GGUF files name ids that only fill up the width of the logits."""
+"""How converted GGUF files name ids that only pad the logits."""
 
 
 def read_tokenizer(folder: Path, process: TokenizerProcess, waiting: Waiting = lambda: None) -> Any:
-    """Read the tokenizer of a model folder, and nothing of its weights.
+    """Read the tokenizer of a model folder, without its weights.
 
     Args:
-        folder: Looked over by `check_model_folder`.
-        process: Tries it first.
+        folder: Already checked by `check_model_folder`.
+        process: Tests it first.
         waiting: See `ModelPrompts.encode`.
 
     Raises:
-        ModelError: If it cannot be read, or does harm.
+        ModelError: If it cannot be read, or is harmful.
     """
-    process.read(folder, waiting, anew=True)
+    process.read(folder, waiting, reread=True)
     try:
         with tokenizer_view(folder) as view:
             return mlx_lm_utils.load_tokenizer(view, dict(NO_CODE), eos_token_ids=_end_tokens(folder))
@@ -38,21 +38,21 @@ def read_tokenizer(folder: Path, process: TokenizerProcess, waiting: Waiting = l
         reason = " ".join(str(error).split())[:300].rstrip(".")
         raise ModelError(
             f"The tokenizer of {folder.name} cannot be read: {reason}.",
-            "Fetch the model again, or pick another one.",
+            "Download the model again, or choose another one.",
         ) from error
 
 
 def _end_tokens(folder: Path) -> list[int] | None:
-    """Return the ids that end a reply by the model's configuration; None leaves it to the tokenizer's."""
+    """Return the ids that end a reply by the model's configuration; None uses the tokenizer's."""
     named = mlx_lm_utils.load_config(folder).get("eos_token_id")
     ids = [token for token in (named if isinstance(named, list) else [named]) if isinstance(token, int)]
     return ids or None
 
 
 def check_token_ids(tokenizer: Any, rows: int, name: str) -> None:
-    """Refuse a tokenizer with tokens that the model has no embedding of: reading one would be out of bounds.
+    """Refuse a tokenizer with tokens without an embedding: looking one up would be out of bounds.
 
-    Tokens that only pad may be beyond: no text becomes one. The model may have more rows than there are tokens.
+    Padding tokens may be beyond, since no text becomes one. The model may have more rows than there are tokens.
 
     Raises:
         ModelError: Names the token.
@@ -67,5 +67,5 @@ def check_token_ids(tokenizer: Any, rows: int, name: str) -> None:
         token_id, token = min(beyond)
         raise ModelError(
             f"The tokenizer of {name} has a token {token_id:,} ({token[:40]!r}), but the model has {rows:,} rows.",
-            "Tokenizer and weights are not of one model: fetch it again, or pick another one.",
+            "Its tokenizer belongs to another model. Download the model again, or choose another one.",
         )

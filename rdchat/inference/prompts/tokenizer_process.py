@@ -1,4 +1,4 @@
-"""The app's side of the child process that reads tokenizers and renders chat templates."""
+"""The app's side of the child process for tokenizers and chat templates."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -14,33 +14,33 @@ from rdchat.work.child_limits import ChildError, Limits
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.frames import FrameError
 
-_LOAD_S, _LOAD_BYTES = 20.0, 2 * 2**30  # the largest tokenizers, of 260,000 tokens, take 2 s and half a gigabyte
+_LOAD_S, _LOAD_BYTES = 20.0, 2 * 2**30  # the largest tokenizers, with 260,000 tokens, take 2 s and half a gigabyte
 _TRY_S = 5.0
 _ENCODE_S, _ENCODE_BYTES = 10.0, 3 * 2**28
-_BYTES_PER_BYTE, _MOST_ENCODE_BYTES = 1000, 4 * 2**30  # what a tokenizer takes for each byte of a text, and at most
+_BYTES_PER_BYTE, _MOST_ENCODE_BYTES = 1000, 4 * 2**30  # limits for encoding: per byte of text, and in all
 _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-_MOST_HELD = 4  # tokenizers: a target's and its draft model's, and those of the models before
-_TICK_S = 0.02  # between two looks at the caller's patience
-_TEMPLATE_HINT = "Pick an instruction-tuned model, or start a new chat without a system prompt."
-_LENGTH_HINT = "Shorten the prompt, start a new chat, or pick a model with a longer context."
-_MODEL_HINT = "Fetch the model again, or pick another one."
+_MOST_HELD = 4  # tokenizers: for a target and its draft model, and for the models before
+_TICK_S = 0.02  # between two calls of `waiting`
+_TEMPLATE_HINT = "Choose an instruction-tuned model, or start a new chat without a system prompt."
+_LENGTH_HINT = "Shorten the prompt, start a new chat, or choose a model with a longer context."
+_MODEL_HINT = "Download the model again, or choose another one."
 
 Waiting = Callable[[], None]
-"""Called every 20 ms during a request; what it raises ends the request."""
+"""Called every 20 ms during a request; an exception from it ends the request."""
 
 
 class TemplateRefusedError(ModelError):
-    """The chat template does not take the conversation."""
+    """The chat template refuses the conversation."""
 
 
 @cache
 def shared_tokenizers() -> "TokenizerProcess":
-    """Return the process that reads tokenizers for this one: starting it takes a second, so all models share it."""
+    """Return the tokenizer process that all models share, since starting one takes a second."""
     return TokenizerProcess()
 
 
@@ -48,22 +48,22 @@ def shared_tokenizers() -> "TokenizerProcess":
 class TemplateThinking:
     """What a chat template does with thoughts."""
 
-    drops: bool = False  # whether it leaves out the thoughts of earlier replies
+    drops: bool = False  # whether it removes the thoughts of earlier replies
     choices: Mapping[ThinkingChoice, Mapping[str, Any]] = field(default_factory=dict)
     """The variables that switch thinking, by choice; empty where the template has no switch."""
 
 
 class TokenizerProcess:
-    """The child process, and the few tokenizers that it read last; others are read again when needed.
+    """The child process, and the tokenizers that it read last; others are read again when needed.
 
     Threads take turns: tokens are counted while a reply waits for its prompt.
     """
 
     def __init__(self) -> None:
         self.child = ChildProcess("tokenizers", environment=_ENVIRONMENT)
-        self._control: dict[Path, dict[str, int]] = {}  # the latest last
+        self._control: dict[Path, dict[str, int]] = {}  # by folder, the latest last
         self._thinking: dict[Path, TemplateThinking] = {}
-        self._read_by = 0  # the start of the child that has read them
+        self._read_by = 0  # the start count of the child that has read them
         self._busy = threading.RLock()
 
     def start(self) -> None:
@@ -71,13 +71,13 @@ class TokenizerProcess:
         with _errors_about("The process for tokenizers"):
             self.child.start()
 
-    def read(self, folder: Path, waiting: Waiting = lambda: None, *, anew: bool = False) -> dict[str, int]:
-        """Read and try out a model folder's tokenizer, unless that was done; return text and id of control tokens.
+    def read(self, folder: Path, waiting: Waiting = lambda: None, *, reread: bool = False) -> dict[str, int]:
+        """Read and test a model folder's tokenizer, unless that is done; return text and id of control tokens.
 
         Args:
-            folder: The model's.
+            folder: The model's folder.
             waiting: See `ModelPrompts.encode`.
-            anew: Read it even so: the files may be others by now.
+            reread: Read it again, since the files may have changed.
 
         Raises:
             ModelError: If it cannot be read, or takes too long or too much memory.
@@ -86,10 +86,10 @@ class TokenizerProcess:
             self.start()
             if self._read_by != self.child.starts:
                 self._control.clear()
-            if anew or folder not in self._control:
+            if reread or folder not in self._control:
                 self._control.pop(folder, None)
                 self._thinking.pop(folder, None)
-                while len(self._control) >= _MOST_HELD:  # the child forgets the same
+                while len(self._control) >= _MOST_HELD:  # the child drops the same ones
                     del self._control[next(iter(self._control))]
                 limits, request = Limits(_LOAD_S, _LOAD_BYTES), {"most": _MOST_HELD}
                 self._control[folder] = self._ask("load", folder, request, limits, waiting=waiting, read=_control_of)
@@ -97,17 +97,18 @@ class TokenizerProcess:
             return self._control[folder]
 
     def encode(self, folder: Path, request: dict[str, Any], size: int, waiting: Waiting) -> list[int]:
-        """Return the ids of `TokenizerCalls.encode`.
+        """Return the token ids from `TokenizerCalls.encode`.
 
         Args:
-            folder: The model's.
+            folder: The model's folder.
             request: Its arguments.
             size: Bytes of text.
-            waiting: See `ModelPrompts.encode`, which says too what is raised.
+            waiting: See `ModelPrompts.encode`, also for what is raised.
         """
         memory = min(_ENCODE_BYTES + _BYTES_PER_BYTE * size, _MOST_ENCODE_BYTES)
         limits = Limits(_ENCODE_S * (1 + size / 2**20), memory)
-        with self._turn(waiting):  # with reading: another thread's request may end the child, which then has read none
+        # With reading: another thread's request may end the child, and a new child has read none.
+        with self._turn(waiting):
             self.read(folder, waiting)
             return self._ask("encode", folder, request, limits, waiting=waiting, read=_ids_of)
 
@@ -128,7 +129,7 @@ class TokenizerProcess:
                 limits, request = Limits(_TRY_S, _ENCODE_BYTES), {"variables": variables}
                 try:
                     found = self._ask("thinking", folder, request, limits, waiting=waiting, read=_thinking_of)
-                except _InterruptedError:  # the template is not to blame: the next call tries it again
+                except _InterruptedError:  # not the template's fault: the next call tries again
                     return TemplateThinking()
                 except ModelError:  # encoding a conversation will report it
                     found = TemplateThinking()
@@ -145,7 +146,7 @@ class TokenizerProcess:
         waiting: Waiting,
         read: Callable[[Any], T],
     ) -> T:
-        """Return what `read` makes of the child's answer to a request about a folder."""
+        """Return `read` of the child's answer to a request about a folder."""
         what = f"The {'tokenizer' if do == 'load' else 'chat template'} of {folder.name}"
 
         def read_or_refuse(answer: Any) -> T:
@@ -160,16 +161,16 @@ class TokenizerProcess:
 
 
 class _InterruptedError(ModelError):
-    """The child was killed or stopped; the model is not to blame."""
+    """The child was killed or stopped; the model is not at fault."""
 
 
 @contextmanager
 def _errors_about(what: str) -> Iterator[None]:
-    """Turn the errors of the child into errors about `what`."""
+    """Turn errors of the child into errors about `what`."""
     try:
         yield
     except FrameError as error:
-        raise PromptTooLongError("The conversation is longer than any model takes.", _LENGTH_HINT) from error
+        raise PromptTooLongError("This chat is too long for any model.", _LENGTH_HINT) from error
     except ChildError as error:
         kind = _InterruptedError if error.interrupted else ModelError
         raise kind(f"{what} {error.words}.", error.hint if error.interrupted else _MODEL_HINT) from error
@@ -180,10 +181,10 @@ def _refusal(answer: Any, what: str) -> RdchatError:
     match answer["failure"]:
         case "too_long":
             return PromptTooLongError(
-                f"The conversation is longer than the {answer['limit']:,} tokens that the model takes.", _LENGTH_HINT
+                f"This chat is too long for the model, which takes {answer['limit']:,} tokens.", _LENGTH_HINT
             )
         case "template":
-            words = f"The model's chat template does not accept this conversation: {answer['words']}"
+            words = f"The model's chat template does not accept this chat: {answer['words']}"
             return TemplateRefusedError(words, _TEMPLATE_HINT)
         case "memory":
             return ModelError(f"{what} took too much memory.", _MODEL_HINT)

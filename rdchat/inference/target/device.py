@@ -2,8 +2,10 @@
 
 import mlx.core as mx
 
-from rdchat import host, memory
+from rdchat import host, machine
 from rdchat.inference.api.memory_facts import MachineMemory, MemoryRoom
+
+_CPU_SHARE = 0.8  # of the memory, for a model on a CPU: the rest is for the system and a browser
 
 
 def on_gpu() -> bool:
@@ -21,14 +23,14 @@ def device_name() -> str:
 def memory_room() -> MemoryRoom:
     """Return how much memory a model may take now.
 
-    With Metal the limit is the working set that it recommends, less what MLX holds. A GPU with memory of its own (CUDA)
-    counts that. On a CPU it is what is free, within the limits of containers.
+    With Metal the limit is the recommended working set, less what MLX holds. A GPU with its own memory (CUDA) counts
+    that memory. On a CPU it is the free memory, within the limits of containers.
     """
     info = mx.device_info() if on_gpu() else {}
     if "free_memory" in info:
         own = int(info["free_memory"])
         return MemoryRoom(own, own)
-    free = memory.available_bytes()
+    free = machine.available_bytes()
     recommended = info.get("max_recommended_working_set_size")
     if recommended is None:
         return MemoryRoom(free, free)
@@ -36,38 +38,39 @@ def memory_room() -> MemoryRoom:
 
 
 def total_memory_bytes() -> int:
-    """Return how much memory models could take if nothing else ran: the same number at every start."""
+    """Return the memory that models could take if nothing else ran: the same number at every start."""
     info = mx.device_info() if on_gpu() else {}
     own = info.get("total_memory") if "free_memory" in info else info.get("max_recommended_working_set_size")
-    return memory.total_bytes() if own is None else int(own)
+    return machine.total_bytes() if own is None else int(own)
 
 
 def machine_memory() -> MachineMemory:
-    """Return the machine's memory as windows show it; may be called from any thread.
+    """Return the machine's memory for the windows; may be called from any thread.
 
     What MLX holds counts as room: it is freed before another model is loaded.
     """
     info = mx.device_info() if on_gpu() else {}
-    total = int(info["total_memory"]) if "free_memory" in info else memory.total_bytes()
+    total = int(info["total_memory"]) if "free_memory" in info else machine.total_bytes()
     active, buffers = int(mx.get_active_memory()), int(mx.get_cache_memory())
     room, held = memory_room(), active + buffers
     metal = "max_recommended_working_set_size" in info and "free_memory" not in info
-    limit = room.limit_bytes + (active if metal else held)  # Metal's limit is less what is active alone
-    return MachineMemory(on_gpu(), total, MemoryRoom(limit, room.free_bytes + held), held)
+    limit = room.limit_bytes + (active if metal else held)  # Metal's limit leaves out active buffers only
+    most = total_memory_bytes() if on_gpu() else int(total * _CPU_SHARE)
+    return MachineMemory(on_gpu(), total, MemoryRoom(limit, room.free_bytes + held), held, most)
 
 
 def wire_memory() -> None:
-    """Keep what MLX holds resident from now on; nothing to do without Metal.
+    """Keep the memory that MLX holds resident; does nothing without Metal.
 
-    mlx-lm does so anew for each reply, which on some Macs takes longer than a token. So here it is done once for a
-    loaded model. Not yet tried on a Mac.
+    mlx-lm does this for each reply, which on some Macs takes longer than a token. Here it is done once per loaded
+    model. Not yet tried on a Mac.
     """
     if host.MACOS and (limit := mx.device_info().get("max_recommended_working_set_size")) is not None:
         mx.set_wired_limit(int(limit))
 
 
 def unwire_memory() -> None:
-    """Let the system move what MLX holds out of memory again."""
+    """Let the system page out the memory that MLX holds."""
     if host.MACOS and "max_recommended_working_set_size" in mx.device_info():
         mx.synchronize()  # the limit must not change under work that runs
         mx.set_wired_limit(0)

@@ -1,4 +1,4 @@
-"""Device, BLAS and speed of MLX on this machine: the engine's part of `rdchat doctor`."""
+"""Facts about MLX on this machine for `rdchat doctor`: device, BLAS and speed."""
 
 import ctypes
 import time
@@ -17,29 +17,19 @@ _REPEATS = 3
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """Device, libraries and speed of the engine.
+    """Device, libraries and speed of the engine."""
 
-    Attributes:
-        device: The processor's or GPU's name.
-        backend: `Metal`, `CUDA` or `CPU`.
-        blas: `Accelerate`, `OpenBLAS`, `reference`, or the name of another library; matters on the CPU only.
-        blas_library: The file that the CPU backend's matrix product comes from; empty for the one inside MLX.
-        matmul_gflops: Measured speed of a float32 matrix product on the device, in 10**9 operations a second.
-        mlx: Version of MLX.
-        mlx_lm: Version of mlx-lm.
-    """
-
-    device: str
-    backend: str
-    blas: str
-    blas_library: str
-    matmul_gflops: float
-    mlx: str
-    mlx_lm: str
+    device: str  # the processor's or GPU's name
+    backend: str  # `Metal`, `CUDA` or `CPU`
+    blas: str  # `Accelerate`, `OpenBLAS`, `reference`, or the name of another library; matters on the CPU only
+    blas_library: str  # the file that the CPU backend's matrix product comes from; empty for the one inside MLX
+    matmul_gflops: float  # measured speed of a float32 matrix product on the device, in 10**9 operations a second
+    mlx: str  # version of MLX
+    mlx_lm: str  # version of mlx-lm
 
 
 def engine_facts() -> EngineFacts:
-    """Look at MLX and measure a matrix product; takes well under a second."""
+    """Inspect MLX and measure a matrix product; takes well under a second."""
     library = _blas_library()
     return EngineFacts(
         device=str(mx.device_info().get("device_name", "unknown")),
@@ -53,11 +43,11 @@ def engine_facts() -> EngineFacts:
 
 
 def matmul_gflops() -> float:
-    """Measure a square float32 matrix product on the default device, as large as it takes to be timed well."""
+    """Measure the speed of a square float32 matrix product, large enough to be timed well."""
     size = 512
     while True:
         matrix = mx.random.normal((size, size))
-        mx.eval(matrix @ matrix)  # the first product of a size also pays for its start
+        mx.eval(matrix @ matrix)  # the first product of a size includes set-up
         best_s = min(_product_s(matrix) for _ in range(_REPEATS))
         if best_s >= _LONG_ENOUGH_S or size >= _LARGEST_SIZE:
             return float(2 * size**3 / best_s / 1e9)
@@ -96,9 +86,9 @@ class _SymbolInfo(ctypes.Structure):
 
 
 def _blas_library() -> str:
-    """Return the library whose `cblas_sgemm` the dynamic linker finds first for MLX, where that is not MLX's own.
+    """Return the library from which the dynamic linker takes `cblas_sgemm` for MLX; empty for MLX's own.
 
-    MLX's own is loaded locally, so it is not in the global scope that is searched here and that precedes it.
+    MLX's own library is loaded locally, so it is not in the global scope, which is searched first.
     """
     if host.MACOS:
         return ""

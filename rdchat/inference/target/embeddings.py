@@ -14,15 +14,15 @@ _OUTPUTS = (nn.Linear, nn.QuantizedLinear)
 
 
 class TargetEmbeddings:
-    """Finds both tables in an unmodified mlx-lm model, by their type and number of rows.
+    """Finds both tables in an unmodified mlx-lm model by their type and number of rows.
 
     Args:
         network: The target.
         vocabulary_size: Columns of its logits.
 
     Attributes:
-        width: `hidden_size`, of a token's embedding.
-        dtype: Of a token's embedding.
+        width: Width of a token's embedding (`hidden_size`).
+        dtype: Type of a token's embedding.
 
     Raises:
         ModelError: If no embedding table of that many rows is found.
@@ -34,7 +34,7 @@ class TargetEmbeddings:
         tables = [module for module in modules if isinstance(module, _EMBEDDINGS)]
         heads = [module for module in modules if isinstance(module, _OUTPUTS)]
         if not tables:
-            raise ModelError("The model keeps its token embeddings in a way that drafters cannot use.")
+            raise ModelError("The model stores its token embeddings in a form that drafters cannot use.")
         self._table: Any = tables[0]
         self._output: Any = heads[0] if heads else self._table
 
@@ -42,12 +42,12 @@ class TargetEmbeddings:
         self.width = int(self.embed(mx.array([0])).shape[-1])
 
     def embed(self, tokens: mx.array) -> mx.array:
-        """Return the embeddings of tokens, (...) -> (..., hidden_size), as stored: without a family's scaling."""
+        """Return the embeddings of tokens, (...) -> (..., hidden_size), as stored, without a family's scaling."""
         embeddings: mx.array = self._table(tokens)
         return embeddings.astype(self.dtype)
 
     def output(self) -> Callable[[mx.array], mx.array]:
-        """Return the function from features, (..., hidden_size), to the logits of all tokens; it shares the rows."""
+        """Return the function from features, (..., hidden_size), to all tokens' logits; it shares the target's rows."""
         function: Callable[[mx.array], mx.array] = getattr(self._output, "as_linear", self._output)
         return function
 
@@ -64,7 +64,7 @@ class TargetEmbeddings:
     def output_for(self, token_ids: mx.array) -> Callable[[mx.array], mx.array]:
         """Return the function from features, (..., hidden_size), to the logits of some tokens, (..., n).
 
-        It holds its own copy of their rows, quantised where the target's are.
+        It holds a copy of their rows, quantised where the target's are.
         """
         module = self._output
         bias = module.bias[token_ids] if "bias" in module else None
@@ -78,10 +78,11 @@ class TargetEmbeddings:
 
 
 def embedding_scale(architecture: str, width: int) -> float:
-    """Return what the modules of transformers multiply the rows of a family's table by, as they look them up.
+    """Return the factor that transformers applies to a family's embeddings inside the table.
 
-    Drafters that use the target's table were trained with those. mlx-lm's models multiply outside of the table. Other
-    families, such as Granite or the first two Gemmas, do so in transformers too: outside of what a drafter sees.
+    Drafters that use the target's table were trained with scaled rows, while mlx-lm's models scale outside of the
+    table. Families such as Granite or the first two Gemmas scale outside of it in transformers too, so drafters do not
+    see it.
 
     Args:
         architecture: mlx-lm's model type.
@@ -101,9 +102,9 @@ def _packing(module: Any) -> dict[str, Any]:
 
 
 def _float_type(table: Any, network: nn.Module) -> mx.Dtype:
-    """Return the type that a table's rows are used in: its own or, where it stores no floats, that of the network.
+    """Return the type in which a table's rows are used: their own or, if they are not floats, the network's.
 
-    mxfp4, mxfp8 and nvfp4 have scales of 8 bits, and MLX unpacks them as bfloat16 whatever the network computes in.
+    The scales of mxfp4, mxfp8 and nvfp4 have 8 bits, and MLX unpacks them as bfloat16 whatever the network computes in.
     """
     stored = [table.scales] if isinstance(table, nn.QuantizedEmbedding) else [table.weight]
     others = [array for _, array in tree_flatten(network.parameters())]

@@ -1,7 +1,7 @@
 """The one way from MLX to NumPy.
 
-`np.array` as the first wait on a lazy MLX array swallows the device's error: NumPy drops the exception of the buffer
-protocol and reads the elements one by one, from memory that was never written. So arrays are evaluated first.
+If `np.array` is the first wait on a lazy MLX array, a device error is lost: NumPy drops the exception of the buffer
+protocol and reads the elements one by one from memory that was never written. So arrays are evaluated first.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ def fetch(array: mx.array, /, *, besides: Besides = ()) -> Host: ...
 @overload
 def fetch(first: mx.array, second: mx.array, /, *more: mx.array, besides: Besides = ()) -> tuple[Host, ...]: ...
 def fetch(*arrays: mx.array, besides: Besides = ()) -> Host | tuple[Host, ...]:
-    """Wait for arrays together and return copies of them on the host: one alone, or a tuple.
+    """Wait for arrays together and return copies on the host: a single array, or a tuple.
 
     Args:
         arrays: Of any dtype but bfloat16, which NumPy does not have.
-        besides: Are waited for as well, and stay where they are.
+        besides: Arrays to wait for as well; they are not copied.
 
     Raises:
         RuntimeError: If the device could not compute one of them.

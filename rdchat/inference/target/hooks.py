@@ -4,14 +4,15 @@ Masks come from the caches (`round_cache`). Positions come from each layer's `ro
 offset; `mx.fast.rope` takes an array of offsets, one for each batch row, so with the token axis moved to the batch axis
 every packed token gets its own position. The hidden states come from a wrapper around the trunk, in the same call.
 
-Objects are given a subclass of their own class, so nothing in the model's structure or weights changes. Those classes
-know the hooks, which must not hold the network in turn: a class goes only when Python's cycle collector runs, and a
-model that is let go of has to give its memory back at once.
+Each hooked object gets a subclass of its own class, so the model's structure and weights stay unchanged. These
+subclasses refer to the hooks, which must not refer to the network: classes are only freed by Python's cycle collector,
+and a model that is unloaded must free its memory at once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import ref
 
@@ -20,22 +21,17 @@ import mlx.nn as nn
 
 from rdchat.errors import ModelError
 
-_EPSILON = 1e-6  # keeps the length of a layer's output from being 0
+_EPSILON = 1e-6  # keeps the norm of a layer's output from being 0
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenReads:
-    """Which hidden states are recorded, side by side in this order.
+    """Which hidden states are recorded; they are concatenated in this order, the trunk's first."""
 
-    Attributes:
-        layers: Layers, from 0, whose outputs are read.
-        trunk: Whether what the trunk returns, normalised by its last layer, comes before them.
-        normalised: Whether each layer's vectors are brought to a mean square of 1: inside a trunk some are ten times as
-            long as others, and in a large model too long for 16 bits.
-    """
-
-    layers: tuple[int, ...] = ()
-    trunk: bool = True
+    layers: tuple[int, ...] = ()  # layers, from 0, whose outputs are read
+    trunk: bool = True  # whether the trunk's output, which its last layer normalises, comes before them
+    # Whether each layer's vectors are scaled to a mean square of 1: inside a trunk some are ten times as long as
+    # others, and in a large model they overflow 16 bits.
     normalised: bool = True
 
 
@@ -46,7 +42,7 @@ class ModelHooks:
         network: An mlx-lm model; its rope modules and its trunk get a subclass that knows this object.
 
     Attributes:
-        hidden: (1, n, width): the hidden states of the last call that `read` asked for, at first the trunk's output;
+        hidden: (1, n, width): the hidden states of the last call, as `read` asked for; at first the trunk's output.
             None before the first call.
     """
 
@@ -63,29 +59,30 @@ class ModelHooks:
                 self._give_positions(module)
         trunk = _trunk(network)
         if trunk is not None:
-            self._record(trunk)
+            _record(trunk, self._take)
 
     def read(self, reads: HiddenReads) -> None:
-        """Record these hidden states from the next call on; a drafter may read more than the trunk's output.
+        """Record these hidden states from the next call on.
 
         Raises:
             ModelError: If the model has no such layers.
         """
         modules = getattr(self._network(), "layers", ())
         if any(layer >= len(modules) for layer in reads.layers):
-            raise ModelError(f"The model has {len(modules)} layers that can be read, and no layer {max(reads.layers)}.")
+            raise ModelError(f"The model has {len(modules)} layers that can be read, but no layer {max(reads.layers)}.")
         for layer in set(reads.layers) - self._wrapped:
-            self._record_layer(modules[layer], layer)
+            _record(modules[layer], partial(self._outputs.__setitem__, layer))
+            self._wrapped.add(layer)
         self._reads = reads
 
     def leave_out_logits(self, vocabulary_size: int) -> None:
-        """Record nothing where the trunk, as the last call showed, returns the logits themselves."""
+        """Record nothing if the trunk's output in the last call was the logits themselves."""
         if self.hidden is not None and self.hidden.shape[-1] == vocabulary_size:
             self._recording, self.hidden = False, None
 
     @contextmanager
     def packed(self, depths: mx.array | None) -> Iterator[None]:
-        """Within, rope modules give packed token i the position offset + depths[i]; None leaves them alone."""
+        """Within the block, rope modules give packed token i the position offset + depths[i]; None changes nothing."""
         self._depths = depths
         try:
             yield
@@ -93,34 +90,23 @@ class ModelHooks:
             self._depths = None
 
     def _give_positions(self, module: nn.Module) -> None:
-        plain = type(module)
-        hooks = self
-
-        def call(self: nn.Module, x: mx.array, *arguments: Any, **options: Any) -> Any:
-            depths = hooks._depths
+        def call(plain: Callable[..., Any], x: mx.array, *arguments: Any, **options: Any) -> Any:
+            depths = self._depths
             if depths is None or x.ndim != 4 or x.shape[0] != 1 or x.shape[2] != depths.shape[0]:
-                return plain.__call__(self, x, *arguments, **options)
+                return plain(x, *arguments, **options)
             if "offset" in options:
                 options["offset"] = options["offset"] + depths
             elif arguments:
                 arguments = (arguments[0] + depths, *arguments[1:])
             else:
                 options["offset"] = depths
-            return plain.__call__(self, x.transpose(2, 1, 0, 3), *arguments, **options).transpose(2, 1, 0, 3)
+            return plain(x.transpose(2, 1, 0, 3), *arguments, **options).transpose(2, 1, 0, 3)
 
-        module.__class__ = type(plain.__name__, (plain,), {"__call__": call})
+        _wrap(module, call)
 
-    def _record(self, trunk: nn.Module) -> None:
-        plain = type(trunk)
-        hooks = self
-
-        def call(self: nn.Module, *arguments: Any, **options: Any) -> Any:
-            result = plain.__call__(self, *arguments, **options)
-            if hooks._recording:
-                hooks.hidden = hooks._hidden_of(_first(result))
-            return result
-
-        trunk.__class__ = type(plain.__name__, (plain,), {"__call__": call})
+    def _take(self, trunk: mx.array) -> None:
+        if self._recording:
+            self.hidden = self._hidden_of(trunk)
 
     def _hidden_of(self, trunk: mx.array) -> mx.array:
         reads = self._reads
@@ -130,27 +116,31 @@ class ModelHooks:
         parts = [trunk, *outputs] if reads.trunk else outputs
         return mx.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
 
-    def _record_layer(self, module: nn.Module, layer: int) -> None:
-        plain = type(module)
-        hooks = self
 
-        def call(self: nn.Module, *arguments: Any, **options: Any) -> Any:
-            result = plain.__call__(self, *arguments, **options)
-            hooks._outputs[layer] = _first(result)
-            return result
+def _record(module: nn.Module, take: Callable[[mx.array], None]) -> None:
+    """Make a module give its output to `take` in each call."""
 
-        module.__class__ = type(plain.__name__, (plain,), {"__call__": call})
-        self._wrapped.add(layer)
+    def call(plain: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        result = plain(*arguments, **options)
+        take(result[0] if isinstance(result, tuple) else result)
+        return result
+
+    _wrap(module, call)
+
+
+def _wrap(module: nn.Module, call: Callable[..., Any]) -> None:
+    """Give a module a subclass of its own class that calls `call(plain call, *arguments, **options)`."""
+    plain: Any = type(module)
+
+    def wrapped(self: nn.Module, *arguments: Any, **options: Any) -> Any:
+        return call(partial(plain.__call__, self), *arguments, **options)
+
+    module.__class__ = type(plain.__name__, (plain,), {"__call__": wrapped})
 
 
 def _trunk(network: nn.Module) -> nn.Module | None:
-    """Return the module that the logits are read from: `model`, of the text model where it is one part of several."""
+    """Return the module whose output the logits are computed from: `model`, of the text model if there are several."""
     found, inner = None, network
     while isinstance(inner := inner.get("model", inner.get("language_model")), nn.Module):
         found = inner
     return found if callable(found) else None
-
-
-def _first(result: Any) -> mx.array:
-    output: mx.array = result[0] if isinstance(result, tuple) else result
-    return output

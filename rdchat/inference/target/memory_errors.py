@@ -1,4 +1,4 @@
-"""What MLX says where the device fails, as errors for people: its memory is not enough, or something else."""
+"""Turns MLX's device errors into errors for people: not enough memory, or a device that failed."""
 
 import logging
 import traceback
@@ -11,17 +11,17 @@ from rdchat.errors import DeviceError, OutOfMemoryError, one_line
 
 _LOG = logging.getLogger(__name__)
 _WORDS = (
-    "Insufficient Memory",  # Metal of a command buffer, with kIOGPUCommandBufferCallbackErrorOutOfMemory
-    "[metal::malloc]",  # Metal of one array that is too large, and of too many arrays
+    "Insufficient Memory",  # a Metal command buffer, with kIOGPUCommandBufferCallbackErrorOutOfMemory
+    "[metal::malloc]",  # Metal, for an array that is too large, or too many arrays
     "Unable to allocate",  # MLX's allocators
     "out of memory",  # CUDA
 )
-_TRY_AGAIN = "Try again; if that fails too, load the model again."
-_HINT = "Close other apps, begin a new chat, or pick a smaller model or precision."
+_TRY_AGAIN = "Try again. If it fails again, reload the model."
+_HINT = "Close other apps, start a new chat, or choose a smaller model or precision."
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error says that memory was not enough: MLX raises a plain RuntimeError for it."""
+    """Return whether an error says that memory ran out: MLX raises a plain RuntimeError then."""
     if isinstance(error, MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _WORDS)
@@ -29,33 +29,33 @@ def ran_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def memory_errors(during: str) -> Iterator[None]:
-    """Raise an `OutOfMemoryError` where MLX says that memory was not enough; other errors pass.
+    """Turn MLX's errors about memory into `OutOfMemoryError`; other errors pass.
 
     Args:
-        during: When that was, in words that follow "The memory was not enough".
+        during: What was happening, in words that follow "There was not enough memory".
     """
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not ran_out_of_memory(error):
             raise
-        _LOG.warning("The memory was not enough %s: %s", during, error)
+        _LOG.warning("Not enough memory %s: %s", during, error)
         _let_go(error)
-        raise OutOfMemoryError(f"The memory was not enough {during}.", _HINT) from error
+        raise OutOfMemoryError(f"There was not enough memory {during}.", _HINT) from error
 
 
 @contextmanager
 def device_errors(during: str) -> Iterator[None]:
-    """Raise a `DeviceError` where MLX says that something could not be computed; else as `memory_errors`.
+    """Turn MLX's errors into `DeviceError`, or into `OutOfMemoryError` as `memory_errors` does.
 
     Args:
-        during: As for `memory_errors`, in words that follow "The device failed".
+        during: What was happening, in words that follow "The device failed".
     """
     try:
         with memory_errors(during):
             yield
     except RuntimeError as error:
-        if type(error) is not RuntimeError:  # MLX raises no other
+        if type(error) is not RuntimeError:  # MLX raises no other type
             raise
         _LOG.exception("The device failed %s", during)
         _let_go(error)
@@ -63,7 +63,7 @@ def device_errors(during: str) -> Iterator[None]:
 
 
 def _let_go(error: BaseException) -> None:
-    """Free what the broken work held, and take in what the device says of it later on."""
+    """Free what the failed work held, and clear errors that the device reports later."""
     traceback.clear_frames(error.__traceback__)
     with suppress(RuntimeError):  # Metal reports a failed command buffer at the next safe point
         mx.synchronize()

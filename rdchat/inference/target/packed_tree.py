@@ -11,26 +11,19 @@ from rdchat.inference.target.prefix_tree import PrefixTree
 
 @dataclass(frozen=True, slots=True)
 class PackedTree:
-    """The nodes of a tree; parents come before their children.
+    """The nodes of a tree; parents come before their children."""
 
-    Attributes:
-        tokens: (nodes,) int32 token ids, the root first.
-        parents: (nodes,) int32 index of each node's parent; -1 for the root.
-        depths: (nodes,) int32 distance from the root.
-        ancestors: (nodes, nodes) bool: whether node j lies on the way from the root to node i, i itself included; None
-            for a chain, where packed order is plain order.
-        deepest: The largest depth that a node may have.
-    """
-
-    tokens: mx.array
-    parents: mx.array
-    depths: mx.array
+    tokens: mx.array  # (nodes,) int32 token ids, the root first
+    parents: mx.array  # (nodes,) int32 index of each node's parent; -1 for the root
+    depths: mx.array  # (nodes,) int32 distance from the root
+    # (nodes, nodes) bool: whether node j lies on the way from the root to node i, i itself included; None for a chain,
+    # where packed order is plain order.
     ancestors: mx.array | None
-    deepest: int
+    deepest: int  # upper bound of the depths
 
     @classmethod
     def of(cls, tree: PrefixTree, tokens: mx.array | None = None) -> "PackedTree":
-        """Pack a tree of known shape, with its own tokens or with `tokens`, (nodes,), which may be lazy."""
+        """Pack a tree of known shape, with its own tokens or with `tokens`, (nodes,), perhaps lazy."""
         tokens = mx.array(tree.tokens) if tokens is None else tokens
         ancestors = None if tree.is_chain else mx.array(tree.ancestors())
         return cls(
@@ -39,7 +32,7 @@ class PackedTree:
 
     @classmethod
     def chain(cls, tokens: mx.array) -> "PackedTree":
-        """Pack a chain of (nodes,) integer tokens, which may be lazy."""
+        """Pack a chain of (nodes,) integer tokens, perhaps lazy."""
         depths = mx.arange(tokens.shape[0], dtype=mx.int32)
         return cls(tokens.astype(mx.int32), depths - 1, depths, None, tokens.shape[0] - 1)
 
@@ -52,19 +45,19 @@ class PackedTree:
         Args:
             tokens: (nodes,) integers, the root first.
             parents: (nodes,) integers; parents come before their children.
-            deepest: The largest depth that a node may have.
+            deepest: Upper bound of the depths.
         """
         nodes = mx.arange(tokens.shape[0], dtype=mx.int32)
         parents = _before(parents, nodes)
         ancestors = _one_step(parents, nodes)
         reached = 1
-        while reached < deepest:  # along twice as many edges each time
+        while reached < deepest:  # doubles the number of edges each time
             ancestors, reached = _reach(ancestors @ ancestors), 2 * reached
         depths = mx.sum(ancestors, axis=1).astype(mx.int32) - 1
         return cls(tokens.astype(mx.int32), parents, depths, ancestors > 0, deepest)
 
     def below(self, root: int, vocabulary_size: int) -> "PackedTree":
-        """Return it with this token as its root, and no index out of range, which MLX would not check.
+        """Return the tree with this token as its root and all indices in range, which MLX would not check.
 
         Args:
             root: Token id.
@@ -75,7 +68,7 @@ class PackedTree:
         return replace(self, tokens=tokens, parents=parents, depths=depths)
 
     def padded(self, rows: int) -> "PackedTree":
-        """Return the tree with padding up to `rows` nodes, since some numbers of rows are cheaper than smaller ones.
+        """Return the tree padded to `rows` nodes, since some numbers of rows are cheaper than smaller ones.
 
         With the tokens `[5, 7, 8]`, parents `[-1, 0, 0]` and depths `[0, 1, 1]`, `padded(5)` has the tokens `[5, 7, 8,
         5, 5]`, parents `[-1, 0, 0, -1, -1]`, depths `[0, 1, 1, 0, 0]`, and these rows of `ancestors`:
@@ -94,7 +87,7 @@ class PackedTree:
         tokens = mx.concatenate([self.tokens, mx.repeat(self.tokens[:1], count)])
         parents = mx.concatenate([self.parents, mx.full((count,), -1, mx.int32)])
         ancestors = self.ancestors
-        if ancestors is None:  # behind a chain they may go on as a chain
+        if ancestors is None:  # a chain can be padded as a chain
             return PackedTree(tokens, parents, mx.arange(rows, dtype=mx.int32), None, self.deepest)
         depths = mx.concatenate([self.depths, mx.zeros((count,), mx.int32)])
         alone = mx.eye(rows, dtype=mx.bool_)[len(self) :]
@@ -106,19 +99,19 @@ class PackedTree:
 
     @property
     def arrays(self) -> tuple[mx.array | None, ...]:
-        """The arrays that may be lazy, to be evaluated together."""
+        """The arrays that may be lazy, to evaluate together."""
         return self.tokens, self.parents, self.depths, self.ancestors
 
     def fetch(self) -> PrefixTree:
-        """Return the tree in NumPy arrays, without beams; waits for the device unless its arrays are evaluated."""
-        return PrefixTree.of_nodes(*fetch(self.tokens, self.parents, self.depths))
+        """Return the tree in NumPy arrays, without beams; waits for the device if necessary."""
+        return PrefixTree(*fetch(self.tokens, self.parents, self.depths))
 
 
 @partial(mx.compile, shapeless=False)
 def _below(
     tokens: mx.array, parents: mx.array, depths: mx.array, limits: mx.array
 ) -> tuple[mx.array, mx.array, mx.array]:
-    """Return tokens, parents and depths, (nodes,), within `limits`: root, largest token, largest depth."""
+    """Clip tokens, parents and depths, (nodes,), to `limits`: root, largest token, largest depth."""
     nodes = mx.arange(tokens.shape[0], dtype=mx.int32)
     token = mx.minimum(mx.maximum(tokens, 0), limits[1])
     depth = mx.minimum(mx.maximum(depths, 0), limits[2])
@@ -127,7 +120,7 @@ def _below(
 
 @partial(mx.compile, shapeless=False)
 def _before(parents: mx.array, nodes: mx.array) -> mx.array:
-    """Return parents, (nodes,) int32, each of which is an earlier node; -1 for the root."""
+    """Return parents, (nodes,) int32, clipped to earlier nodes; -1 for the root."""
     return mx.minimum(mx.maximum(parents.astype(mx.int32), mx.minimum(nodes - 1, 0)), nodes - 1)
 
 

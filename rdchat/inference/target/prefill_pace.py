@@ -1,19 +1,17 @@
-"""How many prompt tokens one call of the network takes."""
+"""Chooses how many prompt tokens to feed in one call."""
 
-from typing import Self
-
-MOST_TOKENS = 2048  # as mlx-lm's; larger chunks need more memory and gain nothing
-_SLOW_S = 0.4  # a chunk that takes longer is followed by a shorter one
-_WANTED_S = 0.3  # that shorter one's time, if time grows with the tokens
-_QUICK_S = 0.2  # a chunk that takes no longer is followed by one of twice its tokens
+MOST_TOKENS = 2048  # as in mlx-lm; larger chunks need more memory and gain nothing
+_SLOW_S = 0.4  # after a chunk that took longer, the next one is shorter
+_WANTED_S = 0.3  # target time of the shorter chunk, if time grows with the tokens
+_QUICK_S = 0.2  # after a chunk that took no longer, the next one has twice its tokens
 
 
 class PrefillPace:
-    """Picks the tokens of the next chunk by the time of the last one.
+    """Chooses the next chunk's size by the time of the last one.
 
-    Stop is looked at between two chunks, and shall take half a second at most. Long chunks keep a GPU busy, above all
-    with a mixture of experts, where each expert sees a few of a chunk's tokens only. So a chunk is as long as Stop
-    allows: a power of two times the shortest, so that the same prompt is mostly read in the same chunks.
+    Cancelling is possible between chunks and must take half a second at most. Long chunks keep a GPU busy, above all
+    with a mixture of experts, where each expert sees only a few tokens of a chunk. So a chunk is as long as that
+    allows. Its size is the first one times a power of two, so that the same prompt is mostly split in the same way.
 
     Args:
         first: Tokens of the first chunk.
@@ -28,13 +26,8 @@ class PrefillPace:
         self.chunk = first
         self._least, self._most = least, most
 
-    @classmethod
-    def fixed(cls, chunk: int) -> Self:
-        """Return one that always takes `chunk` tokens."""
-        return cls(chunk, chunk, chunk)
-
     def note(self, tokens: int, seconds: float) -> None:
-        """Take in how long a chunk took; one shorter than `chunk`, as the last of a prompt is, can only slow down."""
+        """Record the time of a chunk. One shorter than `chunk`, as at a prompt's end, can only shorten the next."""
         if seconds > _SLOW_S:
             fitting = tokens * _WANTED_S / seconds
             while self.chunk > max(fitting, self._least):

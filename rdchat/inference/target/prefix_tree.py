@@ -1,7 +1,7 @@
 """The prefix tree of a draft: beams with common prefixes merged, one node for each token the target must verify."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -16,18 +16,13 @@ class PrefixTree:
     Parents come before their children, so a running pass over the nodes sees each parent first. With the beams
     `[[5, 7, 8], [5, 7, 9]]` the tokens are `[5, 7, 8, 9]`, the parents `[-1, 0, 1, 1]`, the depths `[0, 1, 2, 2]` and
     the beam nodes `[[0, 1, 2], [0, 1, 3]]`.
-
-    Attributes:
-        tokens: (nodes,) int32 token ids, the root first.
-        parents: (nodes,) int32 index of each node's parent; -1 for the root.
-        depths: (nodes,) int32 distance from the root.
-        beam_nodes: (beam_width, beam_length) int32: the node of each beam position.
     """
 
-    tokens: Ints
-    parents: Ints
-    depths: Ints
-    beam_nodes: Ints
+    tokens: Ints  # (nodes,) int32 token ids, the root first
+    parents: Ints  # (nodes,) int32 index of each node's parent; -1 for the root
+    depths: Ints  # (nodes,) int32 distance from the root
+    # (beam_width, beam_length) int32: the node of each beam position; empty for a tree that was not made from beams
+    beam_nodes: Ints = field(default_factory=lambda: np.empty((0, 0), dtype=np.int32))
 
     @classmethod
     def from_beams(cls, beams: Sequence[Sequence[int]] | npt.NDArray[np.integer]) -> "PrefixTree":
@@ -55,11 +50,6 @@ class PrefixTree:
                     depths.append(depth)
                 beam_nodes[row, depth] = parent = node
         return cls(_ints(tokens), _ints(parents), _ints(depths), beam_nodes)
-
-    @classmethod
-    def of_nodes(cls, tokens: Ints, parents: Ints, depths: Ints) -> "PrefixTree":
-        """Return a tree without beams, of (nodes,) arrays."""
-        return cls(tokens, parents, depths, np.empty((0, 0), dtype=np.int32))
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -1,41 +1,27 @@
-"""KV caches that open a round, and commit one path of it or roll it back.
+"""KV caches with rounds: a round is opened, then one path of it is committed, or all of it rolled back.
 
 A round verifies the packed nodes of a prefix tree in one target call. Every cache writes their rows behind its
-committed ones and keeps them at hand. Committing a path that is contiguous in packed order only sets the length;
-otherwise the accepted rows are written together with the next rows, in one slice assignment: the buffer is never
-gathered from in the evaluation that writes it, and no view of it is kept, since either makes MLX copy all of it. So a
-commit's cost does not depend on the context.
+committed ones and also keeps them in hand. A path that is contiguous in packed order is committed by setting the
+length; otherwise the accepted rows are written together with the next rows, in one slice assignment. The buffer is
+never gathered from in the evaluation that writes it, and no view of it is kept, since either makes MLX copy all of it.
+So the cost of a commit does not depend on the context.
 
-Each class stands in for one of mlx-lm's and is handed to unmodified models.
+Each class replaces one of mlx-lm's, for unmodified models.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 from mlx_lm.models import cache as stock
 
-_STEP = 256  # rows a buffer grows by at least
-_GROWTH_SHARE = 4  # and by at least this part of its rows
-_LARGE_BYTES = 2**20  # of a buffer; smaller ones may be there twice in all layers at once
+_STEP = 256  # smallest growth of a buffer, in rows
+_GROWTH_SHARE = 4  # smallest growth of a buffer, as 1/n of its rows
+_LARGE_BYTES = 2**20  # of a buffer; smaller ones may be held twice in all layers at once
 
 
 class UnsupportedCacheError(Exception):
-    """A cache type that rounds are not known to be right for; says which."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoundShape:
-    """The packed nodes of a round.
-
-    Attributes:
-        depths: (nodes,) int32: distance of each node from the root.
-        ancestors: (nodes, nodes) bool: whether row i may see row j; None for a chain, which is plain causal order.
-    """
-
-    depths: mx.array
-    ancestors: mx.array | None = None
+    """A cache type that rounds do not support; the message names it."""
 
 
 class RowBuffer:
@@ -57,7 +43,7 @@ class RowBuffer:
 
         Args:
             parts: Arrays (1, heads, n, width), one for each buffer.
-            keep_from: Rows of earlier positions may be dropped where the buffer would have to grow.
+            keep_from: Rows of earlier positions may be dropped where the buffer must grow.
         """
         added = parts[0].shape[2]
         if not self.arrays or self.rows + added > self.arrays[0].shape[2]:
@@ -90,14 +76,14 @@ class RowBuffer:
                 new[..., :kept, :] = old[..., dropped : self.rows, :]
         self.arrays, self.first, self.rows = grown, self.first + dropped, kept
         if kept and grown[0].nbytes >= _LARGE_BYTES:
-            mx.eval(grown)  # frees the old ones before the next layer's grow, whatever order the call is computed in
+            mx.eval(grown)  # frees the old buffers before the next layer grows, in whatever order the call is computed
 
 
 class AttentionRows:
     """The part that all attention caches share: rounds, masks and trimming.
 
     Attributes:
-        offset: Number of committed positions; between a round's update and its end, of all fed ones.
+        offset: Number of committed positions; within a round, after its update, of all fed ones.
         buffer: The rows.
     """
 
@@ -107,40 +93,51 @@ class AttentionRows:
         self._window = window
         self._shown_from = 0  # first position that the last call could attend to
         self._pending: list[mx.array] | None = None  # accepted rows that are not in the buffer yet
-        self._shape: RoundShape | None = None
+        self._open = False  # whether a round is open
+        self._depths: mx.array | None = None
+        self._ancestors: mx.array | None = None
         self._base = 0
         self._round_rows: list[mx.array] = []
 
-    def begin(self, shape: RoundShape) -> None:
-        """Open a round. The next update has all its nodes; those of a chain may come in several updates, in order."""
-        self._shape, self._base, self._round_rows = shape, self.offset, []
+    def begin(self, depths: mx.array | None = None, ancestors: mx.array | None = None) -> None:
+        """Open a round. The next update has all its nodes; those of a chain may come in several updates, in order.
+
+        Args:
+            depths: (nodes,) int32 distance of each node from the root; not needed for a chain.
+            ancestors: (nodes, nodes) bool: whether row i may see row j; None for a chain, which is plain causal order.
+        """
+        self._open, self._depths, self._ancestors = True, depths, ancestors
+        self._base, self._round_rows = self.offset, []
 
     def commit(self, path: list[int]) -> None:
         """Close the round; keep the rows of `path`, node indices from the root on in ascending order."""
         if not self._round_rows:  # nothing was fed
             assert not path
-            self._shape = None
+            self._close()
             return
         contiguous = next((i for i, node in enumerate(path) if node != i), len(path))
         self.buffer.cut(self._base + contiguous)
         late = path[contiguous:]
         self._pending = [rows[..., mx.array(late), :] for rows in self._round_rows] if late else None
         self.offset = self._base + len(path)
-        self._shape, self._round_rows = None, []
+        self._close()
+
+    def _close(self) -> None:
+        self._open, self._depths, self._ancestors, self._round_rows = False, None, None, []
 
     def rollback(self) -> None:
         """Close the round; keep none of it."""
         self.commit([])
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Append the rows of one call, (1, heads, n, head_dim); return all that it may attend to.
+        """Append the rows of one call, (1, heads, n, head_dim); return all rows that it may attend to.
 
         With a and b committed, a round whose root c has the children d and e feeds c, d, e and gets a, b, c, d, e.
         After `commit([0, 2])` the buffer holds a, b, c; the next call, with f, writes e and f in one slice assignment
         and gets a, b, c, e, f.
         """
         parts = [keys, values]
-        if self._shape is not None:
+        if self._open:
             self._round_rows = parts
         self._shown_from = self._first_visible()
         self._flush(parts)
@@ -148,7 +145,7 @@ class AttentionRows:
         return self.keys_and_values()
 
     def keys_and_values(self) -> tuple[mx.array, mx.array]:
-        """Return all rows that the last call may attend to; layers that share another's rows call it too."""
+        """Return all rows that the last call may attend to; layers that share another layer's rows call it too."""
         keys, values = self.buffer.view(self._shown_from)
         return keys, values
 
@@ -163,19 +160,17 @@ class AttentionRows:
             1 1 1 0 1    0 1 1 0 1
 
         Returns:
-            (N, visible rows + N) bool; "causal", or None for a single row, where that says the same.
+            (N, visible rows + N) bool; where they mean the same, "causal", or None for a single row.
         """
         window = window_size or self._window
         start, held = self._first_visible(), self.offset - self._first_visible()
-        ancestors = self._shape.ancestors if self._shape is not None else None
+        depths, ancestors = self._depths, self._ancestors
         if ancestors is None and (window is None or held + N <= window):
             if N == 1:
                 return None
             return mx.tril(mx.ones((N, held + N), mx.bool_), held) if return_array else "causal"
-        if self._shape is None or ancestors is None:
+        if depths is None or ancestors is None:
             depths, ancestors = mx.arange(N), mx.tril(mx.ones((N, N), mx.bool_))
-        else:
-            depths = self._shape.depths
         visible = mx.concatenate([mx.ones((N, held), mx.bool_), ancestors], axis=1)
         if window is None:
             return visible
@@ -187,7 +182,7 @@ class AttentionRows:
         return True
 
     def can_trim(self, count: int) -> bool:
-        """Tell whether the rows that would remain still fill the window."""
+        """Return whether the remaining rows would still fill the window."""
         return self._window is None or self.buffer.first <= max(self.offset - count - self._window + 1, 0)
 
     def trim(self, count: int) -> int:
@@ -202,24 +197,24 @@ class AttentionRows:
         return self.buffer.arrays
 
     def _flush(self, parts: list[mx.array] | None = None) -> None:
-        """Write rows that were accepted late and, in the same assignment, new ones."""
+        """Write accepted rows that are still pending and, in the same assignment, new ones."""
         rows = [part for part in (self._pending, parts) if part is not None]
         if rows:
             together = (
                 [mx.concatenate(list(both), axis=2) for both in zip(*rows, strict=True)] if len(rows) > 1 else rows[0]
             )
-            self.buffer.write(together, self._first_visible(self._base if self._shape else None))
+            self.buffer.write(together, self._first_visible(self._base if self._open else None))
         self._pending = None
 
     def _first_visible(self, position: int | None = None) -> int:
-        """Return the first position that a row at `position`, by default the next one, may look at."""
+        """Return the first position that a row at `position`, by default the next one, may attend to."""
         if self._window is None:
             return self.buffer.first
         return max(self.buffer.first, (self.offset if position is None else position) - self._window + 1)
 
 
 class RoundKVCache(AttentionRows, stock.KVCache):
-    """Stands in for `KVCache` and, with a window, for `RotatingKVCache`: its rows slide instead of rotating."""
+    """Replaces `KVCache` and, with a window, `RotatingKVCache`: its rows slide instead of rotating."""
 
     def __init__(self, window: int | None = None) -> None:
         AttentionRows.__init__(self, window)
@@ -228,7 +223,7 @@ class RoundKVCache(AttentionRows, stock.KVCache):
 
 
 class RoundChunkedKVCache(AttentionRows, stock.ChunkedKVCache):
-    """Stands in for `ChunkedKVCache`, whose model drops old chunks and makes masks by itself."""
+    """Replaces `ChunkedKVCache`, whose model drops old chunks and makes its own masks."""
 
     def __init__(self, chunk_size: int) -> None:
         AttentionRows.__init__(self)
@@ -239,7 +234,7 @@ class RoundChunkedKVCache(AttentionRows, stock.ChunkedKVCache):
         return self.buffer.first
 
     def can_trim(self, count: int) -> bool:
-        """Tell whether the rows that would remain still reach back to the beginning of their chunk."""
+        """Return whether the remaining rows would still reach back to the start of their chunk."""
         kept = self.offset - count
         return self.buffer.first <= kept - kept % self.chunk_size
 
@@ -251,9 +246,9 @@ class RoundChunkedKVCache(AttentionRows, stock.ChunkedKVCache):
 
 
 class RoundArraysCache(stock.ArraysCache):
-    """Stands in for `ArraysCache`: recurrent and convolutional state, which cannot be cut, only put back whole.
+    """Replaces `ArraysCache`: recurrent and convolutional state, which can only be restored whole.
 
-    Models replace the arrays of this list and never write into them, so a copy of the list is a snapshot.
+    Models replace the arrays in this list and never write into them, so a copy of the list is a snapshot.
     """
 
     def __init__(self, arrays: list[Any]) -> None:
@@ -262,13 +257,13 @@ class RoundArraysCache(stock.ArraysCache):
         self._saved: list[Any] = []
         self._before: list[Any] = []  # the arrays before the last call
 
-    def begin(self, shape: RoundShape) -> None:
+    def begin(self, _depths: mx.array | None = None, ancestors: mx.array | None = None) -> None:
         """Open a round."""
-        assert shape.ancestors is None, "recurrent state follows one chain"
+        assert ancestors is None, "recurrent state follows one chain"
         self._saved = list(self.cache)
 
     def commit(self, _path: list[int]) -> None:
-        """Keep all that was fed; to keep less, call `rollback` and feed the accepted tokens again."""
+        """Keep all rows that were fed; to keep fewer, call `rollback` and feed the accepted tokens again."""
         self._saved = []
 
     def rollback(self) -> None:
@@ -277,38 +272,19 @@ class RoundArraysCache(stock.ArraysCache):
         self._saved = []
 
     def remember(self) -> None:
-        """Keep the arrays of this moment for `step_back`."""
+        """Keep the present arrays for `step_back`."""
         self._before = list(self.cache)
 
     def step_back(self) -> None:
-        """Put back the arrays of the last `remember`."""
+        """Restore the arrays of the last `remember`."""
         self.cache = self._before
 
 
-class RoundCacheList(stock.CacheList):
-    """Stands in for `CacheList`."""
-
-    def can_trim(self, count: int) -> bool:
-        return all(cache.can_trim(count) if hasattr(cache, "can_trim") else False for cache in self.caches)
-
-    def begin(self, shape: RoundShape) -> None:
-        for cache in self.caches:
-            cache.begin(shape)
-
-    def commit(self, path: list[int]) -> None:
-        for cache in self.caches:
-            cache.commit(path)
-
-    def rollback(self) -> None:
-        for cache in self.caches:
-            cache.rollback()
-
-
 def round_cache(cache: Any) -> Any:
-    """Return an empty cache with rounds that stands in for `cache`, an empty one of mlx-lm's.
+    """Return an empty cache with rounds that replaces `cache`, an empty one of mlx-lm's.
 
     Raises:
-        UnsupportedCacheError: If its type is not one that rounds are known to be right for.
+        UnsupportedCacheError: If rounds do not support its type.
     """
     if type(cache) is stock.KVCache:
         return RoundKVCache()
@@ -319,13 +295,12 @@ def round_cache(cache: Any) -> Any:
     if type(cache) is stock.ArraysCache:
         return RoundArraysCache(cache.cache)
     if type(cache) is stock.CacheList:
-        return RoundCacheList(*(round_cache(part) for part in cache.caches))
-    raise UnsupportedCacheError(f"its cache type {type(cache).__name__} is not one that drafts can be taken back from")
+        return stock.CacheList(*(round_cache(part) for part in cache.caches))
+    raise UnsupportedCacheError(f"its cache type {type(cache).__name__} does not support removing rejected drafts")
 
 
-def has_state(caches: Sequence[Any]) -> bool:
-    """Tell whether some cache holds recurrent or convolutional state, which follows chains only."""
-    return any(
-        isinstance(cache, stock.ArraysCache) or (isinstance(cache, stock.CacheList) and has_state(cache.caches))
-        for cache in caches
-    )
+def leaves(caches: Sequence[Any]) -> list[Any]:
+    """Return the caches of all layers, with those inside a `CacheList` one by one."""
+    return [
+        leaf for cache in caches for leaf in (leaves(cache.caches) if isinstance(cache, stock.CacheList) else [cache])
+    ]

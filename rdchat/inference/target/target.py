@@ -1,6 +1,6 @@
-"""The target: an unmodified mlx-lm model with its tokenizer, and what the decoding loops need to know of it."""
+"""The target: an unmodified mlx-lm model with its tokenizer, and what decoding needs to know of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,44 +8,35 @@ import mlx.nn as nn
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.model_card import Capability
 from rdchat.inference.api.requests import ChatMessage, ThinkingChoice
-from rdchat.inference.prompts.model_prompts import ModelPrompts, encoded
-from rdchat.inference.target.capability import Capability
+from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.target.hooks import ModelHooks
 from rdchat.inference.target.prefill_pace import PrefillPace
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model in memory.
+    """A model in memory."""
 
-    Attributes:
-        network: mlx-lm's module; called with (1, n) token ids and a cache it returns (1, n, vocabulary) logits.
-        tokenizer: mlx-lm's tokenizer wrapper; what is fed to the model comes from `prompts`.
-        info: Its name, sizes, precision and device.
-        pace: Picks the prompt tokens in one call; the cancel flag is read in between.
-        hooks: Take packed positions and record hidden states.
-        try_out: Returns what it can verify in one call; the first time it runs `check_capability`.
-        prompts: Makes token ids of conversations.
-    """
-
-    network: nn.Module
-    tokenizer: Any
-    info: ModelInfo
-    pace: PrefillPace
-    hooks: ModelHooks
+    network: nn.Module  # mlx-lm's module; called with (1, n) token ids and a cache it returns (1, n, vocabulary) logits
+    tokenizer: Any  # mlx-lm's tokenizer wrapper; prompts come from `prompts` instead
+    info: ModelInfo  # its name, sizes, precision and device
+    pace: PrefillPace  # chooses the prompt tokens of one call; cancelling is possible between calls
+    hooks: ModelHooks  # give packed positions and record hidden states
+    # Returns what the model can verify in one call; runs `check_capability` the first time.
     try_out: Callable[[], Capability]
-    prompts: ModelPrompts
+    prompts: ModelPrompts  # makes token ids of conversations
     _texts: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def capability(self) -> Capability:
-        """What the model can verify in one call; checked at first use, which takes some twenty calls of the model."""
+        """What the model can verify in one call; checked at first use, in some 25 calls of the model."""
         return self.try_out()
 
     @property
     def prefill_chunk(self) -> int:
-        """Prompt tokens in the next call."""
+        """Prompt tokens of the next call."""
         return self.pace.chunk
 
     @property
@@ -58,7 +49,7 @@ class LoadedModel:
         return str(self.tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def token_text(self, token_id: int) -> str:
-        """Return the text of one token inside a text, with its leading space; decoded once and kept."""
+        """Return the text of a token inside a text, with its leading space; cached."""
         if token_id not in self._texts:
             before = self.tokenizer.encode("a", add_special_tokens=False)
             whole, start = self.decode([*before, token_id]), len(self.decode(before))
@@ -76,35 +67,25 @@ class LoadedModel:
 
         Args:
             messages: The conversation.
-            continue_last: Leave the last message, an assistant's, open instead of opening a new one. It follows the
-                template's opening of a reply as it stands: templates drop or rewrite thoughts in a message of theirs.
-            waiting: Called now and then meanwhile; what it raises ends the work.
-            thinking: Whether or how much the model is to think; None leaves it to the chat template.
+            continue_last: Continue the last message, an assistant's, instead of opening a new one. Its text follows the
+                template's opening of a reply unchanged, since templates drop or rewrite thoughts in a message.
+            waiting: Called now and then during the work; an exception that it raises ends the work.
+            thinking: Whether or how much the model thinks; None leaves it to the chat template.
 
         Raises:
-            ModelError: If the template refuses the conversation, or makes nothing of it.
-            PromptTooLongError: If it is far longer than the context.
+            ModelError: If the template refuses the conversation, or makes no text of it.
+            PromptTooLongError: If the conversation is far longer than the context.
         """
         unfinished = messages[-1] if continue_last else None
         turns = messages[:-1] if continue_last else messages
-        ids = encoded(lambda those: self._encode(those, unfinished, waiting, thinking), turns)
+        ids = self.prompts.encode(turns, unfinished, self.info.context_length, waiting, thinking)
         if not ids:
             raise ModelError(
-                "The model's chat template makes nothing of this conversation.", "Pick an instruction-tuned model."
+                "The model's chat template produced no text for this chat.", "Choose an instruction-tuned model."
             )
-        return ids
-
-    def _encode(
-        self,
-        turns: Sequence[ChatMessage],
-        unfinished: ChatMessage | None,
-        waiting: Callable[[], None],
-        thinking: ThinkingChoice | None,
-    ) -> list[int]:
-        ids = self.prompts.encode(turns, unfinished, self.info.context_length, waiting, thinking)
-        if ids and not 0 <= min(ids) <= max(ids) < self.info.vocabulary_size:
+        if not 0 <= min(ids) <= max(ids) < self.info.vocabulary_size:
             raise ModelError(
-                f"The prompt has a token {max(ids):,} that {self.info.name} has no embedding of.",
-                "Tokenizer and weights are not of one model: fetch it again, or pick another one.",
+                f"The prompt has a token {max(ids):,}, for which {self.info.name} has no embedding.",
+                "Its tokenizer belongs to another model. Download the model again, or choose another one.",
             )
         return ids

@@ -1,8 +1,8 @@
-"""Verifying drafts: one target call for all packed nodes of a tree, then one path of it is committed.
+"""Verifies drafts: one target call for all packed nodes of a tree, then one path of it is committed.
 
-Models whose caches hold recurrent state follow chains only and cannot go back to the middle of one: where a draft is
-not accepted whole, the state of the round's beginning is put back and the accepted tokens are fed together with the
-next round's draft. If several rounds in a row end so, those tokens are fed on their own once they are many.
+Models with recurrent state follow chains only and cannot go back to the middle of one. Where only a part of a draft is
+accepted, the state from before the round is restored, and the accepted tokens are fed together with the next round's
+draft. If several rounds in a row end so, the pending tokens are fed in a call of their own.
 """
 
 from dataclasses import dataclass
@@ -11,37 +11,32 @@ import mlx.core as mx
 
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
-from rdchat.inference.target.round_cache import RoundShape, has_state
 from rdchat.inference.target.target import LoadedModel
 
-_MOST_PENDING = 8  # rows that are cheaper to verify again with the next draft than to feed in a call of their own
+# Up to this many pending rows are cheaper to verify again with the next draft than to feed in their own call.
+_MOST_PENDING = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The target's output for a tree, lazy.
+    """The target's output for a tree, lazy."""
 
-    Attributes:
-        logits: (nodes, vocabulary), in the model's dtype: of the token that follows each node.
-        hidden: (nodes, width): each node's hidden state; None where the trunk has no hook.
-    """
-
-    logits: mx.array
-    hidden: mx.array | None
+    logits: mx.array  # (nodes, vocabulary), in the model's dtype: logits of the token after each node
+    hidden: mx.array | None  # (nodes, width): each node's hidden state; None where the trunk has no hook
 
 
 class Verifier:
-    """Opens a round on the target's cache, and commits or rolls it back.
+    """Opens rounds on the target's cache, and commits or rolls them back.
 
     Args:
         model: The target.
-        cache: Its cache, with rounds; `cache.tokens` is kept in step with it.
+        cache: Its cache, with rounds; `cache.tokens` is kept up to date.
     """
 
     def __init__(self, model: LoadedModel, cache: KVCache) -> None:
         self._model = model
         self._cache = cache
-        self._stateful = has_state(cache.layers)
+        self._stateful = cache.has_state
         self._pending: list[int] = []  # accepted tokens that the cache does not hold
         self._fed = 0  # rows of the open round
 
@@ -51,11 +46,11 @@ class Verifier:
         return len(self._cache.tokens) + len(self._pending)
 
     def verify(self, tree: PackedTree, rows: int = 0) -> Verified:
-        """Feed a tree, perhaps a lazy one; the round stays open until `commit` or `rollback`.
+        """Feed a tree, perhaps lazy; the round stays open until `commit` or `rollback`.
 
         Args:
             tree: Its root is the last chosen token.
-            rows: Pad the call up to so many rows, where that is cheaper; state that follows one chain takes no padding.
+            rows: Pad the call to this many rows, where that is cheaper; recurrent state takes no padding.
         """
         if len(self._pending) > _MOST_PENDING:
             self.catch_up()
@@ -64,9 +59,7 @@ class Verifier:
         tokens = tree.tokens
         chain = tree.ancestors is None
         self._fed = pending + len(tree)
-        shape = RoundShape(mx.arange(self._fed) if chain else tree.depths, tree.ancestors)
-        for layer in self._cache.layers:
-            layer.begin(shape)
+        self._cache.begin(tree.depths, tree.ancestors)
         if pending:
             assert chain
             tokens = mx.concatenate([mx.array(self._pending, dtype=tokens.dtype), tokens])
@@ -76,7 +69,7 @@ class Verifier:
         return Verified(logits[0, meant], None if hidden is None else hidden[0, meant])
 
     def catch_up(self) -> None:
-        """Feed accepted tokens that the cache does not hold yet, on their own."""
+        """Feed accepted tokens that the cache does not hold yet, in a call of their own."""
         if self._pending:
             self._model.network(mx.array([self._pending]), cache=self._cache.layers)
             self._cache.tokens += self._pending
@@ -95,12 +88,10 @@ class Verifier:
             self.rollback()
             self._pending += tokens
             return
-        for layer in self._cache.layers:
-            layer.commit(rows)
+        self._cache.commit(rows)
         self._cache.tokens += [*self._pending, *tokens]
         self._pending = []
 
     def rollback(self) -> None:
         """Keep nothing of the open round."""
-        for layer in self._cache.layers:
-            layer.rollback()
+        self._cache.rollback()

@@ -1,6 +1,6 @@
-"""The process that trains drafters for the window: `rdchat --child training`.
+"""The child process that trains drafters for the window: `rdchat --child training`.
 
-A pause cancels its request, and when the app has gone all requests are cancelled: it saves and ends.
+A pause cancels its request. When the app ends, all requests are cancelled; the process saves and ends.
 """
 
 import os
@@ -36,30 +36,30 @@ from rdchat.inference.training.run.training_run import DrafterTraining
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 
-_GRACE_S = 3.0  # to save in, once the app has gone
-_NICENESS = 10  # the window comes first
-_POINTS = 400  # of the curve, beside those with an accuracy
+_GRACE_S = 3.0  # time to save after the app has ended
+_NICENESS = 10  # lower priority than the window
+_POINTS = 400  # most points of the learning curve without an accuracy
 
 
 def main() -> int:
-    """Answer requests until the app has gone."""
+    """Answer requests until the app ends."""
     return serve({"train": _train}, grace_s=_GRACE_S, logs=True)
 
 
 def _train(job: Job[Any], order: dict[str, Any], folder: str, asked: list[str]) -> dict[str, Any]:
-    """Train a drafter, or go on, and compare it with the old one; return the comparison.
+    """Train a drafter, or resume its training, and compare it with the old one; return the comparison.
 
     Args:
-        job: Takes `TrainingProgress` and a `TrainingStart`.
-        order: Of `TrainingOrder`.
-        folder: Where drafter, curve and comparison are written.
-        asked: The person's own questions, where the order wants them.
+        job: Receives `TrainingProgress` and a `TrainingStart`.
+        order: The data of a `TrainingOrder`.
+        folder: Folder for the drafter, the curve and the comparison.
+        asked: The person's own questions, where the order includes them.
     """
     wanted, place = TrainingOrder.from_dict(order), Path(folder)
     os.nice(_NICENESS)
     try:
         with keep_awake():
-            return _run(wanted, place, tuple(asked), lambda event: job.tell(asdict(event)))
+            return _run(wanted, place, tuple(asked), lambda event: job.report_progress(asdict(event)))
     except RdchatError as error:
         raise RdchatError(error.message, window_hint(error.hint)) from error
 
@@ -91,22 +91,22 @@ def _run(
         tell(TrainingProgress(COMPARING, fraction, memory_bytes=_memory_bytes()))
 
     show(0.0)
-    comparison = asdict(compare_drafters(model, folder / DRAFTER, order.old, folder, show))
+    comparison = asdict(compare_drafters(model, folder / DRAFTER, order.old, show))
     write_json(folder / RESULT, comparison)
     return comparison
 
 
 def window_hint(hint: str) -> str:
-    """Return a hint of the command line in the window's words."""
+    """Return a command-line hint reworded for the window."""
     if "--resume" in hint or "--seed" in hint or "--dtype" in hint:
-        return "Discard this training and begin a new one."
+        return "Discard this training and start a new one."
     if "--from-my-chats" in hint:
         return "Leave your chats out."
     return hint.replace("--tokens", "tokens")
 
 
 def settings_of(order: TrainingOrder, folder: Path, asked: tuple[str, ...]) -> TrainingSettings:
-    """Return a training's settings as `rdchat train-drafter` has them."""
+    """Return the order as settings of `rdchat train-drafter`."""
     tokens, hours = order.tokens, order.hours
     return TrainingSettings.of_kind(
         order.kind, folder / DRAFTER, tokens=tokens, hours=hours, seed=order.seed, asked=asked
@@ -114,5 +114,5 @@ def settings_of(order: TrainingOrder, folder: Path, asked: tuple[str, ...]) -> T
 
 
 def _memory_bytes() -> int:
-    """Return what this process holds: MLX's buffers may be the GPU's, which are no part of its resident set."""
+    """Return the memory of this process, with MLX's buffers: on a GPU these are not part of its resident set."""
     return max(int(psutil.Process().memory_info().rss), mx.get_active_memory() + mx.get_cache_memory())

@@ -1,6 +1,6 @@
-"""The socket of the open app, which only this user's processes can use, and the messages over it.
+"""The local socket of the running app, which only processes of the same user can use, and its messages.
 
-A message is a line of JSON: first a request, then its progress and its outcome.
+A message is a line of JSON: first a request, then its progress and its result.
 """
 
 import hashlib
@@ -22,11 +22,11 @@ SHOW: dict[str, Any] = {"do": "show"}
 _LONGEST_PATH = 103  # bytes of a socket's path on macOS; Linux has a few more
 _MOST_BYTES = 4 << 20  # of a request: names of files
 _ANSWER_MS = 10_000
-_POLL_MS = 20  # Ctrl-C is noticed between two reads
+_POLL_MS = 20  # Ctrl-C is handled between two reads
 
 
 def place_to_listen(folder: Path) -> Path:
-    """Return the path of the socket of a data folder's app, in a folder that no other user can enter.
+    """Return the path of the socket for a data folder, in a folder that no other user can enter.
 
     Raises:
         StorageError: If there is no such folder.
@@ -36,11 +36,11 @@ def place_to_listen(folder: Path) -> Path:
         private_folder(shared)
     for path in _private_paths(folder):
         return path
-    raise StorageError(f"{shared} belongs to another user, or cannot be made.", "Delete it, or set XDG_RUNTIME_DIR.")
+    raise StorageError(f"{shared} belongs to another user or cannot be created.", "Delete it, or set XDG_RUNTIME_DIR.")
 
 
 def connect(socket: QLocalSocket, folder: Path, wait_ms: int) -> bool:
-    """Connect to the app of a data folder; False if there is none, or another user's process is in its place."""
+    """Connect to the app of a data folder; return False if none of this user runs."""
     for path in _private_paths(folder):
         socket.connectToServer(str(path))
         if socket.waitForConnected(wait_ms):
@@ -51,13 +51,13 @@ def connect(socket: QLocalSocket, folder: Path, wait_ms: int) -> bool:
 
 
 def is_own(socket: QLocalSocket) -> bool:
-    """Tell whether the process at the other end of a connection is this user's."""
+    """Tell whether the process at the other end of a connection belongs to this user."""
     return host.peer_user(socket.socketDescriptor()) == os.geteuid()
 
 
 def _private_paths(folder: Path) -> Iterator[Path]:
-    """Yield where the app of a data folder may listen: not all its starts and commands have the same environment."""
-    # a data folder's path may be too long for a socket, so its name is a hash; links are followed, as by the lock
+    """Yield the paths where the app of a data folder may listen; the environments of starts and commands differ."""
+    # a hash, since a data folder's path may be too long for a socket; links are resolved, as the lock does
     name = "rdchat-" + hashlib.blake2b(os.fsencode(folder.resolve()), digest_size=12).hexdigest()
     for place in _folders():
         if is_private(place) and len(os.fsencode(place / name)) <= _LONGEST_PATH:
@@ -69,10 +69,10 @@ def _folders() -> tuple[Path, Path]:
 
 
 class InstanceRequest(QObject):
-    """The open app's side of one request by another process of this person; it deletes itself at its end.
+    """A request of another process of this user, as the running app sees it; it deletes itself when it ends.
 
     Args:
-        socket: Its connection.
+        socket: The connection.
         parent: The Qt parent.
 
     Attributes:
@@ -80,7 +80,7 @@ class InstanceRequest(QObject):
     """
 
     read = Signal(object)  # itself
-    left = Signal()  # the other process has gone
+    left = Signal()  # the other process has disconnected
 
     def __init__(self, socket: QLocalSocket, parent: QObject | None) -> None:
         super().__init__(parent)
@@ -94,13 +94,13 @@ class InstanceRequest(QObject):
             self._take()
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Send a line; nothing happens if the other process has gone."""
+        """Send a line, unless the other process has disconnected."""
         if not self._over:
             self._socket.write(line_of(message))
             self._socket.flush()
 
     def end(self, message: dict[str, Any]) -> None:
-        """Send the last line, and hang up when it has arrived."""
+        """Send the last line, and close the connection when it has arrived."""
         self.tell(message)
         if not self._over:
             self._over = True
@@ -108,7 +108,7 @@ class InstanceRequest(QObject):
             self.deleteLater()
 
     def hang_up(self) -> None:
-        """End the connection without an answer."""
+        """Close the connection without an answer."""
         self._over = True
         self._socket.abort()
         self.deleteLater()
@@ -138,17 +138,17 @@ class InstanceRequest(QObject):
 def ask_open_app(
     folder: Path, request: dict[str, Any], on_message: Callable[[dict[str, Any]], object], answer_ms: int = _ANSWER_MS
 ) -> dict[str, Any]:
-    """Ask the app that has a data folder open, and return the last line of its answer.
+    """Send a request to the app that has a data folder open, and return the last line of its answer.
 
     Args:
         folder: The data folder.
-        request: What to ask for.
+        request: The request.
         on_message: Called with every line before the last one.
-        answer_ms: How long the app may take to connect and to say its first word.
+        answer_ms: How long the app may take to accept the connection and to send its first line.
 
     Raises:
-        StorageLockedError: If no app of this user answers, or one that does not know the request.
-        StorageError: If the answer is none.
+        StorageLockedError: If no app of this user answers, or it does not know the request.
+        StorageError: If the answer cannot be read.
     """
     socket = QLocalSocket()
     deadline = QDeadlineTimer(answer_ms)
@@ -170,22 +170,20 @@ def ask_open_app(
         if last is None and deadline.hasExpired():
             raise _no_answer(folder)
     if last is None or not last.keys() & {"done", "failed", "cancelled"}:
-        raise StorageLockedError(
-            f"The rdchat that is open for {folder} did not carry it out.", "Quit it, then try again."
-        )
+        raise StorageLockedError(f"The rdchat that is open for {folder} did not do this.", "Quit it, then try again.")
     return last
 
 
 def bad_answer() -> StorageError:
-    """Return the error for an answer that lacks what it must hold."""
+    """Return the error for an answer that cannot be read."""
     return StorageError(
-        "The open rdchat gave an answer that cannot be read, so it is not known what it did.",
-        "Look at the chats in its window, quit it, then try again.",
+        "The open rdchat sent an answer that cannot be read. It may have done this or not.",
+        "Check the chats in its window, quit it, then try again.",
     )
 
 
 def line_of(message: dict[str, Any]) -> bytes:
-    """Return a message as it is sent."""
+    """Return the line of a message."""
     return json.dumps(message).encode() + b"\n"
 
 

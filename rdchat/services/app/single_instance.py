@@ -1,4 +1,4 @@
-"""Allows one process per data folder: a second start asks the first to show its window."""
+"""Allows one app per data folder; a second start asks the first one to show its window."""
 
 import logging
 from pathlib import Path
@@ -16,10 +16,9 @@ _RETRY_MS = 50
 
 
 class SingleInstance(QObject):
-    """The first process holds a file lock, which the system releases if it dies; the socket only carries requests.
+    """Holds the file lock of a data folder, which the system releases if the process dies, and listens on the socket.
 
-    A second start asks the first process to show itself. Other requests, by commands of the terminal, are emitted as
-    `request_received`, and the receiver answers them.
+    Requests of terminal commands are emitted as `request_received`; the receiver answers them.
 
     Args:
         folder: The data folder.
@@ -39,13 +38,13 @@ class SingleInstance(QObject):
         self._server.newConnection.connect(self._on_connection)
 
     def claim(self) -> bool:
-        """Become the one process of the folder.
+        """Take the lock of the folder.
 
         Returns:
-            False if another process is, which was asked to show itself.
+            False if another process has it; that process was asked to show its window.
 
         Raises:
-            StorageError: If the folder cannot be made or written to, or the first process does not answer.
+            StorageError: If the folder cannot be created or written, or the first process does not answer.
         """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -56,12 +55,12 @@ class SingleInstance(QObject):
             _LOG.warning("The first process holds %s but does not answer", self._folder)
             raise StorageLockedError(
                 f"rdchat is open already for {self._folder}, but does not answer.",
-                "Wait until it has ended, or end it, then start again.",
+                "Wait until it has quit, or quit it, then start again.",
             ) from error
         except OSError as error:
             raise StorageError(
-                f"The folder {self._folder} cannot be made: {error.strerror}.",
-                "Check that its disk can be written to, or name another folder in RDCHAT_DATA_DIR.",
+                f"The folder {self._folder} cannot be created: {error.strerror}.",
+                "Check that its disk is writable, or set RDCHAT_DATA_DIR to another folder.",
             ) from error
         try:
             self._listen()
@@ -70,7 +69,7 @@ class SingleInstance(QObject):
         return True
 
     def release(self) -> None:
-        """Let another process be the first. Idempotent."""
+        """Release the lock. Idempotent."""
         self._server.close()
         if self._lock is not None:
             self._lock.release()
@@ -78,19 +77,19 @@ class SingleInstance(QObject):
 
     def _listen(self) -> None:
         name = str(place_to_listen(self._folder))
-        QLocalServer.removeServer(name)  # a killed process leaves its socket; we hold the lock, so it is one
+        QLocalServer.removeServer(name)  # left by a killed process, since we hold the lock
         if not self._server.listen(name):
             raise StorageError(self._server.errorString())
 
     def _ask_first_process(self) -> bool:
-        """Ask the first process to show itself, which may have its lock but not yet its socket; tell if it heard."""
+        """Ask the first process to show its window; return whether it did. It may not listen yet."""
         socket = QLocalSocket()
         deadline = QDeadlineTimer(self._answer_timeout_ms)
         while not deadline.hasExpired():
             if connect(socket, self._folder, _RETRY_MS):
                 socket.write(line_of(SHOW))
                 socket.flush()
-                # the system connects us to a process that hangs, too: only one that lives hangs up
+                # the system accepts connections for a process that hangs; only a live one closes them
                 closed = socket.state() is QLocalSocket.LocalSocketState.UnconnectedState
                 return closed or socket.waitForDisconnected(max(deadline.remainingTime(), 1))
             QThread.msleep(_RETRY_MS)

@@ -17,11 +17,10 @@ Callback = Callable[[Any], object]
 
 
 class MainThread(QObject):
-    """Brings calls from any thread to the main thread, until it is closed. Lives there.
+    """Runs callbacks of other threads on the main thread, until it is closed. Lives on the main thread.
 
-    A thread that hangs outlives the object that it works for, and must not hold it: an object of Qt's that is destroyed
-    on another thread than its own, or emitted from meanwhile, takes the app down. So threads hold a number and a `_Way`
-    to here.
+    A thread that hangs outlives the object that it works for. It must not hold that object: destroying a QObject on
+    another thread, or emitting its signals meanwhile, crashes the app. So threads hold only a number and a `_Way`.
     """
 
     _came = Signal(int, object)
@@ -34,9 +33,9 @@ class MainThread(QObject):
         self._number = 0
 
     def bring(self, callback: Callback, *, once: bool = False) -> Callback:
-        """Return a function that has `callback` called on the main thread, or `once` at most.
+        """Return a function for any thread that calls `callback` on the main thread, at most once if `once` is set.
 
-        After `forget` and `close` it does nothing.
+        It does nothing after `forget` or `close`.
         """
         self._number += 1
         number, way = self._number, self._way
@@ -44,11 +43,11 @@ class MainThread(QObject):
         return lambda value: way.pass_on(number, value)
 
     def forget(self) -> None:
-        """Call nothing of what was brought so far, also not what is on its way."""
+        """Drop all callbacks so far, also calls that are queued."""
         self._callbacks.clear()
 
     def close(self) -> None:
-        """Call nothing more."""
+        """Drop all callbacks, and accept no more."""
         self.forget()
         self._way.close()
 
@@ -69,7 +68,7 @@ class _Way:
         self._emit: Callable[..., object] | None = emit
 
     def pass_on(self, number: int, value: Any) -> None:
-        with self._guard, suppress(RuntimeError):  # RuntimeError: the object is gone without having been closed
+        with self._guard, suppress(RuntimeError):  # RuntimeError: the object was deleted without being closed
             if self._emit is not None:
                 self._emit(number, value)
 
@@ -79,7 +78,7 @@ class _Way:
 
 
 class BackgroundWork(QObject):
-    """A thread of its own for work that may wait for a disk, a keychain or a network. Lives on the main thread.
+    """A thread for work that may wait for a disk, a keychain or a network. Lives on the main thread.
 
     Args:
         name: Of the thread.
@@ -90,26 +89,26 @@ class BackgroundWork(QObject):
         super().__init__(parent)
         self._thread = SerialThread(name)
         self._main = MainThread(self)
-        self._open = 0  # ends that are still to be told
+        self._open = 0  # jobs whose end was not reported yet
 
     @property
     def busy(self) -> bool:
-        """Whether an end is still to be told."""
+        """Whether the end of a job was not reported yet."""
         return self._open > 0
 
     def do(self, work: Callable[[], object], then: Callback | None = None) -> None:
-        """Do this behind what was given before.
+        """Queue work.
 
         Args:
             work: Called on the thread.
-            then: Called on the main thread with what the work returned, or with the RdchatError.
+            then: Called on the main thread with the result of the work, or with the RdchatError.
         """
         self.run(lambda _job: work(), then)
 
     def run(
         self, work: Callable[[Job[Any]], object], then: Callback | None = None, told: Callback | None = None
     ) -> Job[Any]:
-        """Do this behind what was given before; `told` is called on the main thread with the job's progress."""
+        """Queue work that takes its job; `told` is called on the main thread with the job's progress."""
         return self._thread.do(work, *self._callbacks(then, then, told))
 
     def replace(
@@ -119,25 +118,25 @@ class BackgroundWork(QObject):
         failed: Callback | None = None,
         told: Callback | None = None,
     ) -> None:
-        """Do this instead of what was given before, of which nothing is told any more.
+        """Cancel earlier work, drop its callbacks, and do this instead.
 
         Args:
-            work: Called on the thread with its job, which tells progress and stops work that is not wanted any more.
-            then: Called on the main thread with what the work returned.
+            work: Called on the thread with its job, which reports progress and can be cancelled.
+            then: Called on the main thread with the result of the work.
             failed: Called on the main thread with the RdchatError.
-            told: Called on the main thread with what the work tells.
+            told: Called on the main thread with the progress.
         """
         self.forget()
         self._thread.replace(work, *self._callbacks(then, failed, told))
 
     def forget(self) -> None:
-        """Cancel what was given last, and tell nothing of what was given so far."""
+        """Cancel the last job, and drop the callbacks of all jobs so far."""
         self._open = 0
         self._main.forget()
         self._thread.forget()
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Do what was given, but wait no longer than this: a disk or a hub may hang. Nothing is told after it."""
+        """Finish queued work, but wait no longer than this, since a disk or a hub may hang; then drop the callbacks."""
         self._open = 0
         self._thread.close(timeout_s)
         self._main.close()
@@ -160,11 +159,12 @@ class FolderSearch(QObject):
     """Searches for files on a thread, since disks may be slow, and keeps the last result. Lives on the main thread.
 
     Args:
-        find: Searches; called on the thread. Returns None where it cannot tell yet.
+        find: Searches; called on the thread. Returns None if the result is not known yet.
         parent: The Qt parent.
 
     Attributes:
         found: The last result.
+        problem: Why the last search failed, a sentence or two; empty if it did not.
     """
 
     changed = Signal()
@@ -175,11 +175,17 @@ class FolderSearch(QObject):
         self._work = BackgroundWork("search", self)
         self._next: tuple[object, ...] | None = None  # arguments of the search that follows the one under way
         self.found: tuple[Any, ...] = ()
+        self.problem = ""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a search is under way."""
+        return self._work.busy
 
     def look(self, *about: object) -> None:
-        """Search with arguments of `find`; `changed` follows if the result is another one.
+        """Search with these arguments of `find`; `changed` follows if the result or the problem differs.
 
-        While a search goes on, only the last one that is requested follows it.
+        Of several requests during a search only the last one is carried out.
         """
         if self._work.busy:
             self._next = about
@@ -188,14 +194,17 @@ class FolderSearch(QObject):
         self._work.do(lambda: self._find(*about), self._take)
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Wait for a search under way, but not for ever: a disk may hang."""
+        """Wait for a search under way, but no longer than this, since a disk may hang."""
         self._work.close(timeout_s)
 
     def _take(self, found: tuple[Any, ...] | RdchatError | None) -> None:
+        before, self.problem = (self.found, self.problem), ""
         if isinstance(found, RdchatError):
             _LOG.warning("Looking for files failed: %s", found)
-        elif found is not None and found != self.found:
+            self.problem = str(found)
+        elif found is not None:
             self.found = found
+        if (self.found, self.problem) != before:
             self.changed.emit()
         if self._next is not None:
             self.look(*self._next)

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rdchat.chat.conversation import MadeWith, Message
-from rdchat.chat.file_texts import FileTexts
+from rdchat.chat.attachments.attached_file import AttachedFile, block_of
+from rdchat.chat.conversation import Message
 from rdchat.chat.message_path import cut_of, uncut
-from rdchat.inference.api.requests import ChatMessage, Role, SamplingParams
+from rdchat.inference.api.requests import ChatMessage, Role
 
 _SUMMARY_WORDS = "This is a summary of the conversation so far; what follows goes on from it."
+
+type FileText = Callable[[AttachedFile], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +21,20 @@ class ChatPrompt:
     system_prompt: str  # may be blank
     typed: str = ""  # a question that is not sent yet, with its files; blank for none
 
-    def with_files(self, texts: FileTexts, check: Callable[[], object] = lambda: None) -> "ChatPrompt":
-        """Return the prompt with the texts of files in its messages; `check` is called before each, and may raise."""
-        return replace(self, path=texts.spelled_out(self.path, check))
+    def with_files(self, text_of: FileText, check: Callable[[], object] = lambda: None) -> "ChatPrompt":
+        """Return the prompt with the files of each message before its text.
+
+        Args:
+            text_of: Reads the text of a file.
+            check: Called before each message; what it raises ends the work.
+        """
+        path: list[Message] = []
+        for each in self.path:
+            check()
+            blocks = [block_of(file, text_of(file)) for file in each.files]
+            texts = [*blocks, each.text] if each.text.strip() else blocks
+            path.append(replace(each, text="\n\n".join(texts)) if blocks else each)
+        return replace(self, path=path)
 
     def turns(self, check: Callable[[], object] = lambda: None) -> tuple[ChatMessage, ...]:
         """Return what a chat template takes: messages that are not cut, with a summary of those that are.
@@ -37,20 +50,6 @@ class ChatPrompt:
         if turns and turns[-1].role is Role.USER:
             turns, typed = turns[:-1], f"{turns[-1].content}\n\n{typed}"
         return (*turns, ChatMessage(Role.USER, typed))
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyOptions:
-    """The system prompt and the sampling of a reply."""
-
-    system_prompt: str
-    sampling: SamplingParams
-
-    def of(self, reply: Message) -> "ReplyOptions":
-        """Return those of one reply: what it was asked for with counts first."""
-        made = reply.made_with or MadeWith()
-        system_prompt = self.system_prompt if made.system_prompt is None else made.system_prompt
-        return ReplyOptions(system_prompt, made.sampling or self.sampling)
 
 
 def history(

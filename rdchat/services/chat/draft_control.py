@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.settings import ModelDraft, Settings
 from rdchat.inference.api.drafter_facts import DrafterFit
-from rdchat.inference.api.events import DraftOptions, ModelInfo, ModeOption, ReplyEnd
+from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, ModeOption, ReplyEnd
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.background_work import FolderSearch
@@ -17,7 +17,7 @@ from rdchat.services.engine.model_slot import ModelSlot
 
 _MODELS_KEPT = 50
 _RECENT = 8
-NEXT_ROUND, NEXT_REPLY = "from the next round", "from the next reply"
+NEXT_ROUND, NEXT_REPLY = "from the next step", "from the next reply"
 
 
 class DraftControl(QObject):
@@ -34,6 +34,7 @@ class DraftControl(QObject):
 
     changed = Signal()  # settings, options, or when they apply
     exact_times_changed = Signal()
+    loading_changed = Signal()
 
     def __init__(self, model: ModelSlot, read: Callable[[], Settings], save: Callable[[Settings], None]) -> None:
         super().__init__(model)
@@ -41,6 +42,7 @@ class DraftControl(QObject):
         self._options: dict[Mode, ModeOption] = {}
         self._running: tuple[EngineRequest, DraftSettings] | None = None  # a reply, and the settings that it began with
         self.exact_times = False  # stages wait for their results, so that the time ledger is exact
+        self.loading = False  # what drafts is being loaded beside the model
         self.checking = False  # an answer about options is on its way; a reply under way holds it up
         self._search: FolderSearch | None = None  # for drafters
         self._fits: dict[str, DrafterFit] = {}  # by drafter; of the loaded model
@@ -60,6 +62,11 @@ class DraftControl(QObject):
     def ready(self) -> bool:
         """Whether a model is loaded whose settings can be changed."""
         return self._model.info is not None
+
+    @property
+    def reply_mode(self) -> Mode:
+        """The mode of the reply under way; without one, of the next reply."""
+        return (self._running[1] if self._running else self.settings).mode
 
     @property
     def applies(self) -> str:
@@ -97,17 +104,14 @@ class DraftControl(QObject):
     @property
     def drafters(self) -> tuple[ModelCard, ...]:
         """The drafters on this machine that were checked against the loaded model; `problem` says why one fails."""
-        found = [(each, self._fits.get(each.model)) for each in self._found]
-        checked = [replace(each, problem=fit.problem, match=fit.match) if fit else each for each, fit in found]
+        found = self._search.found if self._search is not None else ()
+        fits = ((each, self._fits.get(each.model)) for each in found)
+        checked = (replace(each, problem=fit.problem, match=fit.match) if fit else each for each, fit in fits)
         return tuple(each for each in checked if each.problem or each.model in self._fits)
 
     @property
-    def _found(self) -> tuple[ModelCard, ...]:
-        return self._search.found if self._search is not None else ()
-
-    @property
     def _candidates(self) -> tuple[str, ...]:
-        return tuple(each.model for each in self._found if not each.problem)
+        return tuple(each.model for each in self._search.found if not each.problem) if self._search else ()
 
     def option(self, mode: Mode) -> ModeOption | None:
         """Return whether a mode can run; None before the engine has answered."""
@@ -126,7 +130,7 @@ class DraftControl(QObject):
         if (settings.draft_model, settings.drafter) != (before.draft_model, before.drafter):
             self._check_options()
         elif settings.mode is not before.mode:
-            self.refresh_options()
+            self.refresh_options(load=True)
         self.changed.emit()
 
     def set_exact_times(self, exact: bool) -> None:
@@ -137,20 +141,19 @@ class DraftControl(QObject):
             self.exact_times_changed.emit()
 
     @Slot()
-    def refresh_options(self) -> None:
+    def refresh_options(self, *, load: bool = False) -> None:
         """Ask the engine again, as a drafter may have been trained since. Its last answer holds until then.
 
-        It only reads small files. During a reply it is asked once that has ended.
+        It only reads small files, unless it is to load what drafts. During a reply it is asked once that has ended.
         """
         if self.ready and self._running is None:
-            self._model.engine.submit(FindDraftOptions(self.settings, self._candidates), self._on_options)
+            self._model.engine.submit(FindDraftOptions(self.settings, self._candidates, load), self._on_options)
 
-    @Slot()
     def _check_options(self) -> None:
-        """Ask about other drafters than before."""
+        """Ask about other drafters than before, and load what drafts."""
         if self.ready:
             self.checking = True
-            self.refresh_options()
+            self.refresh_options(load=True)
 
     @property
     def requested(self) -> DraftSettings:
@@ -159,7 +162,8 @@ class DraftControl(QObject):
 
     def begin(self, request: EngineRequest, settings: DraftSettings) -> None:
         """Send changes to a reply that began with these settings, until it ends."""
-        self._running = (request, settings)
+        self._running, self.last_problem = (request, settings), ""
+        self.changed.emit()
 
     def end(self, request: EngineRequest | None, end: ReplyEnd | Failure) -> None:
         """Take note of how a reply was drafted."""
@@ -167,7 +171,7 @@ class DraftControl(QObject):
             return
         self._running, self.last_problem = None, ""
         if isinstance(end, ReplyEnd) and end.mode_reason:
-            plainly = "The last reply was decoded plainly. " if end.mode is Mode.OFF else ""
+            plainly = "The last reply was written without drafting. " if end.mode is Mode.OFF else ""
             self.last_problem = plainly + end.mode_reason
         self.changed.emit()
         self.refresh_options()
@@ -180,6 +184,9 @@ class DraftControl(QObject):
         return str(self._model.info.path) if self._model.info else ""
 
     def _on_options(self, event: EngineEvent) -> None:
+        self._set_loading(isinstance(event, LoadProgress))
+        if isinstance(event, LoadProgress):
+            self._model.load_progressed.emit(event)
         if not isinstance(event, DraftOptions) or self._model.info is None or event.model != self._model.info.path:
             return
         self.checking = False
@@ -193,8 +200,14 @@ class DraftControl(QObject):
         if event.drafters and self._fits.keys() < set(self._candidates):
             self.refresh_options()  # an answer covers some of many drafters
 
+    def _set_loading(self, loading: bool) -> None:
+        if loading != self.loading:
+            self.loading = loading
+            self.loading_changed.emit()
+
     @Slot()
     def _forget_options(self) -> None:
+        self._set_loading(False)
         self.checking, self._options, self._fits, self.last_problem = False, {}, {}, ""
         self._running = None  # it is stopped, and its problems are not the next model's
         self.changed.emit()
@@ -202,8 +215,8 @@ class DraftControl(QObject):
     @Slot(ModelInfo)
     def _on_loaded(self, _info: ModelInfo) -> None:
         self.changed.emit()
+        self._check_options()  # before a reply that waited for the model: it says what it waits for
         self.look_for_drafters()
-        QTimer.singleShot(0, self._check_options)  # behind a reply that waited for the model
 
 
 def _distinct(names: Iterable[str | None]) -> tuple[str, ...]:

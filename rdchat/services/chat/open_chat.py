@@ -1,6 +1,6 @@
 """The open chat: its path of messages, its options, the typed draft with its files, and the reply that is written."""
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +13,14 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt
 from rdchat.errors import StorageError
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice, fresh_seed, reply_seed
-from rdchat.services.chat.chat_prompt import ChatPrompt, ReplyOptions
+from rdchat.inference.api.requests import Role, SamplingParams, fresh_seed, reply_seed
+from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.replies import Replies
-from rdchat.services.chat.settings_control import SettingsControl
-from rdchat.services.chat.storage_watch import StorageWatch
-from rdchat.services.chat.unsent_memory import UnsentMemory
+from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
+from rdchat.services.chat.unsent_memory import UnsentMemory, WaitingMessage
 from rdchat.services.files.pending_files import PendingFiles
+
+_NEW = Conversation(0, "", None, None)
 
 
 class OpenChat(QObject):
@@ -41,14 +42,11 @@ class OpenChat(QObject):
         self, store: ConversationStore, storage: StorageWatch, preferences: SettingsControl, replies: Replies
     ) -> None:
         super().__init__(replies)
-        self._store, self._storage, self._preferences, self._replies = store, storage, preferences, replies
+        self._store, self._storage, self._preferences, self.replies = store, storage, preferences, replies
         self.files = PendingFiles(replies.model.engine, replies.model, self)  # of the message that is typed
         self.unsent = UnsentMemory(store.unsent, self)  # typed texts that were neither sent nor saved, of all chats
-        self.conversation: Conversation | None = None  # None for a new chat
+        self.about = _NEW  # with the options of the chat, also before it is stored
         self.path = MessagePath()  # with the text of the reply that is being written; to be changed in copies only
-        self.system_prompt: str | None = None  # None takes the one of the preferences
-        self.sampling: SamplingParams | None = None  # None takes the one of the preferences
-        self.thinking: ThinkingChoice | None = None  # None leaves it to the model
         replies.grew.connect(self._on_reply_grew)
         replies.changed.connect(self._on_reply_changed)
         replies.ended.connect(self._on_reply_changed)
@@ -57,9 +55,14 @@ class OpenChat(QObject):
     # What is open
 
     @property
+    def conversation(self) -> Conversation | None:
+        """The conversation; None of a new chat that is not stored yet."""
+        return self.about if self.about.id else None
+
+    @property
     def id(self) -> int | None:
         """The conversation's; None of one that is not stored yet."""
-        return self.conversation.id if self.conversation else None
+        return self.about.id or None
 
     @property
     def typed(self) -> str:
@@ -67,24 +70,23 @@ class OpenChat(QObject):
         return self.unsent.text(self.id)
 
     @property
-    def options(self) -> ReplyOptions:
-        """Those of the next reply: the chat's own, else those of the preferences."""
-        settings = self._preferences.settings
-        own = self.system_prompt
-        return ReplyOptions(settings.system_prompt if own is None else own, self.sampling or settings.sampling)
+    def sampling(self) -> SamplingParams:
+        """That of the next reply: the chat's own, else the usual one."""
+        return self.about.sampling or self.replies.usual_sampling
+
+    def system_prompt_of(self, about: Conversation) -> str:
+        """Return a chat's own system prompt, else that of the preferences."""
+        return self._preferences.settings.system_prompt if about.system_prompt is None else about.system_prompt
 
     @property
     def streaming_id(self) -> int | None:
         """The message of the path that is being written, or waits for the model."""
-        live = (reply.message.id for reply in reversed(self._replies.live))
+        live = (reply.message.id for reply in reversed(self.replies.live))
         return next((message_id for message_id in live if self.has(message_id)), None)
 
     def has(self, message_id: int) -> bool:
         """Tell whether a message is on the path."""
         return self.path.place_of(message_id) is not None
-
-    def is_open(self, conversation_id: int) -> bool:
-        return self.id == conversation_id
 
     @property
     def reading_place(self) -> ReadingPlace | None:
@@ -103,83 +105,74 @@ class OpenChat(QObject):
     def alternatives(self, message_id: int) -> list[Message]:
         """Return a message and its alternatives, oldest first, with text that is not stored yet."""
         stored = self._storage.read(lambda: self._store.alternatives(message_id), ())
-        return [self._replies.recorder.shown(each) for each in stored]
+        return [self.replies.recorder.shown(each) for each in stored]
 
     def prompt(self) -> ChatPrompt:
         """Return what the model would be told with the typed text and its files."""
         typed = "\n\n".join(each for each in (self.files.blocks, self.typed.strip()) if each)
-        return ChatPrompt(from_cut(self.path.told()), self.options.system_prompt, typed)
+        return ChatPrompt(from_cut(self.path), self.system_prompt_of(self.about), typed)
 
     # Opening
 
     def start_new(self) -> None:
         """Open a new chat."""
-        self._clear()
+        self.about, self.path = _NEW, MessagePath()
         self._tell_opened()
 
     def begin(self, title: str, system_prompt: str, sampling: SamplingParams | None) -> None:
         """Open a new chat with options of its own, stored at once."""
+        self.about, self.path = replace(_NEW, system_prompt=system_prompt, sampling=sampling), MessagePath()
         with self._storage.writing():
-            self._clear()
-            self.conversation = self._store.create_conversation(title)
-            self._take(self._store.set_chat_options(self.conversation.id, system_prompt, sampling))
+            self.about = self._store.create_conversation(title, like=self.about)
         self._tell_opened()
         self.stored.emit()
 
     def open(self, conversation_id: int) -> None:
         with self._storage.reading():
-            conversation, path = self._store.conversation(conversation_id), self._store.messages(conversation_id)
-            self._set_path(path)
-            self._take(conversation)
+            self.about, self.path = self._read(conversation_id)
             self._tell_opened()
 
     def forget_all(self) -> None:
         """Forget all chats after the store was replaced, but keep the typed text for a new chat."""
         self.unsent.begin_anew(self.typed)
         self.files.begin_anew()
-        self._clear()
+        self.about, self.path = _NEW, MessagePath()
 
     def update(self, conversation: Conversation) -> None:
         """Take over a change of title or options, if the conversation is the open one."""
-        if self.is_open(conversation.id):
-            self._take(conversation)
+        if conversation.id == self.id:
+            self.about = conversation
 
     def read_path(self) -> None:
         """Read the path anew, as the store has changed it. Raises StorageError."""
-        if self.conversation is not None:
-            self._show_path(self._store.messages(self.conversation.id))
+        if self.about.id:
+            self._show_path(self._store.messages(self.about.id))
 
     def show_alternative(self, message_id: int, step: int) -> None:
         """Show the alternative of a message that is `step` places on, and what was said after it."""
         with self._storage.writing():
             self._show_path(self._store.select_sibling(message_id, step))
 
-    def _clear(self) -> None:
-        self.conversation, self.path = None, MessagePath()
-        self.system_prompt = self.sampling = self.thinking = None
+    def _read(self, conversation_id: int) -> tuple[Conversation, MessagePath]:
+        return self._store.conversation(conversation_id), self._whole(self._store.messages(conversation_id))
 
-    def _take(self, conversation: Conversation) -> None:
-        self.conversation = conversation
-        self.system_prompt, self.sampling = conversation.system_prompt, conversation.sampling
-        self.thinking = conversation.thinking_choice
-
-    def _set_path(self, path: MessagePath) -> None:
-        """Take a path of the store, with the text of replies that the store does not have yet."""
-        for reply in self._replies.recorder.held:
+    def _whole(self, path: MessagePath) -> MessagePath:
+        """Add the text of replies that the store does not have yet to a path of the store."""
+        for reply in self.replies.recorder.held:
             if (stored := path.find(reply.message.id)) is not None:
-                path.put(reply.shown_as(stored))
-        self.path = path
+                path.put(reply.message.beside(stored))
+        return path
 
     def _show_path(self, path: MessagePath) -> None:
-        self._set_path(path)
+        self.path = self._whole(path)
         self.path_changed.emit()
 
     def _tell_opened(self) -> None:
         """Emit `opened`, and the statistics of the last reply unless another one is being written."""
         self.files.show_chat(self.id)
-        if not self._replies.live:
+        if not self.replies.live:
             last = self.path.last_measured
-            self._replies.statistics_changed.emit(last.statistics if last and last.statistics else Statistics())
+            self.replies.statistics_changed.emit(last.statistics if last and last.statistics else Statistics())
         self.opened.emit()
 
     # Changing
@@ -189,23 +182,12 @@ class OpenChat(QObject):
         self.unsent.keep(self.id, None, text)
         self.typed_changed.emit()
 
-    def set_options(self, system_prompt: str | None, sampling: SamplingParams | None) -> None:
-        """Give the chat its own system prompt and sampling; None takes those of the preferences."""
-        if self.conversation is None:
-            self.system_prompt, self.sampling = system_prompt, sampling
+    def set_options(self, **options: Any) -> None:
+        """Give the chat its own `system_prompt`, `sampling` or `thinking_choice`; None takes the usual one."""
+        about = replace(self.about, **options)
+        with self._storage.writing() if about.id else nullcontext():
+            self.about = self._store.set_chat_options(about) if about.id else about
             self.options_changed.emit()
-            return
-        with self._storage.writing():
-            self._take(self._store.set_chat_options(self.conversation.id, system_prompt, sampling))
-            self.options_changed.emit()
-
-    def set_thinking(self, thinking: ThinkingChoice | None) -> None:
-        """Choose whether or how much the model thinks in this chat; None leaves it to the model."""
-        if self.conversation is None:
-            self.thinking = thinking
-            return
-        with self._storage.writing():
-            self._take(self._store.set_thinking_choice(self.conversation.id, thinking))
 
     def set_cut(self, message_id: int, cut: ContextCut | None) -> None:
         """Leave a message and those before it out of the prompt, or with None no longer."""
@@ -217,33 +199,38 @@ class OpenChat(QObject):
 
     # Adding messages
 
-    def add_prompt(self, text: str) -> None:
-        """Add a prompt with the pending files to the end of the path; the first one stores and names the chat."""
-        files = self.files.to_send()
-        if self.conversation is None:
-            self._store_new(title_from_prompt(text))
-        assert self.conversation is not None
-        parent_id = self.path.ids[-1] if self.path else None
-        prompt = self._store.add_message(self.conversation.id, parent_id, Role.USER, text, files=files)
-        self.path.append(prompt)
-        self._storage.note_success()
+    def take_message(self, text: str) -> WaitingMessage:
+        """Take a text with the pending files out of the message field; the first one stores and names the chat."""
+        if not self.about.id:
+            typed = self.typed
+            self.about = self._store.create_conversation(title_from_prompt(text), from_prompt=True, like=self.about)
+            self.unsent.keep(None, None, "")
+            self.unsent.keep(self.id, None, typed)
+            self.files.follow(None, self.id)
+            self.files.show_chat(self.id)
+            self.stored.emit()
+        message = WaitingMessage(self.about.id, text, tuple(self.files.to_send()))
         self.files.clear()
-        self.message_added.emit(prompt)
-        self.stored.emit()
+        return message
 
-    def _store_new(self, title: str) -> None:
-        """Store a new chat with its options, typed text and files."""
-        typed, system_prompt, sampling, thinking = self.typed, self.system_prompt, self.sampling, self.thinking
-        self.conversation = self._store.create_conversation(title, from_prompt=True)
-        if (system_prompt, sampling) != (None, None):
-            self._take(self._store.set_chat_options(self.conversation.id, system_prompt, sampling))
-        if thinking is not None:
-            self._take(self._store.set_thinking_choice(self.conversation.id, thinking))
-        self.unsent.keep(None, None, "")
-        self.unsent.keep(self.id, None, typed)
-        self.files.follow(None, self.id)
-        self.files.show_chat(self.id)
+    def add_prompt(self, message: WaitingMessage) -> tuple[Conversation, MessagePath]:
+        """Add a prompt to the end of its chat's path; return the chat and the path."""
+        about, path = (self.about, self.path) if message.chat == self.id else self._read(message.chat)
+        parent_id = path.ids[-1] if path else None
+        prompt = self._store.add_message(about.id, parent_id, Role.USER, message.text, files=message.files)
+        path.append(prompt)
+        self._storage.note_success()
+        if path is self.path:
+            self.message_added.emit(prompt)
         self.stored.emit()
+        return about, path
+
+    def take_back(self, message: WaitingMessage) -> None:
+        """Put a waiting message back into the message field of its chat."""
+        self.unsent.take_back(message)
+        if message.chat == self.id:
+            self.files.restore(message.files)
+            self.typed_changed.emit()
 
     def add_version(self, old: Message, text: str) -> None:
         """Add an alternative of a prompt, with the same files, or the person's version of a reply; the path ends so."""
@@ -259,7 +246,7 @@ class OpenChat(QObject):
         return path if path and path[-1].role is Role.USER else path[:-1]
 
     def add_reply(self, path: MessagePath, model: str | None, made_with: MadeWith) -> Message:
-        """Add an empty reply, perhaps another one, to a path that ends with a prompt."""
+        """Add an empty reply, perhaps another one, to a path of any chat that ends with a prompt."""
         own_seed = self._preferences.settings.seed
         seed = own_seed if own_seed is not None else fresh_seed()
         earlier_replies = self._store.count_replies(path[-1].id)
@@ -273,18 +260,19 @@ class OpenChat(QObject):
             seed=reply_seed(seed, len(path), earlier_replies),
             made_with=made_with,
         )
-        grows, self.path = path.ids == self.path.ids, path[:]
-        self.path.append(reply)
-        if grows:
-            self.message_added.emit(reply)
-        else:
-            self.path_changed.emit()
+        if reply.conversation_id == self.id:
+            grows, self.path = path.ids == self.path.ids, path[:]
+            self.path.append(reply)
+            if grows:
+                self.message_added.emit(reply)
+            else:
+                self.path_changed.emit()
         return reply
 
     def reopen_reply(self) -> Message:
         """Let the reply that ends the path be written on; options that were for it alone hold on."""
         before = self.path[-1].made_with
-        made_with = before if before is not None and before.once else MadeWith(self.options.sampling)
+        made_with = before if before is not None and before.once else MadeWith(self.about.sampling)
         reply = self._store.reopen_message(self.path.ids[-1], made_with)
         self.path.put(reply)
         self.message_changed.emit(reply)
@@ -305,6 +293,6 @@ class OpenChat(QObject):
     def _replace(self, message: Message) -> Message:
         """Put a message in its place on the path, and return it with its place among the alternatives."""
         if (old := self.path.find(message.id)) is not None:
-            message = replace(message, sibling=old.sibling, siblings=old.siblings)
+            message = message.beside(old)
             self.path.put(message)
         return message

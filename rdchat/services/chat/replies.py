@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.conversation import Message, MessageStatus, Notice
-from rdchat.chat.file_texts import FileTexts
+from rdchat.chat.conversation import MadeWith, Message, MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
@@ -15,12 +14,10 @@ from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
-from rdchat.services.chat.storage_watch import StorageWatch
+from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.engine.engine_events import EngineEvent, EngineState, Failure, ReplyProgress
 from rdchat.services.engine.model_slot import ModelSlot
-
-_MEASURING = "A race or a benchmark is running"
 
 
 class Replies(QObject):
@@ -31,11 +28,12 @@ class Replies(QObject):
         storage: Reports where replies cannot be stored.
         model: Has the loaded model and its engine, which writes.
         drafting: Has the draft settings, and learns how each reply was drafted.
+        preferences: Have the person's sampling.
 
     Attributes:
         recorder: Stores the replies.
         traces: Stores their tokens.
-        texts: Of the files in prompts.
+        file_text: Reads the text of a file in a prompt.
     """
 
     grew = Signal(Message)  # it has more text
@@ -48,21 +46,27 @@ class Replies(QObject):
     state_changed = Signal()  # the state may be another
 
     def __init__(
-        self, store: ConversationStore, storage: StorageWatch, model: ModelSlot, drafting: DraftControl
+        self,
+        store: ConversationStore,
+        storage: StorageWatch,
+        model: ModelSlot,
+        drafting: DraftControl,
+        preferences: SettingsControl,
     ) -> None:
         super().__init__(drafting)
-        self.model, self._drafting = model, drafting
+        self.model, self._drafting, self._preferences = model, drafting, preferences
         self.recorder, self.traces = ReplyRecorder(store, storage, self), TraceRecorder(store, self)
-        self.texts = FileTexts(store.path)
+        self.file_text = store.file_text
         storage.recovered.connect(self.traces.save)
         self._reading = BackgroundWork("prompts", self)
         self._closed = False
+        drafting.loading_changed.connect(self.state_changed)
         for changed in (model.load_started, model.loaded, model.failed, model.unload_started):
             changed.connect(self._on_model_changed)
 
     @property
     def state(self) -> EngineState:
-        if self.model.loading:
+        if self.model.loading or self._drafting.loading:
             return EngineState.LOADING
         if self.model.info is None:
             return EngineState.NO_MODEL
@@ -75,39 +79,33 @@ class Replies(QObject):
         """The replies that have not ended, oldest first."""
         return self.recorder.live
 
-    def reason_to_refuse(self, prompt: str, conversation_id: int | None) -> str:
-        """Say why a prompt cannot be sent now; empty if it can."""
-        if not prompt.strip():
-            return "Type something to ask."
-        if live := self.live:
-            if live[-1].stopping:
-                return "The last reply is still being stopped. Try again in a moment."
-            where = "" if live[-1].message.conversation_id == conversation_id else " in another chat"
-            return f"A reply is still being written{where}. Wait for it, or stop it first."
-        if self.model.engine.measuring:
-            return f"{_MEASURING}. Wait for its end, or stop it in its window."
-        return "No model is loaded. Choose one first." if self.state is EngineState.NO_MODEL else ""
+    @property
+    def free(self) -> bool:
+        """Whether nothing else would have to end before another reply."""
+        return not self.live and not self.model.engine.measuring
 
-    def notice_against(self, *, without_model: bool) -> Notice | None:
-        """Say why no other reply can be written now; None if one can, `without_model` once its model is there."""
-        if self.state is EngineState.NO_MODEL and not without_model:
-            return Notice("No model is loaded", "Choose a model, then try again.")
-        if self.model.engine.measuring:
-            return Notice(_MEASURING, "Wait for its end, or stop it in its window, then try again.")
-        return None
+    @property
+    def chats_being_written(self) -> set[int]:
+        """Ids of the chats with a reply that has not ended."""
+        return {reply.message.conversation_id for reply in self.live}
+
+    @property
+    def usual_sampling(self) -> SamplingParams:
+        """The sampling of a chat without one of its own: the person's values over the model's."""
+        return self._preferences.settings.sampling_for(self.model.sampling)
 
     def write(
-        self, reply: Message, prompt: ChatPrompt, sampling: SamplingParams, thinking: ThinkingChoice | None
+        self, reply: Message, prompt: ChatPrompt, sampling: SamplingParams | None, thinking: ThinkingChoice | None
     ) -> None:
         """Have a reply written once its prompt is read and the model is there; without a model it fails.
 
         Args:
             reply: The message. A text that it has is written on; it is at the end of the prompt then.
             prompt: It is read on a thread, as all of a long chat is read from the disk.
-            sampling: How tokens are chosen.
+            sampling: How tokens are chosen; None for the usual way with the model that writes it.
             thinking: The person's choice.
         """
-        live = self.recorder.begin(reply)
+        live = self.recorder.begin(reply, sampling)
         self.traces.begin(reply.id, live.begins_at)
         if self.model.info is None and not self.model.loading:
             self._fail(live, self.model.failure)
@@ -119,10 +117,9 @@ class Replies(QObject):
 
             def read() -> GenerationRequest:
                 check()  # it may have been stopped while others were read
-                turns = prompt.with_files(self.texts, check).turns(check)
-                return GenerationRequest(
-                    turns, sampling, reply.seed or 0, continue_last=live.begins_at > 0, thinking=thinking
-                )
+                turns = prompt.with_files(self.file_text, check).turns(check)
+                continues = live.begins_at > 0
+                return GenerationRequest(turns, seed=reply.seed or 0, continue_last=continues, thinking=thinking)
 
             self._reading.do(read, lambda outcome: self._on_read(live, outcome))
         self.state_changed.emit()
@@ -160,8 +157,10 @@ class Replies(QObject):
         if generation is None or model is None or live.request is not None:
             return
         thinking = generation.thinking if generation.thinking in model.thinking else None  # chosen for another model
-        draft = self._drafting.requested
-        generation = replace(generation, draft=draft, thinking=thinking)
+        draft, sampling = self._drafting.requested, live.sampling or self.usual_sampling
+        generation = replace(generation, draft=draft, thinking=thinking, sampling=sampling)
+        made_with = replace(live.message.made_with or MadeWith(), sampling=sampling)
+        live.message = replace(live.message, made_with=made_with)
         live.request = self.model.engine.submit(generation, lambda event: self._on_event(live, event))
         self._drafting.begin(live.request, draft)
 

@@ -11,7 +11,7 @@ from rdchat.chat.conversation import NO_THINKING, Drafting, Message, MessageStat
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api.requests import GenerationRequest, SamplingParams
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.engine.engine_request import EngineRequest
 from rdchat.thoughts import may_part
@@ -27,6 +27,7 @@ class LiveReply:
 
     message: Message  # with all of its text
     begins_at: int = 0  # characters that were there before, where the reply is continued
+    sampling: SamplingParams | None = None  # that it is asked for with; None for the usual one of its model
     generation: GenerationRequest | None = None  # None until its messages are read
     request: EngineRequest | None = None  # None until there is a model
     stopping: bool = False
@@ -46,10 +47,6 @@ class LiveReply:
     @property
     def ended(self) -> bool:
         return self.message.status is not MessageStatus.STREAMING
-
-    def shown_as(self, stored: Message) -> Message:
-        """Return the message with its stored place among the alternatives."""
-        return replace(self.message, sibling=stored.sibling, siblings=stored.siblings)
 
     def grow(self, text: str, at: float) -> None:
         """Append text that was written from `at` on, and count the time of its thoughts."""
@@ -95,15 +92,15 @@ class ReplyRecorder(QObject):
 
     def shown(self, message: Message) -> Message:
         """Return a stored message with what the store does not have yet."""
-        held = (reply.shown_as(message) for reply in reversed(self.held) if reply.message.id == message.id)
-        return next(held, message)
+        held = (reply.message for reply in reversed(self.held) if reply.message.id == message.id)
+        return next(held, message).beside(message)
 
-    def begin(self, message: Message) -> LiveReply:
+    def begin(self, message: Message, sampling: SamplingParams | None = None) -> LiveReply:
         """Take charge of a reply, which continues the text that it has."""
         kept = message
         if not message.text.strip():
             kept = replace(message, text="", control_offsets=(), thinking=NO_THINKING)
-        reply = LiveReply(kept, len(kept.text), saved_text=message.text, in_thought=kept.parts.open)
+        reply = LiveReply(kept, len(kept.text), sampling, saved_text=message.text, in_thought=kept.parts.open)
         self.held.append(reply)
         return reply
 

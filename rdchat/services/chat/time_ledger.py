@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.ledger_tree import LedgerRow, added_up, ledger_rows
 from rdchat.inference.api.reply_statistics import LedgerEntry
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.api.shown_ledger import shown
+from rdchat.inference.api.shown_ledger import LedgerRow, added_up, ledger_rows, shown
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.engine.engine_events import Failure, ReplyProgress
 
@@ -62,6 +61,11 @@ class TimeLedger(QObject):
         """The cost of exact times in the mode of the last reply; None until there was a reply with and one without."""
         exact, usual = (self._rates.get((self._mode, kind)) for kind in (True, False))
         return ProfileCost(exact, usual) if exact and usual else None
+
+    @property
+    def pace(self) -> float | None:
+        """Tokens a second of the loaded model's last reply; None before there was one."""
+        return self._rates.get((self._mode, self._drafting.exact_times))
 
     @Slot()
     def reset(self) -> None:

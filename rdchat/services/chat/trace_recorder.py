@@ -54,7 +54,7 @@ class TraceRecorder(QObject):
         if trace.tokens:
             unsaved = _Unsaved(message_id, trace)
             self._unsaved.append(unsaved)
-            self._packing.do(lambda: _packed(trace), lambda packed: self._on_packed(unsaved, packed))
+            self._packing.do(lambda: encode(trace), lambda packed: self._on_packed(unsaved, packed))
         self.trace_ended.emit(message_id)
 
     def is_live(self, message_id: int) -> bool:
@@ -96,7 +96,7 @@ class TraceRecorder(QObject):
         for message_id in list(self._live):
             self.end(message_id)
         for unsaved in self._unsaved:
-            unsaved.packed = unsaved.packed or _packed(unsaved.trace)
+            unsaved.packed = unsaved.packed or encode(unsaved.trace)
         self.save()
         self._unsaved.clear()
 
@@ -112,7 +112,3 @@ class TraceRecorder(QObject):
     def _on_packed(self, unsaved: _Unsaved, packed: bytes) -> None:
         unsaved.packed = packed
         self.save()
-
-
-def _packed(trace: ReplyTrace) -> bytes:
-    return b"".join(encode(trace))

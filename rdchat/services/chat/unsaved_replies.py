@@ -46,11 +46,6 @@ class UnsavedReplies:
         """Why the store does not take them."""
         return self._recorder.trouble
 
-    @property
-    def chats_being_written(self) -> set[int]:
-        """Ids of the chats with a reply that has not ended."""
-        return {reply.message.conversation_id for reply in self._recorder.live}
-
     def replies(self) -> list[UnsavedReply]:
         """Return the replies that are not stored whole."""
         return [

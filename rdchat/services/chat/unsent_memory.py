@@ -1,67 +1,110 @@
-"""Remembers texts that were typed and neither sent nor saved, across restarts."""
+"""Remembers texts that were typed and neither sent nor saved, and messages that wait to be sent, across restarts."""
 
 from contextlib import suppress
+from dataclasses import dataclass
 
-from PySide6.QtCore import QObject, QTimer
+from PySide6.QtCore import QObject, QTimer, Signal
 
+from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.storage.reader_notes import UnsentTexts
 from rdchat.errors import StorageError
 
 _WAIT_MS = 500  # until typed text is stored, also while the person types on
 
 
-class UnsentMemory(QObject):
-    """Texts by chat and message.
+@dataclass(frozen=True, slots=True, eq=False)
+class WaitingMessage:
+    """A message that is sent as soon as the engine is free."""
 
-    One that cannot be stored is kept until the app ends, without a notice: it is still where it was typed.
+    chat: int
+    text: str
+    files: tuple[tuple[AttachedFile, str], ...] = ()  # each with its text
+
+
+class UnsentMemory(QObject):
+    """Texts by chat and message, stored half a second after they were typed, and the queue of waiting messages.
+
+    A waiting message is stored at once, in front of the text that is typed in its chat: after a crash or a quit it is
+    in the message field again, without its files. A text that cannot be stored is kept until the app ends, without a
+    notice: it is still where it was typed.
 
     Args:
         stored: Outlasts the app; None keeps them until then.
         parent: The Qt parent.
+
+    Attributes:
+        waiting: The messages to send, of all chats, oldest first.
     """
+
+    waiting_changed = Signal()
 
     def __init__(self, stored: UnsentTexts | None = None, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._stored = stored
-        self._texts: dict[int | None, dict[int | None, str]] = {}  # of the chats that were read, by message
-        self._changed: set[tuple[int | None, int | None]] = set()
+        self.waiting: list[WaitingMessage] = []
+        self._texts: dict[tuple[int | None, int | None], str] = {}  # by chat and message, where the store has others
+        self._changed: set[tuple[int | None, int | None]] = set()  # of these, what is not stored yet
         self._timer = QTimer(self, singleShot=True, interval=_WAIT_MS)
         self._timer.timeout.connect(self.store)
 
     def text(self, conversation_id: int | None, message_id: int | None = None) -> str:
         """Return the text in the message field of a chat, or in the editor of a message; empty for none."""
-        return self._of_chat(conversation_id).get(message_id, "")
+        place = conversation_id, message_id
+        if place not in self._texts and self._stored is not None:
+            with suppress(StorageError):
+                return self._stored.find(*place)
+        return self._texts.get(place, "")
 
     def keep(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
         """Take the text that is typed there now, to be stored soon; an empty one is removed."""
         if text != self.text(conversation_id, message_id):
-            self._of_chat(conversation_id)[message_id] = text
+            self._texts[conversation_id, message_id] = text
             self._changed.add((conversation_id, message_id))
             if not self._timer.isActive():
                 self._timer.start()
 
+    def wait(self, message: WaitingMessage) -> None:
+        """Add a message to the end of the queue, and store it."""
+        self._texts[message.chat, None] = self.text(message.chat)
+        self.waiting.append(message)
+        self._end_change(message)
+
+    def take_back(self, message: WaitingMessage) -> None:
+        """Put a waiting message before the text that is typed in its chat."""
+        typed = self.text(message.chat).strip()
+        self.keep(message.chat, None, "\n\n".join(text for text in (message.text, typed) if text))
+        self.end_wait(message)
+
+    def end_wait(self, message: WaitingMessage) -> None:
+        """Take a message out of the queue: it was sent, taken back or removed."""
+        self.waiting.remove(message)
+        self._end_change(message)
+
+    def _end_change(self, message: WaitingMessage) -> None:
+        self._changed.add((message.chat, None))
+        self.store()
+        self.waiting_changed.emit()
+
+    def waiting_in(self, conversation_id: int | None) -> list[WaitingMessage]:
+        """Return the waiting messages of one chat."""
+        return [message for message in self.waiting if message.chat == conversation_id]
+
     def store(self) -> None:
-        """Store the changes now."""
+        """Store the changes now; the next change tries again what fails."""
         self._timer.stop()
         if self._stored is None:
             return
-        changed, self._changed = self._changed, set()
-        for place in changed:
-            try:
-                self._stored.keep(*place, self.text(*place))
-            except StorageError:
-                self._changed.add(place)  # the next change tries it again
+        for place in list(self._changed):
+            waiting = [] if place[1] is not None else [message.text for message in self.waiting_in(place[0])]
+            with suppress(StorageError):
+                self._stored.keep(*place, "\n\n".join(text for text in (*waiting, self._texts[place]) if text))
+                self._changed.remove(place)
+                if not waiting:
+                    del self._texts[place]
 
     def begin_anew(self, typed: str) -> None:
         """Forget all texts after the store was replaced, but keep the one that is typed for a new chat."""
-        typed = typed or self._texts.get(None, {}).get(None, "")
-        self._texts, self._changed = {}, set()
+        typed = typed or self._texts.get((None, None), "")
+        self._texts, self._changed, self.waiting = {}, set(), []
         self.keep(None, None, typed or self.text(None))
-
-    def _of_chat(self, conversation_id: int | None) -> dict[int | None, str]:
-        if conversation_id not in self._texts:
-            self._texts[conversation_id] = {}
-            if self._stored is not None:
-                with suppress(StorageError):
-                    self._texts[conversation_id] = self._stored.of_chat(conversation_id)
-        return self._texts[conversation_id]
+        self.waiting_changed.emit()

@@ -1,6 +1,7 @@
-"""Cuts, summarises or continues a chat that is longer than the model's context, as the person chooses."""
+"""Shortens a chat that is longer than the model's context, in one of three ways that the person chooses."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
 
@@ -8,29 +9,42 @@ from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, Notice
-from rdchat.inference.api.requests import Role, ThinkingChoice
+from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
+from rdchat.inference.api.requests import (
+    DraftSettings,
+    GenerationRequest,
+    Mode,
+    Role,
+    SamplingParams,
+    ThinkingChoice,
+)
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt, with_summary
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.context.context_meter import ContextMeter, ContextUse
-from rdchat.services.context.cutting import Budget, Count, SummaryPlan, place_to_cut, plan_summary
-from rdchat.services.context.summariser import Summariser, SummaryProgress
+from rdchat.services.context.cutting import Budget, Count, SummaryPlan, place_to_cut, plan_summary, summary_request
+from rdchat.services.engine.engine_events import EngineEvent, Failure, ReplyProgress
+from rdchat.services.engine.engine_request import EngineRequest
+from rdchat.thoughts import split_thoughts
 
 _REPLY_SHARE = 4  # of the context is kept for the reply: one part in so many, or what a reply may have
-TOO_LONG = "This is more than the model takes. Choose above what it is not told, or shorten your message."
+TOO_LONG = "Too long for this model. Choose above what to drop, or shorten your message."
 _GOES_ON = Notice(
-    "This chat goes on from a summary of the last one", "The summary is in its system prompt, among the chat's options."
+    "This chat continues from a summary of the last one", "The summary is in its system prompt (Chat Options)."
 )
+_STOPPED = Notice("The summary was stopped", "The chat is unchanged.")
+_CUT_OFF = Notice("The summary was cut off", "The chat is unchanged. Drop the oldest messages instead.")
+_NO_SUMMARY = Notice("The model wrote no summary", "The chat is unchanged. Drop the oldest messages instead.")
 _ALONE = Notice(
-    "The last message alone is longer than the model takes",
-    "Nothing was left out. Shorten it, or choose a model with a longer context.",
+    "The last message alone is too long for this model",
+    "Nothing was dropped. Shorten it, or choose a model with a longer context.",
 )
 
 
 class Doing(Enum):
-    """What is being done about a chat that is too long."""
+    """How a chat that is too long is being shortened."""
 
     NOTHING = auto()
     LEAVING_OUT = auto()
@@ -38,90 +52,105 @@ class Doing(Enum):
     STARTING_ANEW = auto()
 
 
+@dataclass(frozen=True, slots=True)
+class SummaryProgress:
+    """How far a summary is."""
+
+    part: int  # number of the part of the text being summarised, from 1
+    parts: int
+    read: int = 0  # tokens of the part's prompt that are processed
+    to_read: int = 0  # tokens of the part's prompt; 0 if unknown
+    written: int = 0  # tokens of the part's summary
+
+
 class ChatContext(QObject):
-    """Cuts the open chat where the person wants it; nothing is deleted, and each cut can be undone.
+    """Shortens the prompt of the open chat. Nothing is deleted from the chat, and each cut can be undone.
 
     Args:
         chat: The open conversation.
-        replies: Have the model, which counts and summarises, and the texts of files.
-        storage: Guards what is read.
-        notify: Tells the person.
+        replies: Gives the model and the texts of files.
+        storage: Reports failed reads of the store.
+        notify: Shows a notice to the person.
     """
 
     changed = Signal()
     summary_progressed = Signal(SummaryProgress)
-    reply_wanted = Signal(int)  # a reply that failed, as the chat was too long, and now fits
+    reply_wanted = Signal(int)  # id of a reply that failed because the chat was too long, and now fits
 
     def __init__(
         self, chat: OpenChat, replies: Replies, storage: StorageWatch, notify: Callable[[Notice], object]
     ) -> None:
         super().__init__(chat)
         self._chat, self._storage, self._notify = chat, storage, notify
-        self._model, self._texts = replies.model, replies.texts
-        self.meter = ContextMeter(chat, replies)  # knows whether the chat fits
+        self._model, self._text_of = replies.model, replies.file_text
+        self.meter = ContextMeter(chat, replies)
         self.meter.changed.connect(self.changed)
         self.doing = Doing.NOTHING
-        self._path_end: int | None = None  # of the chat that it is done for
-        self._summarised = 0  # the last message that the summary stands for
+        self._path_end: int | None = None  # id of the last message when the work began
         self._task = BackgroundWork("cut", self)
-        self._summariser = Summariser(self._model.engine, self.summary_progressed.emit, self._on_summary)
+        self._plan: SummaryPlan | None = None  # of the summary that is written
+        self._progress = SummaryProgress(0, 0)
+        self._in_thought = False  # the chat template began a thought
+        self._request: EngineRequest | None = None
         for another in (chat.opened, self._model.load_started, self._model.unload_started):
             another.connect(self.stop)
 
     @property
     def outgrown(self) -> ContextUse | None:
-        """The count of the open chat where it is too long; None where it fits, or that is not known."""
+        """The token count of the open chat if it is too long; None if it fits or was not counted."""
         use = self.meter.use
         return None if use is None or use.fits or use.last_id != self._end() else use
 
     def refuses(self, text: str) -> bool:
-        """Tell whether a prompt was counted, and does not fit."""
+        """Tell whether a prompt was counted and is too long."""
         use = self.outgrown
         return use is not None and self.meter.current and use.typed == text.strip()
 
     @Slot()
     def leave_out(self) -> None:
-        """Leave the oldest turns out of the prompt; they stay in the chat, marked."""
+        """Leave the oldest turns out of the prompt; they stay in the chat."""
         self._start(Doing.LEAVING_OUT, place_to_cut)
 
     @Slot()
     def summarise(self) -> None:
-        """Put a summary in the place of the oldest turns in the prompt; they stay in the chat, marked."""
+        """Replace the oldest turns in the prompt with a summary; they stay in the chat."""
         self._start(Doing.SUMMARISING, partial(plan_summary, whole=False))
 
     @Slot()
     def start_anew(self) -> None:
-        """Begin another chat with a summary of this one, which stays as it is."""
+        """Begin a new chat with a summary of this one."""
         self._start(Doing.STARTING_ANEW, partial(plan_summary, whole=True))
 
     def _start(self, doing: Doing, plan: Callable[[ChatPrompt, Budget, Count], object]) -> None:
         info = self._model.info
         if info is None or self.doing is not Doing.NOTHING:
             return
-        reserve = min(self._chat.options.sampling.max_tokens, info.context_length // _REPLY_SHARE)
+        reserve = min(self._chat.sampling.max_tokens, info.context_length // _REPLY_SHARE)
         budget = Budget(info.context_length, reserve, ThinkingChoice.OFF not in info.thinking)
-        prompt, count, texts = self._chat.prompt(), self._model.engine.count_tokens, self._texts
+        prompt, count, text_of = self._chat.prompt(), self._model.engine.count_tokens, self._text_of
         self._begin(doing)
         self._task.replace(
-            lambda _job: plan(prompt.with_files(texts), budget, count),
+            lambda _job: plan(prompt.with_files(text_of), budget, count),
             self._on_planned,
             failed=lambda error: self._fail(Notice(error.message, error.hint)),
         )
 
     @Slot(int)
     def undo(self, message_id: int) -> None:
-        """Put what a cut left out into the prompt again."""
+        """Remove a cut: its messages are in the prompt again."""
         self._chat.set_cut(message_id, None)
 
     @Slot()
     def stop(self) -> None:
-        """Do nothing more about it; the chat stays as it is."""
+        """Cancel the work; the chat stays as it is."""
         self._task.forget()
-        self._summariser.stop()
+        if self._request is not None:
+            self._request.cancel()
+        self._request = None
         self._begin(Doing.NOTHING)
 
     def close(self) -> None:
-        """Count and cut no more."""
+        """End the background threads."""
         self.meter.close()
         self._task.close()
 
@@ -135,16 +164,60 @@ class ChatContext(QObject):
         if self._path_end != self._end():
             self._begin(Doing.NOTHING)
         elif isinstance(plan, SummaryPlan):
-            self._summarised = plan.message_id
-            self._summariser.start(plan.pieces, plan.most, plan.thoughts)
+            self._plan, self._progress = plan, SummaryProgress(0, len(plan.pieces))
+            self._summarise_next("")
         elif plan is None:
             self._fail(_ALONE)
         else:
             self._finish(plan, ContextCut())
 
-    def _on_summary(self, summary: str | Notice) -> None:
-        if isinstance(summary, Notice):
-            self._fail(summary)
+    def _summarise_next(self, earlier: str) -> None:
+        """Request the summary of the next piece, given the summary of the pieces before it.
+
+        It is a background request: any other request to the engine stops it.
+        """
+        assert self._plan is not None, "a summary is planned first"
+        most, thoughts = self._plan.most, self._plan.thoughts
+        messages = summary_request(self._plan.pieces[self._progress.part], earlier)
+        sampling = SamplingParams(temperature=0.0, max_tokens=most + thoughts)
+        thinking = None if thoughts else ThinkingChoice.OFF
+        self._in_thought = False
+        self._progress = SummaryProgress(self._progress.part + 1, self._progress.parts)
+        generation = GenerationRequest(messages, sampling, draft=DraftSettings(Mode.AUTO), thinking=thinking)
+        request = self._model.engine.submit(generation, lambda event: self._on_event(request, event), background=True)
+        self._request = request
+
+    def _on_event(self, request: EngineRequest, event: EngineEvent) -> None:
+        if request is not self._request:
+            return
+        match event:
+            case PrefillProgress():
+                self._in_thought = event.in_thought
+                self._show_progress(read=event.processed, to_read=event.total)
+            case ReplyProgress():
+                self._show_progress(written=self._progress.written + len(event.tokens))
+            case ReplyEnd():
+                self._request = None
+                self._take_summary(event)
+            case Failure():
+                self._request = None
+                self._fail(Notice(event.message, event.hint))
+
+    def _show_progress(self, **figures: int) -> None:
+        self._progress = replace(self._progress, **figures)
+        self.summary_progressed.emit(self._progress)
+
+    def _take_summary(self, end: ReplyEnd) -> None:
+        """Continue with the next piece, or use the summary of the last one."""
+        summary = split_thoughts(end.text, begun=self._in_thought).answer.strip()
+        if end.finish_reason is FinishReason.CANCELLED:
+            self._fail(_STOPPED)
+        elif not summary:
+            self._fail(_NO_SUMMARY)
+        elif end.finish_reason in (FinishReason.LENGTH, FinishReason.CONTEXT_FULL):
+            self._fail(_CUT_OFF)
+        elif self._progress.part < self._progress.parts:
+            self._summarise_next(summary)
         elif self._path_end != self._end():
             self._begin(Doing.NOTHING)
         elif self.doing is Doing.STARTING_ANEW:
@@ -152,18 +225,21 @@ class ChatContext(QObject):
             with self._storage.reading():  # the texts of files; without them the chat stays as it is
                 self._go_on_anew(summary)
         else:
-            self._finish(self._summarised, ContextCut(summary, self._model.name or ""))
+            assert self._plan is not None, "a summary is planned first"
+            self._finish(self._plan.message_id, ContextCut(summary, self._model.name or ""))
 
     def _go_on_anew(self, summary: str) -> None:
-        """Open a chat that begins with a summary of the open one, with the typed or unanswered question."""
+        """Open a chat that begins with the summary, and move the typed or unanswered question to it."""
         chat = self._chat
         title, before, typed = chat.conversation.title if chat.conversation else "", chat.id, chat.typed.strip()
         asked, files = (typed, []) if typed else self._unanswered()
-        chat.begin(f"{title} (continued)", with_summary(chat.options.system_prompt, summary), chat.sampling)
+        chat.begin(
+            f"{title} (continued)", with_summary(chat.system_prompt_of(chat.about), summary), chat.about.sampling
+        )
         self._notify(_GOES_ON)
         if asked or files:
             chat.files.follow(before, chat.id)
-            chat.files.bring_back(files)
+            chat.files.restore(files)
             chat.set_typed(asked)
 
     def _fail(self, why: Notice) -> None:
@@ -171,7 +247,7 @@ class ChatContext(QObject):
         self._notify(why)
 
     def _finish(self, message_id: int, cut: ContextCut) -> None:
-        """Cut, and have the last question answered where its reply has no word yet and nothing is typed."""
+        """Set the cut; request the last reply again if it is empty and nothing is typed."""
         typed = self._chat.typed.strip()
         self._begin(Doing.NOTHING)
         self._chat.set_cut(message_id, cut)
@@ -180,11 +256,11 @@ class ChatContext(QObject):
             self.reply_wanted.emit(last.id)
 
     def _unanswered(self) -> tuple[str, list[tuple[AttachedFile, str]]]:
-        """Return the question that ends the path and its files with their texts, where it has no reply."""
+        """Return the last question and its files with their texts if it has no reply."""
         last = next((each for each in reversed(self._chat.path) if each.text.strip() or each.files), None)
         if last is None or last.role is not Role.USER:
             return "", []
-        return last.text, [(file, self._texts.text(file)) for file in last.files]
+        return last.text, [(file, self._text_of(file)) for file in last.files]
 
     def _end(self) -> int | None:
         return self._chat.path.ids[-1] if self._chat.path else None

@@ -1,4 +1,4 @@
-"""Counts the tokens that the open chat takes of the model's context, with the typed text."""
+"""Counts the tokens of the open chat and the typed text."""
 
 from dataclasses import dataclass
 
@@ -17,41 +17,40 @@ _CLOSING_S = 0.2  # a count that goes on in the tokenizer's process is not waite
 
 @dataclass(frozen=True, slots=True)
 class ContextUse:
-    """A count of tokens."""
+    """The token count of a chat."""
 
-    tokens: int | None  # of the chat with the typed text, open for a reply; None where they are far beyond the context
+    tokens: int | None  # of the chat with the typed text; None if far more than the context
     limit: int  # the model's context
     typed: str
-    last_id: int | None  # the message that the chat ended with; None for a new chat
-    turns: int = 0  # messages that the model is told
+    last_id: int | None  # id of the last message; None for a new chat
+    turns: int = 0  # messages in the prompt
 
     @property
     def fits(self) -> bool:
-        """Whether the model takes it, with one token of a reply at least."""
+        """Whether there is room for at least one token of a reply."""
         return self.tokens is not None and self.tokens < self.limit
 
     @property
     def can_cut(self) -> bool:
-        """Whether there are turns to leave out besides the last question."""
+        """Whether there are turns before the last question, which can be left out."""
         return self.turns > (0 if self.typed else 2)
 
 
 class ContextMeter(QObject):
-    """Counts by the model's own tokenizer on a thread, a moment after the last change; beside a reply as well.
+    """Counts on a thread with the model's tokenizer, shortly after the last change, also while a reply is written.
 
     Args:
-        chat: Is counted.
-        replies: Have the model, and the texts of files.
+        chat: The open chat.
+        replies: Gives the model and the texts of files.
     """
 
     changed = Signal()
 
     def __init__(self, chat: OpenChat, replies: Replies) -> None:
         super().__init__(chat)
-        self._chat, self._model, self._texts = chat, replies.model, replies.texts
-        self.use: ContextUse | None = None  # the last count; None without a model or where its template refuses
-        self.current = False  # `use` is a count of the chat as it is now, if perhaps not of the text typed now
-        self._closed = False
+        self._chat, self._model, self._text_of = chat, replies.model, replies.file_text
+        self.use: ContextUse | None = None  # the last count; None without a model or if its chat template fails
+        self.current = False  # whether `use` counts the present chat; the typed text may be newer
         self._thread = BackgroundWork("tokens", self)
         self._job: Job[ContextUse] | None = None  # the count under way
         self._timer = QTimer(self, singleShot=True, interval=_QUIET_MS)
@@ -64,14 +63,14 @@ class ContextMeter(QObject):
             another.connect(self._begin_anew)
 
     def close(self) -> None:
-        """Count no more."""
-        self._closed = True
+        """Stop counting."""
+        self._timer.blockSignals(True)
         self._cancel()
         self._thread.close(_CLOSING_S)
 
     @Slot()
     def refresh(self) -> None:
-        """Count again soon: the chat, its options or the model has changed."""
+        """Count again soon, after a change of the chat, its options or the model."""
         self.current = False
         self._cancel()
         self._timer.start()
@@ -83,7 +82,7 @@ class ContextMeter(QObject):
 
     @Slot()
     def _begin_anew(self) -> None:
-        """Forget the last count: it was of another chat or another model."""
+        """Discard the last count, which was of another chat or model."""
         self._show(None)
         self.refresh()
 
@@ -91,14 +90,14 @@ class ContextMeter(QObject):
     def _count(self) -> None:
         self._cancel()
         info = self._model.info
-        if info is None or self._closed:
+        if info is None:
             return
-        prompt, engine, texts, path = self._chat.prompt(), self._model.engine, self._texts, self._chat.path
+        prompt, engine, text_of, path = self._chat.prompt(), self._model.engine, self._text_of, self._chat.path
         facts = (info.context_length, self._chat.typed.strip(), path.ids[-1] if path else None, len(uncut(path)))
 
         def count(job: Job[ContextUse]) -> ContextUse:
             try:
-                tokens = engine.count_tokens(prompt.with_files(texts, job.check).turns(job.check))
+                tokens = engine.count_tokens(prompt.with_files(text_of, job.check).turns(job.check))
             except PromptTooLongError:
                 return ContextUse(None, *facts)
             return ContextUse(tokens, *facts)
@@ -107,9 +106,9 @@ class ContextMeter(QObject):
         self._job = job
 
     def _take(self, job: Job[ContextUse], outcome: ContextUse | RdchatError) -> None:
-        if job is self._job:  # a change of the chat cancels the count
+        if job is self._job:  # else a change of the chat has cancelled it
             self._job, self.current = None, True
-            # a reply that fails reports what is wrong with a template
+            # an error of the chat template is reported by the reply that fails
             self._show(outcome if isinstance(outcome, ContextUse) else None)
 
     def _show(self, use: ContextUse | None) -> None:

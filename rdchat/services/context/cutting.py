@@ -1,5 +1,6 @@
-"""Finds where to cut a chat that outgrew the model's context, and the text to summarise."""
+"""Chooses where to cut a chat that is too long for the model, and plans the summary of what is left out."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,8 +12,8 @@ from rdchat.services.chat.chat_prompt import ChatPrompt
 
 Count = Callable[[Sequence[ChatMessage]], int]
 _LONGEST_SUMMARY = 768  # tokens
-_LONGEST_THOUGHT = 2048  # tokens that a model may think before it, where that cannot be switched off
-_LEAST_PIECE = 200  # characters: a context that holds no more summarises nothing
+_LONGEST_THOUGHT = 2048  # tokens for thinking, if that cannot be switched off
+_LEAST_PIECE = 200  # characters; a context with less room cannot be used for a summary
 
 SUMMARY_WISH = (
     "Summarise the conversation below for yourself, so that you can go on with it without having read it. Keep names,"
@@ -23,30 +24,30 @@ SUMMARY_WISH = (
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The room that a model has for a chat."""
+    """The tokens that a chat may have."""
 
     limit: int  # the model's context, in tokens
-    reserve: int  # tokens that the next reply should have
-    thinks: bool = True  # the model may think, and it cannot be switched off
+    reserve: int  # tokens kept free for the next reply
+    thinks: bool = True  # whether the model may think before it answers
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryPlan:
-    """What is to be summarised."""
+    """A text to summarise, in pieces."""
 
-    message_id: int  # the last message of it
-    pieces: Sequence[str]  # its text
-    most: int  # tokens that the summary may have
-    thoughts: int = 0  # tokens that the model may think before it; 0 where it can be told not to
+    message_id: int  # the last message that is summarised
+    pieces: Sequence[str]  # the text
+    most: int  # maximum tokens of the summary
+    thoughts: int = 0  # maximum tokens of thinking before it; 0 if thinking is switched off
 
 
 def plan_summary(prompt: ChatPrompt, budget: Budget, count: Count, *, whole: bool) -> SummaryPlan | None:
-    """Plan a summary that makes the chat fit, or one of the `whole` chat; None where nothing can be summarised.
+    """Plan a summary of the oldest turns, so that the rest fits, or of the `whole` chat; None if there is nothing.
 
-    A question without an answer is never a part of it.
+    An unanswered question is never summarised.
 
     Raises:
-        PromptTooLongError: If the context is too small for it.
+        PromptTooLongError: If the context is too small for a summary.
     """
     most = min(_LONGEST_SUMMARY, budget.limit // 4)
     last = _last_answered(prompt.path) if whole else place_to_cut(prompt, budget, count, most)
@@ -60,35 +61,28 @@ def plan_summary(prompt: ChatPrompt, budget: Budget, count: Count, *, whole: boo
 
 
 def place_to_cut(prompt: ChatPrompt, budget: Budget, count: Count, summary_tokens: int = 0) -> int | None:
-    """Return the id of the first message behind which the rest fits; None where even the last question does not.
+    """Return the id of the first message after which the rest of the chat fits; None if the last question is too long.
 
-    Turns are left out whole. Where even the last question leaves less than the reserve, it is kept as long as the model
-    takes it.
+    Only whole turns are left out. A last question that leaves less than the reserve is kept if it fits.
 
     Args:
         prompt: The chat, with the texts of its files.
-        budget: The room for it.
+        budget: The tokens that it may have.
         count: Returns the tokens of a conversation.
-        summary_tokens: Reserved for a summary of the turns that are left out.
+        summary_tokens: Tokens reserved for the summary of the turns that are left out.
     """
     places = _places(prompt)
     room = budget.limit - budget.reserve - summary_tokens
-    low, high = 0, len(places)
-    while low < high:
-        middle = (low + high) // 2
-        if _tokens(prompt, places[middle], count) <= room:
-            high = middle
-        else:
-            low = middle + 1
-    if low < len(places):
-        return prompt.path[places[low]].id
+    first = bisect_left(places, True, key=lambda place: _tokens(prompt, place, count) <= room)
+    if first < len(places):
+        return prompt.path[places[first]].id
     if places and _tokens(prompt, places[-1], count) + summary_tokens < budget.limit:
         return prompt.path[places[-1]].id
     return None
 
 
 def text_before(path: Sequence[Message], message_id: int) -> str:
-    """Return the chat up to a message as plain text; an earlier summary replaces the messages it stands for."""
+    """Return the chat up to a message as plain text; an earlier summary replaces the messages that it covers."""
     end = next(place for place, message in enumerate(path) if message.id == message_id) + 1
     before = path[:end]
     earlier = cut_of(before)
@@ -102,15 +96,15 @@ def text_before(path: Sequence[Message], message_id: int) -> str:
 
 
 def pieces_of(text: str, count: Count, room: int) -> list[str]:
-    """Cut a text into pieces that can be summarised one after the other.
+    """Split a text into pieces that fit the context with the request for a summary.
 
     Args:
         text: Not blank.
         count: Returns the tokens of a conversation.
-        room: Tokens that a piece may take with the words that ask for its summary.
+        room: Maximum tokens of such a request.
 
     Raises:
-        PromptTooLongError: If the context is too small for it.
+        PromptTooLongError: If the context is too small.
     """
     pieces = []
     size = len(text)
@@ -127,13 +121,13 @@ def pieces_of(text: str, count: Count, room: int) -> list[str]:
 
 
 def summary_request(piece: str, earlier: str) -> tuple[ChatMessage, ...]:
-    """Return the conversation that asks for the summary of a piece, with that of the pieces before it."""
+    """Return the request for the summary of a piece; `earlier` is the summary of the pieces before it."""
     before = f"Summary of what came before: {earlier}\n\n" if earlier else ""
     return (ChatMessage(Role.USER, f"{SUMMARY_WISH}\n\n---\n{before}{piece}\n---"),)
 
 
 def _places(prompt: ChatPrompt) -> list[int]:
-    """Return where the path can be cut: behind messages that a question follows, and behind the last cut."""
+    """Return the indexes of messages that the path can be cut after: a question follows them."""
     path = prompt.path
     places = range(len(path) - len(uncut(path)), len(path))
     asked = bool(prompt.typed.strip())
@@ -141,8 +135,7 @@ def _places(prompt: ChatPrompt) -> list[int]:
 
 
 def _last_answered(path: Sequence[Message]) -> int | None:
-    replies = (m.id for m in reversed(path) if m.role is Role.ASSISTANT and m.text.strip())
-    return next(replies, None)
+    return next((m.id for m in reversed(path) if m.role is Role.ASSISTANT and m.text.strip()), None)
 
 
 def _tokens(prompt: ChatPrompt, place: int, count: Count) -> int:

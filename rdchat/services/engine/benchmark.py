@@ -1,8 +1,8 @@
 """Runs benchmarks and races on the engine thread.
 
-A race is a benchmark of one prompt, answered plainly and drafted, one after the other, then replayed side by side. The
-engine has one thread, and two replies at once would take each other's time. So each is written alone, after a warm-up,
-and a replay shows both from the recorded moments of their tokens. Which goes first changes from race to race.
+A race is a benchmark of one prompt, answered plainly and drafted. The engine has one thread, and two replies at once
+would take each other's time. So each is written alone, after a warm-up, and its text is told as it comes. Then a replay
+shows both side by side, from the recorded moments of their tokens. Which goes first changes from race to race.
 """
 
 from bisect import bisect_right
@@ -16,7 +16,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat import host
 from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
-from rdchat.inference.api.bench_results import BenchProgress, BenchRun, Difference
+from rdchat.inference.api.bench_results import BenchPiece, BenchProgress, BenchRun, Difference
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Dtype
 from rdchat.inference.benchmark.result import BenchResult, speed_ratio
@@ -31,6 +31,7 @@ class Benchmark(QObject):
     started = Signal()
     progressed = Signal()
     runs_made = Signal()
+    piece_written = Signal(BenchPiece)
     ended = Signal(bool)  # whether it was stopped
     failed = Signal(Failure)
 
@@ -87,6 +88,8 @@ class Benchmark(QObject):
             case BenchRun():
                 self.runs.append(event)
                 self.runs_made.emit()
+            case BenchPiece():
+                self.piece_written.emit(event)
             case BenchProgress():
                 self.progress = event
                 self.progressed.emit()
@@ -139,9 +142,9 @@ class RaceResult:
 
     plain: Replay
     drafted: Replay
-    name: str  # of the drafted setting, such as `Drafter W4 L5`
+    name: str  # of the drafted setting, such as `Drafter head, 4 beams of 5 tokens`
     ratio: float | None  # speed of the drafted one over the plain one's; None where one has fewer than two tokens
-    difference: Difference | None  # where the texts part; None where they are the same
+    difference: Difference | None  # where the texts differ; None where they are the same
 
     @property
     def duration_ms(self) -> float:
@@ -151,19 +154,19 @@ class RaceResult:
     @property
     def speed_words(self) -> str:
         """The ratio as a sentence; empty where there is none."""
-        return f"{self.name} wrote {self.ratio:.2f}x as fast." if self.ratio else ""
+        return f"{self.name}: {self.ratio:.2f} times as fast at writing." if self.ratio else ""
 
     @property
     def parted_by_rounding(self) -> bool:
-        """Whether the texts part at a near-tie, which is nobody's mistake."""
+        """Whether the texts differ by rounding alone."""
         return self.difference is not None and self.difference.near_tie(self.drafted.run.dtype)
 
     @property
     def verdict(self) -> str:
-        """Whether the texts are the same, and if not, where they part and by how little."""
+        """Whether the texts are the same, and if not, where they differ and by how little."""
         if self.difference is None:
             return "Same text, token for token."
-        return _difference_words(self.difference, self.name, self.drafted.run.dtype)
+        return _difference_words(self.difference, self.drafted.run.dtype)
 
 
 class Race(Benchmark):
@@ -184,7 +187,9 @@ class Race(Benchmark):
         progress = self.progress
         if progress is None:
             return ""
-        name = progress.words.partition(",")[0]  # which prompt it is need not be said
+        name, prompt, _ = progress.words.rpartition(", prompt")  # there is one
+        if not prompt:
+            return f"{progress.words}…"
         return f"{name} ({min(progress.done + 1, progress.total)} of {progress.total})…"
 
     def begin(self, prompt: str, draft: DraftSettings, temperature: float, seed: int, max_tokens: int) -> None:
@@ -195,7 +200,15 @@ class Race(Benchmark):
         """
         cell = BenchCell(draft, temperature)
         plan = BenchPlan(
-            (cell,), (Prompt(prompt),), max_tokens, 1, seed, mlx_lm=False, overhead=False, turn=next(self._turns)
+            (cell,),
+            (Prompt(prompt),),
+            max_tokens,
+            1,
+            seed,
+            mlx_lm=False,
+            overhead=False,
+            turn=next(self._turns),
+            streams=True,
         )
         self.start(plan)
 
@@ -212,7 +225,7 @@ class Race(Benchmark):
         cell = len(plan.baselines)
         drafted, plain = runs.get(cell), runs.get(0)
         if drafted is not None and drafted.mode_reason:
-            self.failed.emit(Failure(drafted.mode_reason, "Choose another way of drafting."))
+            self.failed.emit(Failure(drafted.mode_reason, "Choose another drafting mode."))
         elif stopped or plain is None or drafted is None:
             self.stopped.emit()
         else:
@@ -220,13 +233,13 @@ class Race(Benchmark):
             self.finished.emit(RaceResult(Replay(plain), Replay(drafted), name, ratio, drafted.difference))
 
 
-def _difference_words(difference: Difference, name: str, dtype: str) -> str:
-    where = f"The texts part at token {difference.index + 1}: plain decoding {_token_words(difference.plain)}, "
-    parted = f"{where}{name} {_token_words(difference.other)}."
+def _difference_words(difference: Difference, dtype: str) -> str:
+    where = f"The texts differ from token {difference.index + 1} on: plain decoding {_token_words(difference.plain)}, "
+    parted = f"{where}drafting {_token_words(difference.other)}."
     if difference.gap is None:
         return parted
     if difference.near_tie(dtype):
-        return f"{parted} Their scores are {difference.gap:.2g} apart: a near-tie, which rounding in {dtype} decides."
+        return f"{parted} The two scored almost the same ({difference.gap:.2g} apart), so rounding in {dtype} decided."
     return f"{parted} Their scores are {difference.gap:.2g} apart, {_blame(dtype)}"
 
 
@@ -236,10 +249,10 @@ def _blame(dtype: str) -> str:
     In 16 bits a router may pick other experts for other rounding, which moves scores far.
     """
     if dtype != Dtype.FLOAT32:
-        return f"more than rounding in {dtype} usually makes. If you see that often, please report it."
+        return f"more than rounding in {dtype} usually explains. If you see this often, please report it."
     if not host.tf32_is_off():
-        return "more than rounding in float32 makes. It may be TF32, which MLX_ENABLE_TF32=0 switches off."
-    return "which is no near-tie. Please report this."
+        return "more than rounding in float32 explains. The cause may be TF32; MLX_ENABLE_TF32=0 switches it off."
+    return "more than rounding explains. Please report this."
 
 
 def _token_words(token: str) -> str:

@@ -32,6 +32,7 @@ class EngineClient(QObject):
     """
 
     thread_died = Signal(Failure)
+    request_ended = Signal()  # it has had its last event
 
     _submitted = Signal()  # the inbox has a request more
 
@@ -124,7 +125,7 @@ class EngineClient(QObject):
     def _cancel(self, requests: Sequence[EngineRequest]) -> None:
         for request in list(requests):
             request.cancel()
-            if isinstance(request.command, LoadModel | UnloadModel):  # it has no more events
+            if not isinstance(request.command, GenerationRequest | BenchPlan):  # it has no more events
                 self._open.remove(request)
 
     def _fail(self, request: EngineRequest) -> None:
@@ -152,6 +153,8 @@ class EngineClient(QObject):
                 self._open.remove(request)
                 request.on_event = _ignore  # a callback may hold the request: no cycle is left to the collector
             on_event(event)
+            if isinstance(event, FINAL):
+                self.request_ended.emit()
         if self._outbox:
             self._schedule_delivery()
 

@@ -10,7 +10,7 @@ from rdchat.inference.api.reply_statistics import Statistics
 
 
 class EngineState(StrEnum):
-    """What the engine is busy with. `no_model`: no model is loaded, or loading failed."""
+    """What the engine is busy with. `loading`: a model, or a draft model; `no_model`: none is loaded, or it failed."""
 
     LOADING = "loading"
     IDLE = "idle"

@@ -27,10 +27,11 @@ class UnloadModel:
 
 @dataclass(frozen=True, slots=True)
 class FindDraftOptions:
-    """Find out how the loaded model can be drafted, and which of some drafters fit it."""
+    """Find out how the loaded model can be drafted, and which of some drafters fit it; perhaps load a drafter."""
 
     settings: DraftSettings
     drafters: tuple[str, ...] = ()
+    load: bool = False  # what the mode drafts with, first
 
 
 Command = LoadModel | UnloadModel | GenerationRequest | BenchPlan | FindDraftOptions
@@ -55,7 +56,7 @@ class EngineRequest:
     _running: Cancellable | None = None
 
     def cancel(self) -> None:
-        """End early, within a token. A reply or a benchmark still has its last event; a load has no more events."""
+        """End early, within a token. A reply or a benchmark still has its last event; others have no more events."""
         self.cancelled = True  # before `_running` is read: `attach` does both in the opposite order, so one sees it
         if self._running is not None:
             self._running.cancel()

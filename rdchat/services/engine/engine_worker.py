@@ -24,9 +24,9 @@ _STATISTICS_INTERVAL_S = 0.1
 _WHAT_FAILED = {
     LoadModel: "The model did not load",
     UnloadModel: "The model was not unloaded",
-    GenerationRequest: "The reply broke off",
-    BenchPlan: "The benchmark broke off",
-    FindDraftOptions: "The draft options are not known",
+    GenerationRequest: "The reply stopped",
+    BenchPlan: "The benchmark stopped",
+    FindDraftOptions: "The drafting modes are unknown",
 }
 
 
@@ -74,7 +74,7 @@ class EngineWorker(QObject):
         except Exception:
             what = _WHAT_FAILED[type(request.command)]
             _LOG.exception("%s unexpectedly", what)
-            last = Failure(f"{what}: rdchat made a mistake.", _unexpected_hint())
+            last = Failure(f"{what} because of a mistake in rdchat.", _unexpected_hint())
         if last is not None:
             self._post(request, last)
         self._idle_wanted.emit()
@@ -90,7 +90,9 @@ class EngineWorker(QObject):
                 return engine.load(load.model, load.dtype, report, load.anyway)
             case UnloadModel():
                 return Unloaded(engine.unload())
-            case FindDraftOptions(settings, drafters):
+            case FindDraftOptions(settings, drafters, load):
+                if load:
+                    engine.load_drafters(settings, partial(self._report_load, request))
                 return engine.draft_options(settings, drafters)
             case GenerationRequest() as generation:
                 with self._keep_awake(), closing(engine.generate(generation, lambda: request.cancelled)) as iterator:

@@ -6,7 +6,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.settings import Settings
 from rdchat.inference.api.events import LoadProgress, ModelInfo
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api.requests import Dtype, SamplingDefaults
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineEvent, Failure, Unloaded
 from rdchat.services.engine.engine_request import LoadModel, UnloadModel
@@ -39,6 +39,11 @@ class ModelSlot(QObject):
     def name(self) -> str | None:
         """The loaded model's."""
         return self.info.name if self.info else None
+
+    @property
+    def sampling(self) -> SamplingDefaults:
+        """The loaded model's sampling where the person chose none."""
+        return self.info.sampling if self.info else SamplingDefaults()
 
     def load(self, model: str | None, dtype: Dtype | None = None, anyway: bool = False) -> None:
         """Load a model, None for the default one, in the precision chosen last if none is named.

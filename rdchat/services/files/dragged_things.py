@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rdchat.chat.attachments.attached_file import shown_name
-from rdchat.chat.attachments.decoding import looks_readable
+from rdchat.chat.attachments.kinds import looks_readable
 
 
 @dataclass(frozen=True, slots=True)

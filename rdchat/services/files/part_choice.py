@@ -1,11 +1,11 @@
-"""Computes and counts the part of a file that the person picks."""
+"""Computes the part of a file that the person picks, and counts tokens: of a part, or of any text in a prompt."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import partial
+from itertools import accumulate
 
-from rdchat.chat.attachments.attached_file import ReadFile
+from rdchat.chat.attachments.attached_file import ReadFile, attached, block_of
 from rdchat.chat.attachments.choosing import (
     Part,
     Passage,
@@ -17,10 +17,83 @@ from rdchat.chat.attachments.choosing import (
     ranked,
     whole,
 )
-from rdchat.inference.api.requests import ChatMessage
-from rdchat.services.files.token_counts import FILLED, TokenCount, fitting_passages, tokens_of
+from rdchat.errors import PromptTooLongError
+from rdchat.inference.api.requests import ChatMessage, Role
+
+_FILLED = 0.75  # of the room: the rest is for what comes later in the chat
+_TRIES = 4
+_SAMPLE = 12_000  # characters, from which the rest is estimated
+_LEAST_SAMPLE = 200
 
 type Count = Callable[[Sequence[ChatMessage]], int]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCount:
+    """A number of tokens."""
+
+    tokens: int
+    exact: bool = True  # else it is an estimate from a sample, as of far too many
+
+    @property
+    def words(self) -> str:
+        """`1,200 tokens`, or `about 250,000 tokens`."""
+        if self.exact:
+            return f"{self.tokens:,} token{'' if self.tokens == 1 else 's'}"
+        magnitude = 10 ** max(len(str(self.tokens)) - 2, 0)
+        return f"about {round(self.tokens / magnitude) * magnitude:,} tokens"
+
+
+def tokens_of(text: str, count: Count) -> TokenCount:
+    """Return the tokens that a text adds to a message, counted by `count` on this thread.
+
+    Raises:
+        RdchatError: If there is no model, or its template refuses any message.
+    """
+    around = count((ChatMessage(Role.USER, "."),)) - 1
+    try:
+        return TokenCount(max(count((ChatMessage(Role.USER, text),)) - around, 0))
+    except PromptTooLongError:
+        size = min(_SAMPLE, len(text))
+        while True:
+            try:
+                sampled = count((ChatMessage(Role.USER, text[:size]),)) - around
+            except PromptTooLongError:
+                if size <= _LEAST_SAMPLE:
+                    raise
+                size //= 4  # the model takes hardly anything
+            else:
+                return TokenCount(round(sampled * len(text) / size), exact=False)
+
+
+def fitting_passages(
+    passages: Sequence[Passage],
+    order: Sequence[int],
+    room: int,
+    per_token: float,
+    count: Callable[[Part], TokenCount],
+) -> tuple[int, Part, TokenCount]:
+    """Take the best passages until three quarters of the room are filled; at least one, though it may not fit.
+
+    Args:
+        passages: All of a file.
+        order: Places of those that match, the best first; not empty.
+        room: Tokens.
+        per_token: Characters, about.
+        count: Counts the tokens of a part.
+
+    Returns:
+        How many they are, their text and its tokens.
+    """
+    sizes = accumulate(len(passages[place].text) for place in order)
+    taken = sum(size <= max(room, 1) * _FILLED * per_token for size in sizes) or 1
+    for _ in range(_TRIES):
+        part = joined(passages, order[:taken])
+        tokens = count(part)
+        if tokens.tokens <= room or taken == 1:
+            break
+        taken = max(int(taken * room * _FILLED / tokens.tokens), 1)
+    return taken, part, tokens
 
 
 class Way(Enum):
@@ -56,17 +129,35 @@ class Outcome:
     passages: int = 0  # of the file
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The tokens that the files of a message can have, and those that they have."""
+
+    limit: int  # of all files together
+    others: int  # what the other files have now
+    suggested: int  # for this file
+    present: int  # what this file has now
+
+    def excess(self, count: TokenCount) -> int:
+        """Return how many tokens remain to be cut in all files, with a part of so many tokens."""
+        return max(self.others + count.tokens - self.limit, 0)
+
+    def accepts(self, count: TokenCount) -> bool:
+        """Whether a part can be chosen: if it fits, or is smaller, so that other files can be cut next."""
+        return not self.excess(count) or (self.others > 0 and count.tokens < self.present)
+
+
 class PartChoice:
     """A file of which the person picks a part.
 
     Args:
         file: The file.
         tokens: Of all of it; None where they are not known.
-        room: Tokens that its part can have; None without a model.
+        room: For its part; None without a model.
         count: Counts tokens of messages, on any thread.
     """
 
-    def __init__(self, file: ReadFile, tokens: TokenCount | None, room: int | None, count: Count) -> None:
+    def __init__(self, file: ReadFile, tokens: TokenCount | None, room: Room | None, count: Count) -> None:
         self.file, self.tokens, self.room = file, tokens, room
         self._count = count
         self._characters = max(sum(map(len, file.parts)), 1)
@@ -99,7 +190,7 @@ class PartChoice:
             self._passages = passages_of(self.file)
         found, number = self._passages, len(self._passages)
         if not choice.question.strip():
-            return Outcome(choice, problem="Type what the passages are to be about.", passages=number)
+            return Outcome(choice, problem="Type what the passages should be about.", passages=number)
         order = ranked(found, choice.question)
         if not order:
             return Outcome(choice, problem="No passage has any of these words.", passages=number)
@@ -107,14 +198,17 @@ class PartChoice:
             taken = min(choice.passages or len(order), len(order))
             part = joined(found, order[:taken])
             return Outcome(choice, part, self._tokens(part), used=taken, matching=len(order), passages=number)
-        counted = partial(tokens_of, count=self._count)
-        taken, part, count = fitting_passages(found, order, self.room, self._per_token, counted)
+        taken, part, count = fitting_passages(found, order, self.room.suggested, self._per_token, self._counted)
         return Outcome(choice, part, count, used=taken, matching=len(order), passages=number)
 
     @property
     def _fitting(self) -> float:
         """Characters that fill the room as far as it is to be filled."""
-        return self._characters if self.room is None else max(self.room, 1) * FILLED * self._per_token
+        return self._characters if self.room is None else max(self.room.suggested, 1) * _FILLED * self._per_token
 
     def _tokens(self, part: Part) -> TokenCount | None:
-        return None if self.room is None else tokens_of(part.text, self._count)
+        return None if self.room is None else self._counted(part)
+
+    def _counted(self, part: Part) -> TokenCount:
+        """Count a part as it stands in the prompt, with the file's name."""
+        return tokens_of(block_of(attached(self.file, part.text, part.words), part.text), self._count)

@@ -1,7 +1,8 @@
-"""The files of messages that are typed: read, counted, and the part of each that is sent."""
+"""Reads and counts the files of unsent messages, and keeps the part of each that is sent."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,7 @@ from rdchat.errors import RdchatError
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.files.part_choice import PartChoice
-from rdchat.services.files.token_counts import TokenCount, tokens_of
+from rdchat.services.files.part_choice import PartChoice, Room, TokenCount, tokens_of
 from rdchat.work.job import Job
 
 MOST_FILES = 20  # of one message
@@ -23,13 +23,14 @@ _QUESTION = 256  # tokens for the question and for the least of a reply
 _MOST_CHARACTERS = 2_000_000  # of one message: no model here takes them, and storing more would hold the window up
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class PendingFile:
     """A file of a message that is not sent yet."""
 
     id: int
     chat: int | None  # whose message it is; None for a new chat
     name: str  # in printable characters
+    job: Job[Any] | None = None  # reads it
     fraction: float | None = None  # how much of it is read, from 0 to 1; None before that is known
     read: ReadFile | None = None  # None while it is read
     part: Part | None = None  # what of it is sent
@@ -62,11 +63,9 @@ class PendingFiles(QObject):
         self._last = 0
         self._reader = FileReader()
         self._reading = BackgroundWork("files", self)
-        self._jobs: dict[int, Job[Any]] = {}  # of files that are being read
         self._counting = BackgroundWork("file tokens", self)
-        model.loaded.connect(self._count_all)
-        model.load_started.connect(self._forget_counts)
-        model.unload_started.connect(self._forget_counts)
+        for changed in (model.loaded, model.load_started, model.unload_started):
+            changed.connect(self._count_all)
 
     @property
     def files(self) -> Sequence[PendingFile]:
@@ -85,15 +84,24 @@ class PendingFiles(QObject):
         return sum(count.tokens for count in counts if count) if all(counts) else None
 
     @property
-    def too_long(self) -> bool:
-        """Whether the files alone are more than the model takes: leaving out other messages cannot help."""
-        limit, tokens = self.room, self.tokens
-        return limit is not None and tokens is not None and tokens > limit
+    def excess(self) -> int:
+        """How many tokens too long the files alone are; 0 where they fit, or are not counted.
+
+        Leaving out other messages does not help then.
+        """
+        room, tokens = self.room, self.tokens
+        return 0 if room is None or tokens is None else max(tokens - room, 0)
 
     @property
-    def to_shorten(self) -> PendingFile | None:
-        """The longest of files that are too long together: a part of it helps most; None where they are not."""
-        return max(self.files, key=lambda file: file.count.tokens if file.count else 0) if self.too_long else None
+    def to_shorten(self) -> Sequence[PendingFile]:
+        """The files that do not fit beside the shorter ones: a part of each is to be chosen."""
+        room = self.room
+        if not self.excess or room is None:
+            return ()
+        shortest_first = sorted(self.files, key=_tokens)
+        ends = accumulate(map(_tokens, shortest_first))
+        too_long = [file for file, end in zip(shortest_first, ends, strict=True) if end > room]
+        return [file for file in self.files if file in too_long]
 
     @property
     def room(self) -> int | None:
@@ -112,42 +120,52 @@ class PendingFiles(QObject):
             if len(self.files) >= MOST_FILES:
                 self.refused.emit(f"A message takes {MOST_FILES} files at most.")
                 break
-            file = self._add(shown_name(Path(path).name))
-            self._read(file.id, Path(path))
+            self._read(self._add(shown_name(Path(path).name)), Path(path))
         self.changed.emit()
 
-    def _add(self, name: str, **values: Any) -> PendingFile:
+    def _add(self, name: str) -> PendingFile:
         self._last += 1
-        file = self._files[self._last] = PendingFile(self._last, self._chat, name, **values)
+        file = self._files[self._last] = PendingFile(self._last, self._chat, name)
         return file
 
     def remove(self, file_id: int) -> None:
         """Take a file out again; one that is being read is read no further."""
-        self._drop([file_id])
+        self._drop([self._files[file_id]])
         self.changed.emit()
 
-    def _drop(self, file_ids: Iterable[int]) -> None:
-        for file_id in file_ids:
-            del self._files[file_id]
-            if (job := self._jobs.pop(file_id, None)) is not None:
-                job.cancel()
+    def _drop(self, files: Iterable[PendingFile]) -> None:
+        for file in files:
+            del self._files[file.id]
+            if file.job is not None:
+                file.job.cancel()
 
     def choose(self, file_id: int, part: Part) -> None:
         """Send another part of a file."""
         file = self._files.get(file_id)
         if file is not None and file.read is not None:
-            made = attached(file.read, part.text, part.words)
-            self._change(file_id, part=part, file=made, count=None)
-            self._count(file_id)
+            self._take(file, file.read, part, attached(file.read, part.text, part.words))
+
+    def _take(self, file: PendingFile, read: ReadFile, part: Part, attached: AttachedFile) -> None:
+        """Send a part of a file that was read."""
+        file.fraction, file.read, file.part, file.file = 1.0, read, part, attached
+        self._count(file)
+        self.changed.emit()
 
     def part_choice(self, file_id: int) -> PartChoice | None:
         """Return what computes parts of a file; None while it is read."""
         file = self._files.get(file_id)
         if file is None or file.read is None or file.part is None:
             return None
-        others = sum(each.count.tokens for each in self.files if each.count and each.id != file_id)
-        room = None if self.room is None else self.room - others
-        tokens = file.count
+        others, to_shorten, tokens = [each for each in self.files if each is not file], self.to_shorten, file.count
+        room = None
+        if self.room is not None:  # those that are to be shortened share what the others leave
+            kept = sum(_tokens(each) for each in others if each not in to_shorten)
+            room = Room(
+                self.room,
+                sum(map(_tokens, others)),
+                suggested=(self.room - kept) // (len(to_shorten) if file in to_shorten else 1),
+                present=tokens.tokens if tokens else 0,
+            )
         if tokens is not None and file.part.words:  # estimated from the part that is chosen
             share = sum(map(len, file.read.parts)) / max(len(file.part.text), 1)
             tokens = TokenCount(round(tokens.tokens * share), exact=False)
@@ -158,16 +176,17 @@ class PendingFiles(QObject):
         files = self.files
         for file in files:
             if file.file is None:
-                return f"{file.name} is still being read. Wait a moment, or take it out."
+                return f"{file.name} is still being read. Wait a moment, or remove it."
         if files and self._model.loading:
-            return "The model is still loading; it counts the files first. Try again in a moment."
+            return "The files are counted when the model is loaded. Try again in a moment."
         if sum(file.file.characters for file in files if file.file) > _MOST_CHARACTERS:
             return f"The files have more than {_MOST_CHARACTERS // 10**6} million characters. Choose parts of them."
         if any(file.count is None for file in files) and self._model.info is not None:
             return "The files are still being counted. Try again in a moment."
-        if self.too_long:
+        if excess := self.excess:
             one = len(files) == 1
-            return f"{'This file is' if one else 'These files are'} more than the model takes. Choose a part first."
+            which, what = ("This file is", "a part of it") if one else ("These files are", "parts of them")
+            return f"{which} {excess:,} tokens too long for this model. Choose {what}."
         return ""
 
     def to_send(self) -> list[tuple[AttachedFile, str]]:
@@ -176,90 +195,81 @@ class PendingFiles(QObject):
 
     def follow(self, before: int | None, after: int | None) -> None:
         """Go with the typed text from a chat to the one that it became, or that goes on from it."""
-        moved = {file.id: replace(file, chat=after) for file in self._files.values() if file.chat == before}
-        self._files.update(moved)
-        self.show_chat(self._chat)
+        for file in self._files.values():
+            file.chat = after if file.chat == before else file.chat
+        self.changed.emit()
 
-    def bring_back(self, files: Iterable[tuple[AttachedFile, str]]) -> None:
+    def restore(self, files: Iterable[tuple[AttachedFile, str]]) -> None:
         """Put files that were sent before, each with its text, into the open chat's next message."""
         for file, text in files:
             kind = FileKind.TEXT if file.kind is FileKind.PDF else file.kind  # its pages are one text by now
             read = ReadFile(file.name, kind, (text,), file.note)
-            self._count(self._add(file.name, fraction=1.0, read=read, part=Part(text, file.taken), file=file).id)
-        self.changed.emit()
+            self._take(self._add(file.name), read, Part(text, file.taken), file)
 
     def clear(self) -> None:
         """Take out the files of the open chat: they were sent."""
-        self._drop([file.id for file in self.files])
+        self._drop(self.files)
         self.changed.emit()
 
     def begin_anew(self) -> None:
         """Keep the open chat's files for a new one, and no others: the store is another one now."""
         kept = self.files or [file for file in self._files.values() if file.chat is None]
-        self._drop(self._files.keys() - {file.id for file in kept})
+        self._drop([file for file in self._files.values() if file not in kept])
         for file in kept:
-            self._files[file.id] = replace(file, chat=None)
+            file.chat = None
         self.show_chat(None)
 
     def close(self) -> None:
         """Read and count no more."""
-        for job in self._jobs.values():
-            job.cancel()
+        self._drop(list(self._files.values()))
         self._reading.close()
         self._counting.close()
         self._reader.close()
 
-    def _read(self, file_id: int, path: Path) -> None:
+    def _read(self, file: PendingFile, path: Path) -> None:
         def read(job: Job[Any]) -> tuple[ReadFile, Part, AttachedFile]:
-            read = self._reader.read(path, job.tell, job.check)
+            read = self._reader.read(path, job.report_progress, job.check)
             part = whole(read)
             return read, part, attached(read, part.text)
 
-        self._jobs[file_id] = self._reading.run(
-            read,
-            lambda outcome: self._on_read(file_id, outcome),
-            lambda fraction: self._change(file_id, fraction=fraction),
-        )
-
-    def _on_read(self, file_id: int, outcome: tuple[ReadFile, Part, AttachedFile] | RdchatError) -> None:
-        wanted = self._jobs.pop(file_id, None) is not None
-        if wanted and isinstance(outcome, RdchatError):
-            self.remove(file_id)
-            self.refused.emit(str(outcome))
-        elif wanted and not isinstance(outcome, RdchatError):
-            read, part, file = outcome
-            self._change(file_id, fraction=1.0, read=read, part=part, file=file)
-            self._count(file_id)
-        if not self._jobs:
-            self._reading.do(self._reader.close)  # the next file starts another
-
-    def _change(self, file_id: int, **values: Any) -> None:
-        if (file := self._files.get(file_id)) is not None:
-            self._files[file_id] = replace(file, **values)
+        def on_progress(fraction: float) -> None:
+            file.fraction = fraction
             self.changed.emit()
 
-    def _count(self, file_id: int) -> None:
-        file, info = self._files.get(file_id), self._model.info
-        if file is None or file.file is None or info is None:
+        file.job = self._reading.run(read, lambda outcome: self._on_read(file, outcome), on_progress)
+
+    def _on_read(self, file: PendingFile, outcome: tuple[ReadFile, Part, AttachedFile] | RdchatError) -> None:
+        file.job = None
+        if file.id in self._files and isinstance(outcome, RdchatError):
+            self.remove(file.id)
+            self.refused.emit(str(outcome))
+        elif file.id in self._files and not isinstance(outcome, RdchatError):
+            self._take(file, *outcome)
+        if not any(each.job for each in self._files.values()):
+            self._reading.do(self._reader.close)  # the next file starts another
+
+    def _count(self, file: PendingFile) -> None:
+        file.count, info = None, self._model.info
+        if file.file is None or info is None:
             return
         counted, block = file.file, file.block
 
         def take(count: TokenCount | RdchatError) -> None:
-            file = self._files.get(file_id)
-            if file is None or file.file != counted or self._model.info is not info:
+            if file.file != counted or self._model.info is not info:
                 return
             if isinstance(count, RdchatError):  # the reply will say what is wrong; four characters are a token or so
                 count = TokenCount(len(block) // 4, exact=False)
-            self._change(file_id, count=count)
+            file.count = count
+            self.changed.emit()
 
         self._counting.do(lambda: tokens_of(block, self._engine.count_tokens), take)
 
     @Slot()
     def _count_all(self) -> None:
-        for file_id in self._files:
-            self._count(file_id)
-
-    @Slot()
-    def _forget_counts(self) -> None:
-        self._files = {file.id: replace(file, count=None) for file in self._files.values()}
+        for file in self._files.values():
+            self._count(file)
         self.changed.emit()
+
+
+def _tokens(file: PendingFile) -> int:
+    return file.count.tokens if file.count else 0

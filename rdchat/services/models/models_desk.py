@@ -4,12 +4,11 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject
 
-from rdchat.chat.settings import Settings
 from rdchat.hub.cache_layout import downloaded_repositories
 from rdchat.hub.tokens import Tokens
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
-from rdchat.services.chat.settings_control import SettingsControl
+from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.discover.fit import Machine
 from rdchat.services.models.discover.hub_details import HubDetails
@@ -21,6 +20,7 @@ from rdchat.services.models.drafters.hub_drafters import HubDrafters
 from rdchat.services.models.installed.library import Library
 from rdchat.services.models.installed.removal import Removal, RemovalQuestion, Removed
 from rdchat.services.models.installed.verification import Verification
+from rdchat.services.models.model_service import ModelService
 from rdchat.services.models.sources import DeviceMemory, ModelSources
 from rdchat.services.models.training.training_control import TrainingControl
 
@@ -45,10 +45,10 @@ class ModelsDesk(QObject):
         limits = replace(LIMITS, at_once=preferences.settings.downloads_at_once)
         self.downloads = Downloads(self.tokens, limits, self)
         self.account.accepted.connect(self.downloads.retry_refused)
-        preferences.changed.connect(self._apply)
+        preferences.changed.connect(lambda settings: self.downloads.set_at_once(settings.downloads_at_once))
         self.library = Library(sources, slot, preferences, self)
         self.verification = Verification(self.tokens, self)
-        self.removal = Removal(self)
+        self.removal = Removal(parent=self)
         self.search = HubSearch(self.tokens, self)
         self.details = HubDetails(self.tokens, self)
         self.memory = memory or DeviceMemory(sources.memory, self)
@@ -73,7 +73,7 @@ class ModelsDesk(QObject):
         return None if memory is None else Machine(memory, self.slot.dtype)
 
     def delete(self, question: RemovalQuestion) -> None:
-        """Delete a model or a drafter. A loaded model is unloaded first, and a drafter in use is let go."""
+        """Delete a model or a drafter. A loaded model is unloaded first; a drafter in use is no longer used."""
         if self.library.is_in_use(question.model):
             self._to_delete = question
             self.slot.unload()
@@ -84,12 +84,12 @@ class ModelsDesk(QObject):
 
     def close(self) -> None:
         """End all work; running downloads are resumed at the next start."""
-        for close in (self.search.close, self.details.close, self.here.close, self.downloads.close, self.account.close):
-            close()
-        for close in (self.hub_drafters.close, self.training.close, self.shelf.close, self.library.close):
-            close()
-        for close in (self.memory.close, self.verification.close, self.removal.close):
-            close()
+        self.downloads.close()
+        self.training.close()
+        for service in self.findChildren(ModelService):
+            service.close()
+        self.here.close()
+        self.memory.close()
 
     def _on_unloaded(self) -> None:
         question, self._to_delete = self._to_delete, None
@@ -100,11 +100,7 @@ class ModelsDesk(QObject):
         self._to_delete = None
 
     def _on_removed(self, removed: Removed) -> None:
-        self.downloads.forget_deleted(removed.model.path)
-        if removed.with_unfinished:
-            self.downloads.forget_unfinished(removed.model.repository)
+        unfinished = removed.model.repository if removed.with_unfinished else ""
+        self.downloads.forget_deleted(removed.model.path, unfinished)
         self.library.forget(removed.model)
         self.shelf.look()
-
-    def _apply(self, settings: Settings) -> None:
-        self.downloads.set_at_once(settings.downloads_at_once)

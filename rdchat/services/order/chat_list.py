@@ -1,15 +1,16 @@
-"""The list of conversations: which ones the sidebar shows, and renaming, deleting and searching them."""
+"""The list of chats in the sidebar, and the commands that rename, delete, archive and search chats."""
 
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from enum import StrEnum
 from functools import partial
 
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.conversation import Conversation
-from rdchat.chat.listing import ChatRow, ChatRows, FolderRow, Listing, chats_listing
-from rdchat.chat.storage.search_reader import SearchAnswer, SearchQuery
+from rdchat.chat.listing import ChatRow, FolderRow, Listing, chats_listing
+from rdchat.chat.storage.search import SearchAnswer, SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.services.chat.open_chat import OpenChat
@@ -18,43 +19,54 @@ from rdchat.services.order.chat_order import ChatOrder, Place, named
 from rdchat.services.order.chat_search import ChatSearch
 
 
+class Activity(StrEnum):
+    """What goes on in a conversation, in words for people."""
+
+    NONE = ""
+    WRITING = "a reply is being written"
+    WAITING = "a message is waiting"
+
+
 class ChatList(QObject):
-    """Lists, renames, deletes and searches conversations; another one is opened where the open one goes.
+    """Lists, renames, deletes and searches conversations. When the open one is removed, another one is opened.
 
     Args:
         store: The conversations.
         chat: The open one.
-        storage: Guards every command, and reports those that fail.
+        storage: Runs every command, and reports failures.
     """
 
     conversations_changed = Signal()
     conversation_removed = Signal(int)  # its id, before another one is opened in its place
-    store_replaced = Signal()  # an id is another chat's from now on
+    activity_changed = Signal()
+    store_replaced = Signal()  # ids now belong to other chats
 
     def __init__(self, store: ConversationStore, chat: OpenChat, storage: StorageWatch) -> None:
         super().__init__(chat)
         self.store, self.storage, self.chat = store, storage, chat
         self.order = ChatOrder(store, storage, self)  # pins, folders, the archive, the bin, and undoing
         self.finder = ChatSearch(store.path, self)
-        self.place = Place.CHATS  # that is listed, unless there is a query
-        self.query = SearchQuery()  # empty where nothing is searched for
-        self.answer: SearchAnswer | None = None  # of an earlier query until `query` is answered
+        self.place = Place.CHATS  # the list that is shown, unless there is a query
+        self.query = SearchQuery()  # empty: no search
+        self.answer: SearchAnswer | None = None  # of the last query that was answered
         self.archived = 0  # conversations in the archive
         self.deleted = 0  # conversations and folders in the bin
         self.rows = Listing()  # of the sidebar; conversations are read when they are shown
         self.order.changed.connect(self.refresh)
         for changed in (chat.path_changed, chat.stored):
             changed.connect(self.refresh)  # the newest chat is the first one
+        for changed in (chat.replies.state_changed, chat.unsent.waiting_changed):
+            changed.connect(self.activity_changed)
         self.finder.answered.connect(self._on_answered)
         self.finder.failed.connect(self._on_search_failed)
 
-    def start(self) -> None:
-        """List the conversations, open the newest one, and tidy the bin."""
-        self.open_latest()
+    def start(self, last: int | None = None) -> None:
+        """List the conversations, open the one viewed last, else the newest, and empty the bin of old items."""
+        self.open_latest(last)
         self.order.start()
 
     def close(self) -> None:
-        """End the search thread and bulk work, and store typed texts."""
+        """End the search thread and bulk work; store typed texts."""
         self.finder.close()
         self.order.close()
         self.chat.unsent.store()
@@ -62,7 +74,7 @@ class ChatList(QObject):
     # What is listed
 
     def refresh(self) -> None:
-        """List the conversations anew; where the open one is gone, open the newest."""
+        """Update the list; if the open conversation was removed, open the newest."""
         with self.storage.reading():
             self._read_rows()
             if (chat := self.chat.conversation) is not None:  # it may have been pinned, moved or titled meanwhile
@@ -70,7 +82,7 @@ class ChatList(QObject):
                     self.chat.update(changed)
                 else:
                     self.conversation_removed.emit(chat.id)
-                    self._open_newest()
+                    self._open_or_new(self.storage.read(self._newest, None))
         if self.query:
             self.finder.ask(self.query)
         self.conversations_changed.emit()
@@ -82,16 +94,16 @@ class ChatList(QObject):
         if self.query:
             self.rows = Listing(self._found())
         elif self.place is Place.ARCHIVE:
-            self.rows = Listing(map(ChatRows, archived), spans)
+            self.rows = Listing([archived], spans)
         elif self.place is Place.BIN:
-            self.rows = Listing([*(FolderRow(folder, 0, 0) for folder in folders), ChatRows(deleted)], spans)
+            self.rows = Listing([*(FolderRow(folder, 0, 0) for folder in folders), deleted], spans)
         else:
             self.rows = chats_listing(spans, order.folders, time.time())
-        self.archived = sum(span.count for span in archived)
+        self.archived = archived.count
         self.deleted = len(folders) + deleted.count
 
     def _found(self) -> list[ChatRow]:
-        """Return what was found, as it is now: it may have been renamed, moved or deleted since."""
+        """Return the hits with their present titles and places, without deleted ones."""
         hits = self.answer.hits if self.answer is not None else ()
         now = self.store.find([hit.conversation.id for hit in hits])
         return [
@@ -101,16 +113,22 @@ class ChatList(QObject):
         ]
 
     def find(self, conversation_id: int) -> Conversation | None:
-        """Return a conversation that is listed or in the archive; None where there is none, or it cannot be read."""
+        """Return a conversation outside the bin; None if there is none or it cannot be read."""
         return self.storage.read(lambda: self.store.find([conversation_id]).get(conversation_id), None)
 
     def title_of(self, conversation_id: int) -> str:
-        """Return the title of a conversation that is listed or open; "A chat" where the store cannot be read."""
+        """Return the title of a conversation; "A chat" if the store cannot be read."""
         if self.chat.conversation is not None and self.chat.conversation.id == conversation_id:
             return self.chat.conversation.title
         with suppress(StorageError):
             return self.store.conversation(conversation_id).title
         return "A chat"
+
+    def activity(self, conversation_id: int) -> Activity:
+        """Return what goes on in a conversation."""
+        if conversation_id in self.chat.replies.chats_being_written:
+            return Activity.WRITING
+        return Activity.WAITING if self.chat.unsent.waiting_in(conversation_id) else Activity.NONE
 
     def show(self, place: Place) -> None:
         """List the chats, the archive or the bin."""
@@ -118,7 +136,7 @@ class ChatList(QObject):
         self.refresh()
 
     def search(self, query: SearchQuery | str) -> None:
-        """List the hits of a query as soon as they are found; an empty query lists everything."""
+        """List the hits of a query; an empty query lists everything."""
         self.query = SearchQuery(query) if isinstance(query, str) else query
         if not self.query:
             self.answer = None
@@ -134,23 +152,23 @@ class ChatList(QObject):
 
     @Slot(str)
     def _on_search_failed(self, why: str) -> None:
-        self.storage.report(StorageError(f"The chats could not be searched: {why}.", "Search again."))
+        self.storage.report(StorageError(f"Search failed: {why}.", "Try again."))
 
     # Commands
 
     def rename_conversation(self, conversation_id: int, title: str) -> None:
-        """Give a conversation another title; a blank one leaves it as it is."""
+        """Rename a conversation; a blank title is ignored."""
         if (chat := self.find(conversation_id)) is not None:
             rename = partial(self.store.rename_conversation, conversation_id)
             self.order.do(f"Rename {named(chat.title)}", partial(rename, title), partial(rename, chat.title))
 
     def delete_conversation(self, conversation_id: int) -> None:
-        """Put a conversation into the bin; where it was open, its neighbour in the list is opened."""
+        """Move a conversation to the bin; if it was open, open its neighbour in the list."""
         with self.storage.writing():
-            is_open, neighbour = self.chat.is_open(conversation_id), self._neighbour_of(conversation_id)
+            is_open, neighbour = self.chat.id == conversation_id, self._neighbour_of(conversation_id)
             deleted = self.store.conversation(conversation_id)
             self.store.delete_conversation(conversation_id)
-            self.order.history.add(f"Delete {named(deleted.title)}", lambda: self._bring_back(conversation_id))
+            self.order.history.add(f"Delete {named(deleted.title)}", lambda: self._restore(conversation_id))
             self.conversation_removed.emit(conversation_id)
             if is_open:
                 self._open_or_new(neighbour)
@@ -158,32 +176,32 @@ class ChatList(QObject):
             self.order.offered_undo.emit(f"Deleted {named(deleted.title)}")
 
     def archive_conversation(self, conversation_id: int) -> None:
-        """Put a conversation into the archive; where it was open, its neighbour in the list is opened."""
+        """Move a conversation to the archive; if it was open, open its neighbour in the list."""
         with self.storage.reading():
             neighbour = self._neighbour_of(conversation_id)
             self.order.set_archived(self.store.conversation(conversation_id), archived=True)
-            if self.chat.is_open(conversation_id):
+            if self.chat.id == conversation_id:
                 self._open_or_new(neighbour)
 
     def undo(self) -> None:
-        """Take back what was done last to the list of conversations."""
+        """Undo the last command."""
         with self.storage.writing():
             self.order.history.undo()
         self.refresh()  # the open chat may have been a copy, or a branch
 
-    def _bring_back(self, conversation_id: int) -> None:
+    def _restore(self, conversation_id: int) -> None:
         self.store.restore_conversation(conversation_id)
         self.chat.open(conversation_id)
 
     # Opening
 
-    def open_latest(self) -> None:
-        """List the conversations and open the newest one, or a new one where there is none."""
+    def open_latest(self, last: int | None = None) -> None:
+        """List the conversations and open the one viewed last, else the newest, or a new one if there is none."""
         self.refresh()
-        self._open_newest()
+        self._open_or_new((self.find(last) if last else None) or self.storage.read(self._newest, None))
 
     def begin_anew(self) -> None:
-        """List what the store has after it was replaced, and open the newest."""
+        """Read the list again after the store was replaced, and open the newest conversation."""
         self.store_replaced.emit()
         if self.chat.conversation is not None:
             self.conversation_removed.emit(self.chat.conversation.id)
@@ -192,7 +210,7 @@ class ChatList(QObject):
         self.open_latest()
 
     def drop(self, conversation_ids: Sequence[int], being_written: set[int]) -> None:
-        """Take conversations that were deleted elsewhere off the list.
+        """Remove conversations that were deleted elsewhere from the list.
 
         Args:
             conversation_ids: Perhaps thousands; `conversation_removed` names only those that are open or being written.
@@ -201,9 +219,6 @@ class ChatList(QObject):
         for each in being_written.intersection(conversation_ids):
             self.conversation_removed.emit(each)
         self.refresh()
-
-    def _open_newest(self) -> None:
-        self._open_or_new(self.storage.read(self._newest, None))
 
     def _newest(self) -> Conversation | None:
         if self.query:

@@ -1,11 +1,11 @@
-"""Commands for pins, folders, the archive, copies and the bin, and the history that undoes them."""
+"""Commands for pins, folders, the archive, copies and the bin, and their undo history."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from itertools import count
+from typing import NamedTuple
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -28,38 +28,32 @@ class Place(StrEnum):
     BIN = "bin"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A step that can be undone."""
 
     words: str  # such as `Delete “Soup”`
-    undo: Callable[[], object]  # raises StorageError where the store does not let it
+    undo: Callable[[], object]  # may raise StorageError
 
 
 class UndoHistory:
-    """The last steps of this run of the app."""
+    """The undo steps since the app was started."""
 
     def __init__(self) -> None:
         self._steps: deque[Step] = deque(maxlen=_MOST_STEPS)
 
     @property
     def last(self) -> Step | None:
-        """The step that would be undone next."""
+        """The next step to undo."""
         return self._steps[-1] if self._steps else None
-
-    @property
-    def words(self) -> str:
-        """What would be undone next; empty where there is nothing."""
-        return self.last.words if self.last else ""
 
     def add(self, words: str, undo: Callable[[], object]) -> None:
         self._steps.append(Step(words, undo))
 
     def undo(self) -> None:
-        """Take the last step back; it stays to be tried again where the disk is in the way.
+        """Undo the last step. If the disk is full or the store locked, the step is kept for another try.
 
         Raises:
-            StorageError: Such as that what it was done to is deleted for good by now; then the step is forgotten.
+            StorageError: If it cannot be undone, for example because the chat was deleted for good.
         """
         if self._steps:
             step = self._steps.pop()
@@ -71,21 +65,21 @@ class UndoHistory:
 
 
 class ChatOrder(QObject):
-    """Changes the order of conversations. `history` undoes all commands but expanding a folder and deleting for good.
+    """Runs commands on chats and folders. `history` undoes all but expanding a folder and deleting for good.
 
     Args:
         store: The conversations.
-        storage: Guards every command, and reports those that fail.
+        storage: Runs every command, and reports failures.
         parent: The Qt parent.
 
     Attributes:
-        history: The steps of this run of the app.
-        folders: By name, as they were at the last `refresh`.
+        history: The undo steps since the app was started.
+        folders: The folders at the last `refresh`, by name.
     """
 
     changed = Signal()
     copied = Signal(int)  # id of the copy
-    offered_undo = Signal(str)  # what was done, where that took something out of sight
+    offered_undo = Signal(str)  # describes a command that removed something from the list
 
     def __init__(self, store: ConversationStore, storage: StorageWatch, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -97,23 +91,23 @@ class ChatOrder(QObject):
         self._expiry.timeout.connect(self.tidy_bin)
 
     def start(self) -> None:
-        """Delete for good what has been in the bin for too long, now and each hour."""
+        """Empty the bin of old items, now and each hour."""
         self.tidy_bin()
         self._expiry.start()
 
     def close(self) -> None:
-        """Stop; the next start finishes bulk work."""
+        """Stop the timer and bulk work, which the next start of the app finishes."""
         self._expiry.stop()
         self._main.close()
-        self._store.database.drop_bulk_work()
+        self._store.drop_bulk_work()
 
     def begin_anew(self) -> None:
-        """Forget what can be undone: the store is another one now."""
+        """Clear the history, after the store was replaced."""
         self._main.forget()
         self.history = UndoHistory()
 
     def refresh(self) -> None:
-        """Read the folders anew. Raises StorageError."""
+        """Read the folders. Raises StorageError."""
         self.folders = tuple(self._organiser.folders())
 
     def folder(self, folder_id: int | None) -> Folder | None:
@@ -121,7 +115,7 @@ class ChatOrder(QObject):
         return next((folder for folder in self.folders if folder.id == folder_id), None)
 
     def folder_name(self, chat: Conversation) -> str:
-        """Return the name of a conversation's folder; empty where it has none."""
+        """Return the name of a conversation's folder; empty if it has none."""
         folder = self.folder(chat.folder_id)
         return folder.name if folder else ""
 
@@ -139,7 +133,7 @@ class ChatOrder(QObject):
             self.offered_undo.emit(f"Archived {named(chat.title)}")
 
     def move(self, chat: Conversation, folder_id: int | None) -> None:
-        """Put a conversation into a folder, or out of any; either way out of Pinned and of the archive."""
+        """Move a conversation to a folder or to the top level; it is then neither pinned nor archived."""
         if chat.folder_id != folder_id or chat.pinned_at is not None or chat.archived:
             act = partial(self._organiser.move, chat.id, folder_id)
             self.do(f"Move {named(chat.title)}", act, partial(self._put_back, chat))
@@ -150,11 +144,11 @@ class ChatOrder(QObject):
         self._organiser.move(chat.id, folder_id, chat.pinned_at, archived=chat.archived)
 
     def duplicate(self, chat: Conversation) -> None:
-        """Copy a conversation; `copied` tells when the copy is in the list."""
+        """Copy a conversation; `copied` is emitted when the copy is listed."""
         self._copy(chat, "Duplicate", _copy_names(chat.title, "{0} copy{1}"))
 
     def branch(self, chat: Conversation, message_id: int) -> None:
-        """Copy the path of a conversation up to a message; `copied` tells when the copy is in the list."""
+        """Copy a conversation up to a message; `copied` is emitted when the copy is listed."""
         self._copy(chat, "Branch", _copy_names(chat.title, "Branch{1} of {0}"), message_id)
 
     def _copy(self, chat: Conversation, what: str, names: Iterator[str], last_id: int | None = None) -> None:
@@ -176,7 +170,7 @@ class ChatOrder(QObject):
     # Folders
 
     def create_folder(self, name: str, parent_id: int | None = None, chat: Conversation | None = None) -> Folder | None:
-        """Make a folder, and put a conversation into it; None where that failed."""
+        """Create a folder, perhaps with a conversation in it; return None if that failed."""
         made: list[Folder] = []
 
         def act() -> None:
@@ -197,13 +191,13 @@ class ChatOrder(QObject):
         self.do(f"Rename {named(folder.name)}", partial(rename, name), partial(rename, folder.name))
 
     def move_folder(self, folder: Folder, parent_id: int | None) -> None:
-        """Put a folder into another one, or to the top."""
+        """Move a folder into another one, or to the top level."""
         if folder.parent_id != parent_id:
             move = partial(self._organiser.move_folder, folder.id)
             self.do(f"Move {named(folder.name)}", partial(move, parent_id), partial(move, folder.parent_id))
 
     def may_hold(self, parent: Folder, folder: Folder) -> bool:
-        """Tell whether a folder may be put into another: nested once, and not into itself."""
+        """Tell whether a folder may be moved into another; folders nest one level deep."""
         holds = any(each.parent_id == folder.id for each in self.folders)
         return parent.parent_id is None and parent.id != folder.id and not holds
 
@@ -213,7 +207,7 @@ class ChatOrder(QObject):
         self.changed.emit()
 
     def delete_folder(self, folder: Folder) -> None:
-        """Put a folder into the bin; what it holds stays in the list."""
+        """Move a folder to the bin; its chats stay in the list."""
         delete, restore = self._organiser.delete_folder, self._organiser.restore_folder
         if self.do(f"Delete {named(folder.name)}", partial(delete, folder.id), partial(restore, folder.id)):
             self.offered_undo.emit(f"Deleted the folder {named(folder.name)}; its chats are kept")
@@ -229,53 +223,51 @@ class ChatOrder(QObject):
         return self._organiser.deleted_folders()
 
     def restore(self, chat: Conversation) -> None:
-        """Take a conversation out of the bin."""
+        """Restore a conversation from the bin."""
         restore, delete = self._store.restore_conversation, self._store.delete_conversation
         self.do(f"Restore {named(chat.title)}", partial(restore, chat.id), partial(delete, chat.id))
 
     def restore_folder(self, folder: Folder) -> None:
-        """Take a folder out of the bin; what was in it is in it again."""
+        """Restore a folder from the bin, with its chats."""
         restore, delete = self._organiser.restore_folder, self._organiser.delete_folder
         self.do(f"Restore {named(folder.name)}", partial(restore, folder.id), partial(delete, folder.id))
 
     def erase(self, chats: Sequence[Conversation], folders: Sequence[Folder] = ()) -> None:
         """Delete conversations and folders of the bin for good."""
         with self._storage.writing():
-            self._organiser.erase_later([chat.id for chat in chats])
+            self._organiser.schedule_erase([chat.id for chat in chats])
             for folder in folders:
                 self._organiser.erase_folder(folder.id)
             self._make_room()
         self.changed.emit()
 
     def tidy_bin(self) -> None:
-        """Delete for good what has been in the bin for too long, and what a crash left half erased."""
+        """Delete old items of the bin for good, and finish deletions that a crash interrupted."""
         with self._storage.writing():
             self._organiser.expire()
             self._make_room()
 
     def _make_room(self) -> None:
         self._organiser.erase(self._main.bring(self._report, once=True))
-        self._store.message_bin.erase(self._main.bring(self._report, once=True))
 
     def do(self, words: str, act: Callable[[], object], undo: Callable[[], object]) -> bool:
-        """Do a step that can be taken back; whether it was done."""
-        done = False
+        """Run a command and add it to the history; return whether it succeeded."""
+        before = self.history.last
         with self._storage.writing():
             act()
             self.history.add(words, undo)
-            done = True
         self.changed.emit()
-        return done
+        return self.history.last is not before
 
 
 def named(title: str) -> str:
-    """Return a title in quotes, cut where it is long."""
+    """Return a title in quotes, shortened if it is long."""
     return f"“{title}”" if len(title) <= _LONGEST_NAMED else f"“{title[: _LONGEST_NAMED - 1]}…”"
 
 
 def _copy_names(title: str, form: str) -> Iterator[str]:
-    """Yield names made of a title and a number, which the first one has not: `{0} copy{1}`."""
-    title = title[:_LONGEST_COPIED]  # the end of the name says what it is, and is not to be cut
+    """Yield `Title copy`, `Title copy 2` and so on, for the form `{0} copy{1}`."""
+    title = title[:_LONGEST_COPIED]  # the store would cut the end of a longer name
     yield form.format(title, "")
     for number in count(2):
         yield form.format(title, f" {number}")

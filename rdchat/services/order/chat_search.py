@@ -1,4 +1,4 @@
-"""Searches the conversations on a thread of its own; a new search cancels the one before."""
+"""Searches the conversations on a thread; a new search cancels the previous one."""
 
 import sqlite3
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.chat.storage.search_reader import FoundMessages, SearchAnswer, SearchQuery, SearchReader
+from rdchat.chat.storage.search import FoundMessages, SearchAnswer, SearchQuery, SearchReader
 from rdchat.errors import RdchatError, StorageError
 from rdchat.services.background.background_work import MainThread
 from rdchat.work.job import Job
@@ -17,14 +17,14 @@ from rdchat.work.serial_thread import SerialThread
 
 
 class ChatSearch(QObject):
-    """Lives on the main thread; its thread begins with the first search.
+    """Lives on the main thread; the search thread starts with the first search.
 
     Args:
         path: The database of the store that is open.
         parent: The Qt parent.
 
     Attributes:
-        models: Names of the models that wrote replies, as far as they were looked for.
+        models: Names of the models that wrote replies, after `look_for_models`.
     """
 
     answered = Signal(SearchAnswer)
@@ -40,7 +40,7 @@ class ChatSearch(QObject):
         self.models: tuple[str, ...] = ()
 
     def ask(self, query: SearchQuery) -> None:
-        """Search all conversations instead of the last query; `answered` follows."""
+        """Search all conversations; `answered` follows."""
         self._ask("chats", partial(self._reader.search, query), self.answered.emit)
 
     def find_in(self, conversation_id: int, words: str) -> None:

@@ -1,4 +1,4 @@
-"""Deletes messages, brings them back, and branches chats at them."""
+"""Deletes and restores messages, and branches chats."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,16 +11,18 @@ from rdchat.inference.api.requests import Role
 from rdchat.services.chat.reply_recorder import ReplyRecorder
 from rdchat.services.order.chat_list import ChatList
 
-_BEING_WRITTEN = Notice("A reply is being written there", "Stop it, or wait for its end, then delete the message.")
+_BEING_WRITTEN = Notice(
+    "A reply is being written below it", "Stop the reply or wait until it ends, then delete the message."
+)
 
 
 class MessageEditor(QObject):
-    """A deletion can be undone, and a branch is a copy.
+    """Runs the commands on single messages. A deletion can be undone; a branch is a copy of the chat.
 
     Args:
-        chats: The list with its open chat; undoes, and makes branches.
-        recorder: Knows the replies that are being written.
-        notify: Tells the person.
+        chats: The list of chats, with the undo history.
+        recorder: Has the replies that are being written.
+        notify: Shows a notice to the person.
     """
 
     def __init__(self, chats: ChatList, recorder: ReplyRecorder, notify: Callable[[Notice], object]) -> None:
@@ -29,7 +31,7 @@ class MessageEditor(QObject):
         self._store, self._storage, self._chat = chats.store, chats.storage, chats.chat
 
     def delete_message(self, message_id: int) -> None:
-        """Delete a message with all that follow it; `ChatList.undo` takes it back."""
+        """Delete a message and all messages after it; `ChatList.undo` restores them."""
         chat = self._chat.conversation
         if chat is None:
             return
@@ -40,19 +42,19 @@ class MessageEditor(QObject):
                 return
             role = self._store.message(message_id).role
             deleted = self._store.message_bin.delete(message_id)
-            bring_back = partial(self._store.message_bin.restore, deleted)
-            self._chats.order.history.add("Delete message", partial(self._show_again, chat.id, bring_back))
+            restore = partial(self._store.message_bin.restore, deleted)
+            self._chats.order.history.add("Delete message", partial(self._show_again, chat.id, restore))
             self._chat.read_path()
             self._chats.order.offered_undo.emit(_deleted_words(role, deleted))
 
     @property
     def has_deleted(self) -> bool:
-        """Whether messages of the open chat can be brought back."""
+        """Whether deleted messages of the open chat can be restored."""
         chat, last = self._chat.conversation, self._store.message_bin.last
         return chat is not None and self._storage.read(lambda: last(chat.id), None) is not None
 
     def restore_deleted(self) -> None:
-        """Bring back the message of the open chat that was deleted last, with those that followed it."""
+        """Restore the last deleted message of the open chat and the messages after it."""
         if (chat := self._chat.conversation) is None:
             return
         with self._storage.writing():
@@ -68,13 +70,13 @@ class MessageEditor(QObject):
 
     def _show_again(self, conversation_id: int, change: Callable[[], object]) -> None:
         change()
-        if self._chat.is_open(conversation_id):
+        if self._chat.id == conversation_id:
             self._chat.read_path()
         else:
             self._chat.open(conversation_id)
 
     def branch(self, message_id: int) -> None:
-        """Open a new chat that begins with the path to a message, and has the settings and folder of this one."""
+        """Copy the chat up to a message, with its settings and folder, and open the copy."""
         if (chat := self._chat.conversation) is not None:
             with self._storage.writing():
                 self._recorder.flush()  # the store makes the copy

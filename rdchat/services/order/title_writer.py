@@ -1,4 +1,4 @@
-"""Lets the model write titles of new chats while it is idle."""
+"""Has the model write titles of new chats while it is idle."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -12,10 +12,11 @@ from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.services.chat.replies import Replies
-from rdchat.services.chat.settings_control import SettingsControl
+from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.engine_events import EngineEvent, EngineState, Failure
 from rdchat.services.engine.engine_request import EngineRequest
 
+_LEAST_PARAMETERS = 1_000_000_000
 _QUIET_MS = 1500  # after the last thing that happened: the person may be about to go on
 _LONGEST_TOLD = 4000  # characters of each message
 _QUICKLY_READ = 4000  # characters of a chat
@@ -25,16 +26,18 @@ _ENDED_BY_ITSELF = {FinishReason.EOS, FinishReason.STOP_STRING}
 
 
 class TitleWriter(QObject):
-    """One title at a time, of the newest chat whose title was made of its first prompt.
+    """Writes one title at a time, of the newest chat whose title is still the beginning of its first prompt.
 
-    A reply, a race, a benchmark or another model stops it at once, and it is written again later. A title of the
-    person's is never replaced. What the model thinks is neither told to it nor taken for a title. Where the model has
-    read a long chat since it was loaded, titles of other chats wait: reading that chat anew would take long.
+    A small model writes none: it would repeat its answer.
+
+    A reply, a race, a benchmark or the load of a model cancels it, and it is written later. Titles that the person
+    typed are never replaced. Thoughts are not part of the prompt or the title. While a long chat is in the KV cache,
+    titles of other chats wait, since they would replace it and the long chat would have to be read again.
 
     Args:
         store: The conversations.
-        replies: Know whether the engine is idle.
-        preferences: Have the switch.
+        replies: Gives the state of the engine.
+        preferences: Has the switch for titles by the model.
         titled: Called when a title was stored.
 
     Attributes:
@@ -66,33 +69,35 @@ class TitleWriter(QObject):
 
     @Slot()
     def wait(self) -> None:
-        """Something happened: begin after a quiet while."""
+        """Begin when nothing has happened for a while."""
         if not self._closed and self._preferences.settings.titles_by_model:
             self.quiet.start()
         else:
             self.quiet.stop()
 
     def close(self) -> None:
-        """Begin no more."""
+        """Write no more titles."""
         self._closed = True
         self.quiet.stop()
 
     @Slot()
     def _begin(self) -> None:
-        """Ask for the next title, where the engine has nothing to do; what ends that comes by `wait` again."""
+        """Request the next title if the engine is idle; its end calls `wait` again."""
         if self.writing or self._replies.state is not EngineState.IDLE or self._engine.measuring:
+            return
+        if (model := self._replies.model.info) is None or model.parameters < _LEAST_PARAMETERS:
             return
         try:
             last = () if self._last_chat is None else self._store.messages(self._last_chat)
             lengths = accumulate(len(message.text) for message in last)
-            is_short = all(characters < _QUICKLY_READ for characters in lengths)  # reads no more of it than that
+            is_short = all(characters < _QUICKLY_READ for characters in lengths)  # stops adding up at this length
             for conversation_id in self._store.organiser.without_title():
                 path = self._store.messages(conversation_id)
                 kept = is_short or (conversation_id == self._last_chat and len(path) == _EXCHANGE)
                 if conversation_id not in self._failed and kept and (exchange := _first_exchange(path)):
                     self._ask(conversation_id, *exchange)
                     return
-        except StorageError:  # the person's own next command reports it
+        except StorageError:  # the person's next command reports it
             return
 
     def _ask(self, conversation_id: int, prompt: Message, reply: Message) -> None:
@@ -102,7 +107,7 @@ class TitleWriter(QObject):
         answer = reply.parts.answer
         thinks = answer.strip() != reply.text.strip()
         whole = answer == reply.text and len(answer) <= _LONGEST_TOLD
-        messages = (  # as the next prompt's would begin, so that what the model has read of the chat stays read
+        messages = (  # the beginning of the chat's next prompt, so that the KV cache stays valid
             *([ChatMessage(Role.SYSTEM, system_prompt)] if system_prompt.strip() else []),
             ChatMessage(Role.USER, prompt.text[:_LONGEST_TOLD]),
             ChatMessage(Role.ASSISTANT, answer[:_LONGEST_TOLD], reply.control_offsets if whole else ()),
@@ -129,7 +134,7 @@ class TitleWriter(QObject):
         if isinstance(event, Failure):
             self._failed.add(conversation_id)
         elif event.finish_reason is not FinishReason.CANCELLED:
-            # what was cut off may be a thought; that there is no title to be had is stored too
+            # a reply that was cut off may be a thought; that there is no title is stored too
             whole = event.text if event.finish_reason in _ENDED_BY_ITSELF else ""
             try:
                 if self._store.organiser.set_title_by_model(
@@ -142,7 +147,7 @@ class TitleWriter(QObject):
 
 
 def _first_exchange(path: Sequence[Message]) -> tuple[Message, Message] | None:
-    """Return the first prompt and its reply, where there is one with words that are no thoughts."""
+    """Return the first prompt and its reply; None if there is no complete reply with text besides thoughts."""
     if len(path) < _EXCHANGE or path[0].role is not Role.USER or path[1].role is not Role.ASSISTANT:
         return None
     prompt, reply = path[0], path[1]

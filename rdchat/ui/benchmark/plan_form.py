@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QGridLayout, QLineEdit, QSpinBox, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError
@@ -20,9 +21,20 @@ from rdchat.ui.look.opening import FileMode, ask_to_open
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
 
-_MODE_NAMES = {Mode.OFF: "Off, run a second time"}
+_NEW = DraftSettings()
+_MODE_NAMES = {Mode.OFF: "Off twice, to show the noise"}
 _NO_DRAFT_MODEL = "Choose a draft model in the speed panel first."
 _CHECKED = (Mode.AUTO, Mode.DRAFTER, Mode.LOOKUP)
+_SIZES = {  # by their names among the draft settings: label, explanation and first value of a field
+    "beam_width": ("Beams", "Beams that a drafter head follows side by side", _NEW.beam_width),
+    "beam_length": (
+        "Tokens per beam",
+        "With the one that the model has chosen: a beam of 5 drafts 4",
+        _NEW.beam_length,
+    ),
+    "draft_tokens": ("Draft tokens", "The most tokens that Draft model and Prompt lookup propose", _NEW.draft_tokens),
+}
+_FILES = "A file has one prompt per line, or JSON lines with “prompt” (and “category”), or Spec-Bench's “turns”."
 _PROMPT_KINDS = ["Prompts (*.txt *.jsonl *.json)", "All files (*)"]
 
 
@@ -57,19 +69,13 @@ class PromptSource(QComboBox):
     failed = Signal(str)
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(minimumContentsLength=14)
+        self.setAccessibleName("Prompts")
         self._prompts: list[tuple[Prompt, ...]] = [EVERYDAY_PROMPTS]  # and those of the file; by place in the list
         self._last = 0
-        self.addItem(f"Everyday questions ({len(EVERYDAY_PROMPTS)})")
-        self.addItem("From a file…")
-        self.setAccessibleName("Prompts")
-        set_tip(
-            self,
-            "A file holds a prompt a line, or JSON lines with “prompt” and perhaps “category”, "
-            "or Spec-Bench's “turns”.",
-        )
+        self.addItems([f"Everyday questions ({len(EVERYDAY_PROMPTS)})", "From a file…"])
+        set_tip(self, _FILES)
         self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self.setMinimumContentsLength(14)
         self.activated.connect(self._on_activated)
 
     def prompts(self, limit: int) -> tuple[Prompt, ...]:
@@ -84,25 +90,21 @@ class PromptSource(QComboBox):
         except RdchatError as error:
             self.failed.emit(str(error))
             return
-        for place in range(1, len(self._prompts)):
-            self.removeItem(place)
+        if len(self._prompts) > 1:
+            self.removeItem(1)
         self._prompts = [EVERYDAY_PROMPTS, prompts]
         self.insertItem(1, f"{Path(path).name} ({len(prompts)})")
-        self._choose(1)
-
-    def _choose(self, place: int) -> None:
-        self._last = place
-        self.setCurrentIndex(place)
-        self.chosen.emit()
+        self._on_activated(1)
 
     def _on_activated(self, place: int) -> None:
-        if place < len(self._prompts):
-            self._choose(place)
-            return
-        with QSignalBlocker(self):
-            self.setCurrentIndex(self._last)  # until a file is chosen
-        title = "Choose a file of prompts"
-        ask_to_open(self, title, FileMode.ExistingFile, lambda names: self.read(names[0]), _PROMPT_KINDS)
+        chosen = place < len(self._prompts)
+        self._last = place if chosen else self._last
+        self.setCurrentIndex(self._last)  # where a file is to be chosen, the one before it stays until then
+        if chosen:
+            self.chosen.emit()
+        else:
+            title, then = "Choose a file of prompts", lambda names: self.read(names[0])
+            ask_to_open(self, title, FileMode.ExistingFile, then, _PROMPT_KINDS)
 
 
 class PlanForm(QWidget):
@@ -113,54 +115,49 @@ class PlanForm(QWidget):
 
     def __init__(self, drafting: DraftControl, theme: Theme) -> None:
         super().__init__()
-        usual = DraftSettings()
         self._drafting, self._theme = drafting, theme
-        self.source = PromptSource()
-        self.limit = QSpinBox(maximum=999)
-        self.modes = {mode: QCheckBox(_MODE_NAMES.get(mode, mode.words)) for mode in Mode}
-        self.beam_widths = NumberField[int](int, usual.beam_width)
-        self.beam_lengths = NumberField[int](int, usual.beam_length)
-        self.draft_tokens = NumberField[int](int, usual.draft_tokens)
-        self.temperatures = NumberField[float](float, 0)
-        self.dtypes = {dtype: QCheckBox(formatting.DTYPE_WORDS[dtype]) for dtype in Dtype}
-        self.dtypes[Dtype.AUTO].setText("As loaded")
-        self.max_tokens = QSpinBox(minimum=2, maximum=4096, value=64, singleStep=16)
-        self.trials = QSpinBox(minimum=1, maximum=99, value=3)
-        self.mlx_lm = QCheckBox("Compare with mlx-lm")
-        for box in (*(self.modes[mode] for mode in _CHECKED), self.dtypes[Dtype.AUTO], self.mlx_lm):
-            box.setChecked(True)
-        self.limit.setSpecialValueText("All")
-        self._lay_out()
-        self._connect()
-        self._show_options()
-
-    def _lay_out(self) -> None:
-        self._form = form = form_layout(self, spacing=(MEDIUM, TIGHT + 2), align=Qt.AlignmentFlag.AlignLeft)
-        form.setContentsMargins(LARGE, 0, LARGE - 4, LARGE)
+        self._form = form_layout(self, spacing=(MEDIUM, TIGHT + 2), align=Qt.AlignmentFlag.AlignLeft)
+        self._form.setContentsMargins(LARGE, 0, LARGE - 4, LARGE)
         self._add_heading("Prompts")
-        form.addRow(self.source)  # over the whole width: names of files are long
-        add_row(form, "Of each group", self.limit, "Only the first few prompts of each group.")
+        self.source = PromptSource()
+        self.source.chosen.connect(self.changed)
+        self.source.failed.connect(self.failed)
+        self._form.addRow(self.source)  # over the whole width: names of files are long
+        self.limit = self._add_field(
+            "Of each group", "Only the first few prompts of each group.", QSpinBox(maximum=999)
+        )
+        self.limit.setSpecialValueText("All")
         self._add_heading("Drafting")
+        self.modes = {mode: self._box(_MODE_NAMES.get(mode, mode.words), mode in _CHECKED) for mode in Mode}
         for box in self.modes.values():
-            form.addRow(box)
-        self._add_heading("Sizes", "Numbers separated by commas; every combination is measured.")
-        length = "L: tokens of a beam, the one already chosen included"
-        tokens = "K: tokens that Draft model and Prompt lookup propose at most"
-        add_row(form, "Beam width", self.beam_widths, "W: beams of Drafter")
-        add_row(form, "Beam length", self.beam_lengths, length)
-        add_row(form, "Draft tokens", self.draft_tokens, tokens)
-        add_row(form, "Temperature", self.temperatures, "0 always takes the most likely token")
-        self._add_heading("Precision", "Another one than the loaded model's loads it anew, and yours again at the end.")
+            self._form.addRow(box)
+        self._add_heading("Sizes", "Separate numbers by commas. Every combination is measured.")
+        self.sizes = {
+            name: self._add_field(label, words, NumberField[int](int, first))
+            for name, (label, words, first) in _SIZES.items()
+        }
+        tip = "0 always takes the most likely token"
+        self.temperatures = self._add_field("Temperature", tip, NumberField[float](float, 0))
+        self._add_heading("Precision", "Other precisions reload the model; yours is restored afterwards.")
+        names = formatting.DTYPE_WORDS | {Dtype.AUTO: "As loaded"}
+        self.dtypes = {dtype: self._box(names[dtype], dtype is Dtype.AUTO) for dtype in Dtype}
         grid = QGridLayout()
         grid.setSpacing(TIGHT)
         for place, box in enumerate(self.dtypes.values()):
             grid.addWidget(box, place // 2, place % 2)
-        form.addRow(grid)
+        self._form.addRow(grid)
         self._add_heading("Replies")
-        add_row(form, "Tokens at most", self.max_tokens, "Where a reply ends at the latest.")
-        add_row(form, "Trials", self.trials, "How often each setting answers each prompt.")
-        set_tip(self.mlx_lm, "Runs stock mlx_lm.stream_generate on the same model as an outside baseline")
-        form.addRow(self.mlx_lm)
+        most, trials = (
+            QSpinBox(minimum=2, maximum=4096, value=64, singleStep=16, suffix=" tokens"),
+            QSpinBox(minimum=1, value=3),
+        )
+        self.max_tokens = self._add_field("Up to", "The longest that a reply may be.", most)
+        self.trials = self._add_field("Trials", "How often each setting answers each prompt.", trials)
+        self.mlx_lm = self._box("Compare with mlx-lm", checked=True)
+        set_tip(self.mlx_lm, "Also times the unchanged mlx-lm library on the same model")
+        self._form.addRow(self.mlx_lm)
+        drafting.changed.connect(self._show_options)
+        self._show_options()
 
     def _add_heading(self, name: str, words: str = "") -> None:
         heading = ThemedLabel(self._theme, name, bold=True)
@@ -169,18 +166,16 @@ class PlanForm(QWidget):
         if words:
             self._form.addRow(ThemedLabel(self._theme, words, "muted", -1, wraps=True))
 
-    def _connect(self) -> None:
-        self.source.chosen.connect(self.changed)
-        self.source.failed.connect(self.failed)
-        for box in self.modes.values():
-            box.toggled.connect(self._show_sizes)
-        for box in (*self.modes.values(), *self.dtypes.values(), self.mlx_lm):
-            box.toggled.connect(self.changed)  # after the sizes, which the plan depends on
-        for number in (self.limit, self.max_tokens, self.trials):
-            number.valueChanged.connect(self.changed)
-        for field in (self.beam_widths, self.beam_lengths, self.draft_tokens, self.temperatures):
-            field.textChanged.connect(self.changed)
-        self._drafting.changed.connect(self._show_options)
+    def _box(self, words: str, checked: bool) -> QCheckBox:
+        box = QCheckBox(words)
+        box.setChecked(checked)
+        box.toggled.connect(self._on_toggled)
+        return box
+
+    def _add_field[F: QSpinBox | NumberField[Any]](self, name: str, words: str, field: F) -> F:
+        add_row(self._form, name, field, words)
+        field.textChanged.connect(self.changed)
+        return field
 
     def plan(self) -> BenchPlan:
         """Return the plan of the fields.
@@ -191,9 +186,9 @@ class PlanForm(QWidget):
         drafting, prompts = self._drafting.settings, self.source.prompts(self.limit.value())
         sweep = Sweep(
             self._chosen(),
-            self._numbers(self.beam_widths),
-            self._numbers(self.beam_lengths),
-            self._numbers(self.draft_tokens),
+            self._sizes("beam_width"),
+            self._sizes("beam_length"),
+            self._sizes("draft_tokens"),
             temperatures=self.temperatures.numbers(),
             dtypes=tuple(dtype for dtype, box in self.dtypes.items() if box.isChecked()),
             draft_model=drafting.draft_model,
@@ -202,9 +197,9 @@ class PlanForm(QWidget):
         replies, trials = self.max_tokens.value(), self.trials.value()
         return BenchPlan(sweep.cells(), prompts, replies, trials, mlx_lm=self.mlx_lm.isChecked())
 
-    def _numbers(self, field: NumberField[int]) -> tuple[int, ...]:
+    def _sizes(self, name: str) -> tuple[int, ...]:
         """Return the numbers of a size; none if no chosen mode has it, whatever the field holds."""
-        return field.numbers() if field.isEnabledTo(self) else ()
+        return self.sizes[name].numbers() if self.sizes[name].isEnabledTo(self) else ()
 
     def _chosen(self) -> tuple[Mode, ...]:
         return tuple(mode for mode, box in self.modes.items() if box.isChecked() and box.isEnabledTo(self))
@@ -222,9 +217,12 @@ class PlanForm(QWidget):
     def _show_sizes(self) -> None:
         """Enable the sizes that a chosen mode has."""
         used = {name for mode in self._chosen() for name in BenchCell(DraftSettings(mode)).shape}
-        self.beam_widths.setEnabled("beam_width" in used)
-        self.beam_lengths.setEnabled("beam_length" in used)
-        self.draft_tokens.setEnabled("draft_tokens" in used)
+        for name, field in self.sizes.items():
+            field.setEnabled(name in used)
+
+    def _on_toggled(self) -> None:
+        self._show_sizes()  # first, as the plan depends on them
+        self.changed.emit()
 
     def _reason(self, mode: Mode) -> str:
         if mode is Mode.SPECULATIVE and not self._drafting.settings.draft_model:

@@ -1,50 +1,75 @@
 """The race window: a prompt and a drafting mode above, the two replies, and the outcome below."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QCloseEvent
-from PySide6.QtWidgets import QComboBox, QPlainTextEdit, QPushButton, QSpinBox, QWidget
+from PySide6.QtWidgets import QSpinBox, QWidget
 
 from rdchat.errors import RdchatError
+from rdchat.inference.api.bench_results import BenchPiece
 from rdchat.inference.api.requests import DraftSettings, Mode, fresh_seed
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.benchmark import RaceResult
-from rdchat.services.engine.engine_events import Failure
-from rdchat.ui.benchmark.obstacles import Obstacles
+from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.benchmark.replay import Playback, ReplayView
 from rdchat.ui.look import formatting
+from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import Separator, ThemedLabel
-from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.layouts import choice_box, column, row, text_field
 from rdchat.ui.look.opening import SideWindow, show_in_front
-from rdchat.ui.look.plain_text import PlainLabel, set_tip, tip_text
+from rdchat.ui.look.plain_text import PlainLabel, set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 
 _MODES = tuple(mode for mode in Mode if mode is not Mode.OFF)
 _INTRODUCTION = (
-    "The prompt is answered twice, once without drafting and once with it, one after the other. "
-    "Then both are replayed side by side, just as fast as they were written."
+    "The model answers the prompt twice, one after the other: without drafting and with it. "
+    "Then both answers are replayed side by side at their real speed."
 )
-_LETTERS = "W: beam width, L: beam length, K: draft tokens."
+
+
+def obstacle(controller: ChatController) -> str:
+    """Return why no race or benchmark can start now: there is one at a time, and it needs a model; else nothing."""
+    state = controller.replies.state
+    if state is EngineState.NO_MODEL:
+        return "No model is loaded. Choose one first."
+    if state is EngineState.LOADING:
+        return "The model is still loading."
+    if controller.race.running:
+        return "A race is running."
+    return "A benchmark is running." if controller.benchmark.running else ""
+
+
+def follow_obstacles(controller: ChatController, show: Callable[[], object]) -> None:
+    """Call a method whenever `obstacle` may have changed."""
+    controller.replies.state_changed.connect(show)
+    for job in (controller.race, controller.benchmark):
+        for happened in (job.started, job.ended, job.failed):
+            happened.connect(show)
+
+
+def waiting_words(controller: ChatController) -> str:
+    """Return what a race or a benchmark that has not begun yet waits for."""
+    replying = controller.replies.state in (EngineState.PREFILL, EngineState.WRITING)
+    return "Waiting for the reply that is being written…" if replying else "Starting…"
 
 
 class RaceWindow(SideWindow):
     """Starts races and replays the last one. Closing the window ends a race that runs."""
 
-    def __init__(
-        self, controller: ChatController, obstacles: Obstacles, theme: Theme, parent: QWidget | None = None
-    ) -> None:
+    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Race", (860, 640), (600, 440), parent)
-        self._controller, self._obstacles = controller, obstacles
+        self._controller = controller
         self._race, self._drafting = controller.race, controller.drafting
         self._result: RaceResult | None = None
         self._tried: DraftSettings | None = None  # raced instead of the chat's own settings
         self._build_question()
         self.status = ThemedLabel(theme, "", "muted", wraps=True)
         self.problem = ThemedLabel(theme, "", "warning", wraps=True)
-        self.plain = ReplayView(theme, "Drafting off", "The reply without drafting is replayed here.")
-        self.drafted = ReplayView(theme, "Drafting", "The reply with drafting is replayed here.")
+        self.plain = ReplayView(theme, Mode.OFF.words, "The reply without drafting appears here.")
+        self.drafted = ReplayView(theme, "Drafting", "The reply with drafting appears here.")
         self.playback = Playback(theme)
         self.speed_up = ThemedLabel(
             theme, "One prompt, two replies", points_more=3, bold=True, wraps=True, selectable=True
@@ -57,23 +82,18 @@ class RaceWindow(SideWindow):
         self._show_state()
 
     def _build_question(self) -> None:
-        self.prompt = QPlainTextEdit(tabChangesFocus=True)
+        self.prompt = text_field(3, "What should the model answer?")
         self.prompt.setAccessibleName("Prompt")
-        self.prompt.setPlaceholderText("What both are asked")
-        set_tip(self.prompt, "Asked by itself, without the chat before it, at the chat's temperature")
-        self.prompt.setFixedHeight(self.prompt.fontMetrics().lineSpacing() * 3 + 14)
-        self.mode = QComboBox()
-        self.mode.setAccessibleName("Drafting")
-        for mode in _MODES:
-            self.mode.addItem(mode.words, mode)
+        set_tip(self.prompt, "Sent without the rest of the chat, at the chat's temperature")
+        self.mode = choice_box("Drafting", "", ((mode.words, mode) for mode in _MODES), letters=0)
         self.most_tokens = QSpinBox(minimum=16, maximum=2048, singleStep=32, value=128, suffix=" tokens")
-        self.most_tokens.setAccessibleName("Tokens at most")
-        set_tip(self.most_tokens, "Where a reply ends at the latest")
-        self.start = QPushButton("Start race")
+        self.most_tokens.setAccessibleName("Longest reply")
+        set_tip(self.most_tokens, "The longest that each reply may be")
+        self.start = push_button("Start Race", "", self._press)
         self.start.setDefault(True)
 
     def _lay_out(self, theme: Theme) -> None:
-        drafting, most = PlainLabel("Drafting"), PlainLabel("At most")
+        drafting, most = PlainLabel("Drafting"), PlainLabel("Up to")
         choices = row(drafting, self.mode, SMALL, most, self.most_tokens, (self.status, 1), self.start)
         replies = row((self.plain, 1), (self.drafted, 1), spacing=LARGE)
         column(
@@ -86,16 +106,17 @@ class RaceWindow(SideWindow):
 
     def _connect(self) -> None:
         race = self._race
-        self.start.clicked.connect(self._press)
         self.prompt.textChanged.connect(self._show_state)
         self.mode.currentIndexChanged.connect(self._show_state)
         self.playback.moved.connect(self.plain.show_moment)
         self.playback.moved.connect(self.drafted.show_moment)
         self.playback.finished.connect(self._show_outcome)
+        race.piece_written.connect(self._show_piece)
         race.finished.connect(self.show_result)
-        race.stopped.connect(lambda: self._show_end("The race was stopped.", "muted"))
-        race.failed.connect(self._on_failed)
-        for changed in (race.started, race.progressed, self._obstacles.changed, self._drafting.changed):
+        race.stopped.connect(lambda: self._show_verdict("The race was stopped.", "muted"))
+        race.failed.connect(lambda failure: self._show_verdict(f"{failure.message} {failure.hint}".strip(), "danger"))
+        follow_obstacles(self._controller, self._show_state)
+        for changed in (race.progressed, self._drafting.changed):
             changed.connect(self._show_state)
 
     def try_draft(self, draft: DraftSettings, prompt: str) -> None:
@@ -106,9 +127,10 @@ class RaceWindow(SideWindow):
         self._show_state()
 
     def open_with(self, prompt: str) -> None:
-        """Show the window with a prompt; an empty one keeps the present one."""
+        """Show the window with a prompt; what was typed here stays, and an empty prompt keeps the present one."""
         self._tried = None
-        if not self._race.running and prompt:
+        typed = self.prompt.document().isModified() and self.prompt.toPlainText().strip()
+        if not self._race.running and prompt and not typed:
             self.prompt.setPlainText(prompt)
         if not self.isVisible():
             chosen = self._drafting.settings.mode
@@ -125,6 +147,14 @@ class RaceWindow(SideWindow):
             self.playback.restart()
             self.playback.play.setFocus()
 
+    def _show_piece(self, piece: BenchPiece) -> None:
+        """Show text of a reply as it is written."""
+        plan = self._race.plan
+        assert plan is not None, "text comes from a plan that runs"
+        view, other = (self.plain, self.drafted) if plan.all_cells[piece.cell].plain else (self.drafted, self.plain)
+        view.write(piece.text)
+        other.wait()
+
     def closeEvent(self, event: QCloseEvent) -> None:
         super().closeEvent(event)
         self._race.stop()
@@ -136,7 +166,7 @@ class RaceWindow(SideWindow):
             self._race.stop()
             return
         settings = self._controller.preferences.settings
-        sampling = self._controller.chat.sampling or settings.sampling
+        sampling = self._controller.chat.sampling
         draft = replace(self._tried or self._drafting.settings, mode=Mode(self.mode.currentData()))
         self._load(None)
         try:
@@ -155,7 +185,6 @@ class RaceWindow(SideWindow):
         self._result = result
         name = result.name if result else Mode(self.mode.currentData()).words
         self.drafted.show_name(name)
-        set_tip(self.drafted.name, f"{name}. {_LETTERS}" if result else "")
         self.plain.load(result.plain if result else None)
         self.drafted.load(result.drafted if result else None)
         self.speed_up.setText("")
@@ -166,29 +195,25 @@ class RaceWindow(SideWindow):
         if self._result is not None:
             self.speed_up.setText(self._result.speed_words)
             parted = "muted" if self._result.parted_by_rounding else "warning"
-            self.verdict.set_color("success" if self._result.difference is None else parted)
-            self.verdict.setText(self._result.verdict)
+            self._show_verdict(self._result.verdict, "success" if self._result.difference is None else parted)
 
-    def _on_failed(self, failure: Failure) -> None:
-        self._show_end(f"{failure.message} {failure.hint}".strip(), "danger")
-
-    def _show_end(self, words: str, color: str) -> None:
-        self.verdict.set_color(color)
-        self.verdict.setText(words)
+    def _show_verdict(self, words: str, color: str) -> None:
+        self.verdict.say(words, color)
         self._show_state()
 
     def _show_state(self) -> None:
         running = self._race.running
-        self._show_modes()
+        mode = Mode(self.mode.currentData())
+        set_tip(self.mode, self._problem(mode) or formatting.MODE_EXPLANATIONS[mode])
         for part in (self.prompt, self.mode, self.most_tokens):
             part.setEnabled(not running)
         asked = "" if self.prompt.toPlainText().strip() else "Type a prompt first."
-        reason = "" if running else self._obstacles.obstacle() or asked
-        problem = "" if running else self._problem(Mode(self.mode.currentData()))
-        self.problem.say(f"{problem} Choose another way of drafting." if problem else "")
-        self.start.setText("Stop race" if running else "Start race")
+        reason = "" if running else obstacle(self._controller) or asked
+        problem = "" if running else self._problem(mode)
+        self.problem.say(f"{problem} Choose another drafting mode." if problem else "")
+        self.start.setText("Stop Race" if running else "Start Race")
         self.start.setEnabled(running or not (reason or problem))
-        waiting = self._race.words or self._obstacles.waiting_words()
+        waiting = self._race.words or waiting_words(self._controller)
         self.status.setText(waiting if running else reason or self._tried_words())
 
     def _problem(self, mode: Mode) -> str:
@@ -204,11 +229,3 @@ class RaceWindow(SideWindow):
             return ""
         named = self._tried.draft_model if self._tried.mode is Mode.SPECULATIVE else self._tried.drafter
         return f"With {Path(named).name}" if named else ""
-
-    def _show_modes(self) -> None:
-        """Explain each mode in its tooltip, or say why it cannot run."""
-        for place, mode in enumerate(_MODES):
-            words = self._problem(mode) or formatting.MODE_EXPLANATIONS[mode]
-            self.mode.setItemData(place, tip_text(words), Qt.ItemDataRole.ToolTipRole)
-            if place == self.mode.currentIndex():
-                set_tip(self.mode, words)

@@ -1,8 +1,10 @@
-"""The two replies of a race, replayed: the view of one reply, and the clock of both with its buttons."""
+"""The two replies of a race, replayed: the view of one reply, and the clock of both."""
 
-from PySide6.QtCore import QElapsedTimer, Qt, QTimer, Signal
+from math import ceil
+
+from PySide6.QtCore import QElapsedTimer, QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtGui import QTextCursor
-from PySide6.QtWidgets import QComboBox, QGridLayout, QPlainTextEdit, QWidget
+from PySide6.QtWidgets import QGridLayout, QPlainTextEdit, QSlider, QWidget
 
 from rdchat.services.engine.benchmark import Replay
 from rdchat.ui.look import formatting
@@ -13,17 +15,14 @@ from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import TIGHT, Theme
 
 _FRAME_MS = 33
-_SPEEDS = (1, 2, 4)
 
 
 class ReplayView(QWidget):
-    """Shows a recorded reply as it was at a moment: its text, speed and time."""
+    """Shows a reply while it is written, then its record as it was at a moment: text, speed and time."""
 
     def __init__(self, theme: Theme, name: str, placeholder: str) -> None:
         super().__init__()
-        self._theme = theme
         self._replay: Replay | None = None
-        self._characters = 0
         self.name = ElidedLabel(theme, name, bold=True)
         self.speed = ThemedLabel(theme, formatting.NONE, "muted", points_more=10, bold=True, tabular=True)
         self.state = ThemedLabel(theme, " ", "muted", tabular=True)
@@ -41,6 +40,7 @@ class ReplayView(QWidget):
         head.setColumnStretch(1, 1)
         head.setColumnMinimumWidth(0, self.fontMetrics().horizontalAdvance("000.0") * 2)  # the unit does not move
         column(head, self.progress, (self.text, 1), within=self)
+        self._theme = theme
         theme.changed.connect(self._restyle)
         self._restyle()
         self.show_name(name)
@@ -53,74 +53,60 @@ class ReplayView(QWidget):
     def load(self, replay: Replay | None) -> None:
         """Take another recorded reply, and show nothing of it yet."""
         self._replay = replay
-        self._rewind()
-        self.speed.setText(formatting.NONE)
-        self.speed.set_color("muted")
+        self.text.clear()
+        self.speed.say(formatting.NONE, "muted")
         self.state.setText(" ")  # an empty label would be lower
         self.progress.setValue(0)
+
+    def write(self, text: str) -> None:
+        """Show more text of the reply that is being written."""
+        self.state.setText("Writing…")
+        self.text.moveCursor(QTextCursor.MoveOperation.End)
+        self.text.insertPlainText(text)
+
+    def wait(self) -> None:
+        """Say that the other reply is being written."""
+        self.state.setText("Done" if self.text.toPlainText() else "Waiting for its turn")
 
     def show_moment(self, clock_ms: float) -> None:
         """Show the reply as it was `clock_ms` after the request; the clock can go back."""
         if self._replay is None:
             return
         state = self._replay.at(clock_ms)
-        if state.characters < self._characters:
-            self._rewind()
-        self._write(self._replay.text[self._characters : state.characters])
-        self._characters = state.characters
-        self.speed.setText(formatting.rate(state.tokens_per_s))
-        self.speed.set_color("muted" if state.tokens_per_s is None else "text")
+        bar = self.text.verticalScrollBar()
+        place, at_end = bar.value(), bar.value() == bar.maximum()
+        self.text.setPlainText(self._replay.text[: state.characters])
+        bar.setValue(bar.maximum() if at_end else place)
+        self.speed.say(formatting.rate(state.tokens_per_s), "muted" if state.tokens_per_s is None else "text")
         elapsed = f"{state.elapsed_ms / 1000:.2f} s"
-        self.state.setText(f"{formatting.counted(state.tokens, 'token')} in {elapsed}" if state.ended else elapsed)
-        self.state.set_color("success" if state.ended else "muted")
+        words = f"{formatting.counted(state.tokens, 'token')}, {elapsed} with reading" if state.ended else elapsed
+        self.state.say(words, "success" if state.ended else "muted")
         total = len(self._replay.run.token_ids)
         self.progress.setValue(round(1000 * state.tokens / total) if total else 0)
-
-    def _rewind(self) -> None:
-        self._characters = 0
-        self.text.clear()
-
-    def _write(self, text: str) -> None:
-        if not text:
-            return
-        bar = self.text.verticalScrollBar()
-        follow = bar.value() == bar.maximum()
-        cursor = QTextCursor(self.text.document())
-        cursor.movePosition(QTextCursor.MoveOperation.End)
-        cursor.insertText(text)
-        if follow:
-            bar.setValue(bar.maximum())
 
     def _restyle(self) -> None:
         self.text.setFont(self._theme.body_font())
 
 
 class Playback(QWidget):
-    """Counts the milliseconds of a replay from 0 to its end, at one, two or four times the speed."""
+    """Counts the milliseconds of a replay from 0 to its end."""
 
     moved = Signal(float)  # to a moment, in ms
     finished = Signal()
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
-        self._duration_ms = 0.0
-        self._clock_ms = 0.0
         self._since_frame = QElapsedTimer()
         self._frames = QTimer(self, interval=_FRAME_MS, timerType=Qt.TimerType.PreciseTimer)
         self._frames.timeout.connect(self._on_frame)
-        self.play = push_button("Play", "Play or pause the replay")
-        self.again = push_button("Again", "Play the same replies from the beginning")
-        self.skip = push_button("Skip to end", "Show both replies whole")
-        self.speed = QComboBox()
-        for speed in _SPEEDS:
-            self.speed.addItem(f"{speed}x", speed)
-        self.speed.setAccessibleName("Replay speed")
-        set_tip(self.speed, "Replay speed: 1x is as the replies were written")
+        self.play = push_button("Play", "Play or pause the replay", self.toggle)
+        self.slider = QSlider(Qt.Orientation.Horizontal)  # in ms
+        self.slider.setPageStep(1000)
+        self.slider.setAccessibleName("Moment of the replay")
+        set_tip(self.slider, "Drag back to see a moment again, or to the end to skip the replay")
         self.clock = ThemedLabel(theme, "", "muted", tabular=True)
-        row(self.play, self.again, self.speed, self.skip, self.clock, None, within=self)
-        self.play.clicked.connect(self.toggle)
-        self.again.clicked.connect(self.restart)
-        self.skip.clicked.connect(self._skip_to_end)
+        row(self.play, (self.slider, 1), self.clock, within=self)
+        self.slider.valueChanged.connect(self._on_moved)
         self.load(0.0)
 
     @property
@@ -129,17 +115,19 @@ class Playback(QWidget):
 
     @property
     def at_end(self) -> bool:
-        return self._clock_ms >= self._duration_ms
+        return bool(self.slider.value() == self.slider.maximum())
 
     def load(self, duration_ms: float) -> None:
         """Stand at the beginning of another replay; a duration of 0 is none."""
         self._frames.stop()
-        self._duration_ms = duration_ms
+        with QSignalBlocker(self.slider):
+            self.slider.setRange(0, ceil(duration_ms))
+            self.slider.setValue(0)
         self.setEnabled(duration_ms > 0)
-        self._move(0.0)
+        self._show()
 
     def restart(self) -> None:
-        self._move(0.0)
+        self.slider.setValue(0)
         self._run(running=True)
 
     def toggle(self) -> None:
@@ -152,11 +140,6 @@ class Playback(QWidget):
     def pause(self) -> None:
         self._run(running=False)
 
-    def _skip_to_end(self) -> None:
-        self.pause()
-        self._move(self._duration_ms)
-        self.finished.emit()
-
     def _run(self, *, running: bool) -> None:
         self._since_frame.restart()
         if running:
@@ -166,18 +149,16 @@ class Playback(QWidget):
         self._show()
 
     def _on_frame(self) -> None:
-        self._move(self._clock_ms + self._since_frame.restart() * int(self.speed.currentData()))
-        if self.at_end:
-            self.pause()
-            self.finished.emit()
+        self.slider.setValue(self.slider.value() + self._since_frame.restart())
 
-    def _move(self, clock_ms: float) -> None:
-        self._clock_ms = min(clock_ms, self._duration_ms)
+    def _on_moved(self, moment: int) -> None:
+        self.moved.emit(moment)
+        if self.at_end:
+            self._frames.stop()
+            self.finished.emit()
         self._show()
-        self.moved.emit(self._clock_ms)
 
     def _show(self) -> None:
         self.play.setText("Pause" if self.playing else "Play")
-        seconds = f"{self._clock_ms / 1000:.1f} of {self._duration_ms / 1000:.1f} s"
-        self.clock.setText(seconds if self._duration_ms else "")
-        self.skip.setEnabled(self._duration_ms > 0 and not self.at_end)
+        moment, whole = self.slider.value() / 1000, self.slider.maximum() / 1000
+        self.clock.setText(f"{moment:.1f} of {whole:.1f} s" if whole else "")

@@ -5,17 +5,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from PySide6.QtCore import QLocale, QModelIndex, QPersistentModelIndex, QRect, QSize, Qt
-from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPalette, QStandardItem, QStandardItemModel
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, Qt
+from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import (
     QAbstractItemView,
+    QFrame,
     QHeaderView,
-    QStyle,
-    QStyledItemDelegate,
-    QStyleOptionViewItem,
-    QTableView,
+    QTableWidget,
+    QTableWidgetItem,
     QTabWidget,
-    QWidget,
 )
 
 from rdchat.errors import InvalidSettingError, StorageError
@@ -24,16 +22,16 @@ from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, 
 from rdchat.ui.look import formatting
 from rdchat.ui.look.layouts import scrolled
 from rdchat.ui.look.plain_text import tip_text
-from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
+from rdchat.ui.look.theme import SMALL, Theme
 from rdchat.ui.plots.pictures import PICTURE_TYPES, save_picture
 from rdchat.ui.plots.plot_view import PlotView
 from rdchat.ui.plots.speedups import plots_of
 
 EXPORT_TYPES = (".csv", ".json", *PICTURE_TYPES)
-PLAIN_EXPLANATION = "Plain decoding beside plain decoding: how far its ratio scatters is the error bar of all others."
+PLAIN_EXPLANATION = "Plain decoding against itself: how far this speed-up scatters is the error of all others."
 _UNITS = {"/s": formatting.rate, "x": formatting.ratio, "%": formatting.percent, "": formatting.decimal}
-_SAME = "Whether every reply equals plain decoding's, token for token."
-_UNKNOWN = "Nobody can tell: not every reply is known."
+_SAME = "Whether every reply has the same tokens as with plain decoding."
+_UNKNOWN = "Unknown: not every reply was stored."
 _Index = QModelIndex | QPersistentModelIndex
 
 
@@ -44,17 +42,30 @@ class TableCell(NamedTuple):
     tip: str = ""
 
 
-class ReportTable(QStandardItemModel):
-    """Rows of cells below titles."""
+class TableView(QTableWidget):
+    """A table to read, by keyboard too; columns are as wide as their content."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__()
+        self.setAccessibleName(name)
+        self.setStyleSheet("QTableView::item { padding: 4px 2px }")
+        self.setAlternatingRowColors(True)
+        self.setShowGrid(False)
+        self.setTabKeyNavigation(False)
         self._names: list[list[str]] = []
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.verticalHeader().hide()
+        self.horizontalHeader().setHighlightSections(False)
+        for header in (self.horizontalHeader(), self.verticalHeader()):
+            header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
 
     def show_rows(
         self, titles: Sequence[TableCell], rows: Sequence[Sequence[TableCell]], name_columns: int = 1
     ) -> None:
-        """Show other rows; the first `name_columns` hold names, at the left, the others figures, at the right.
+        """Show rows below titles; the first `name_columns` hold names, at the left, the others figures, at the right.
 
         If only figures change, the selection stays: results come in while the person reads.
         """
@@ -66,79 +77,20 @@ class ReportTable(QStandardItemModel):
             self._names = names
         for column, title in enumerate(titles):
             side = Qt.AlignmentFlag.AlignLeft if column < name_columns else Qt.AlignmentFlag.AlignRight
-            self.setHorizontalHeaderItem(column, _item(title, side))
+            head = TableCell(title.text.replace(" ", "\n", 1), title.tip or title.text)  # columns are many
+            self.setHorizontalHeaderItem(column, _item(head, side))
             for number, row in enumerate(rows):
                 item = _item(row[column], side)
-                item.setAccessibleText(f"{title.text}: {item.text()}" if title.text else item.text())
+                words = f"{title.text}: {item.text()}" if title.text else item.text()
+                item.setData(Qt.ItemDataRole.AccessibleTextRole, words)
                 self.setItem(number, column, item)
 
 
-def _item(cell: TableCell, side: Qt.AlignmentFlag) -> QStandardItem:
-    item = QStandardItem(cell.text)
+def _item(cell: TableCell, side: Qt.AlignmentFlag) -> QTableWidgetItem:
+    item = QTableWidgetItem(cell.text)
     item.setToolTip(tip_text(cell.tip or cell.text))
     item.setTextAlignment(side | Qt.AlignmentFlag.AlignVCenter)
-    item.setEditable(False)
     return item
-
-
-class FigureDelegate(QStyledItemDelegate):
-    """Draws a figure of two lines: the median, and its quartiles below it, smaller and fainter."""
-
-    def __init__(self, theme: Theme, parent: QWidget) -> None:
-        super().__init__(parent)
-        self._theme = theme
-
-    def displayText(self, value: object, locale: QLocale | QLocale.Language) -> str:
-        return "" if "\n" in str(value) else str(value)  # `paint` draws two lines itself
-
-    def sizeHint(self, option: QStyleOptionViewItem, index: _Index) -> QSize:
-        lines = zip(str(index.data()).split("\n"), _fonts(), strict=False)
-        sizes = [QFontMetrics(font).size(0, line) for line, font in lines]
-        width = max(size.width() for size in sizes) + 2 * SMALL
-        return QSize(width, sum(size.height() for size in sizes) + 2 * TIGHT)
-
-    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
-        super().paint(painter, option, index)  # the background, and the text of a single line
-        lines = str(index.data()).split("\n")
-        if len(lines) < 2:
-            return
-        colors = self._theme.colors
-        selected = bool(option.state & QStyle.StateFlag.State_Selected)
-        chosen = option.palette.color(QPalette.ColorRole.HighlightedText)
-        area = option.rect.adjusted(TIGHT, TIGHT, -TIGHT, -TIGHT)
-        sides = Qt.AlignmentFlag.AlignTop, Qt.AlignmentFlag.AlignBottom
-        painter.save()
-        for line, font, color, side in zip(lines, _fonts(), (colors.text, colors.muted), sides, strict=True):
-            painter.setFont(font)
-            painter.setPen(chosen if selected else color)
-            painter.drawText(area, Qt.AlignmentFlag.AlignRight | side, line)
-        painter.restore()
-
-
-def _fonts() -> tuple[QFont, QFont]:
-    return control_font(), control_font(-1.5, tabular=True)
-
-
-class TableView(QTableView):
-    """A table to read, by keyboard too; columns are as wide as their content."""
-
-    def __init__(self, theme: Theme, name: str) -> None:
-        super().__init__()
-        self.table = ReportTable()
-        self.table.setParent(self)
-        self.setModel(self.table)
-        self.setItemDelegate(FigureDelegate(theme, self))
-        self.setAccessibleName(name)
-        self.setAlternatingRowColors(True)
-        self.setShowGrid(False)
-        self.setTabKeyNavigation(False)
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        self.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        self.setFrameShape(QTableView.Shape.NoFrame)
-        self.verticalHeader().hide()
-        self.horizontalHeader().setHighlightSections(False)
-        for header in (self.horizontalHeader(), self.verticalHeader()):
-            header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
 
 
 class ResultsView(QTabWidget):
@@ -146,8 +98,8 @@ class ResultsView(QTabWidget):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
-        self.results = TableView(theme, "Results")
-        self.groups = TableView(theme, "Results by group of prompts")
+        self.results = TableView("Results")
+        self.groups = TableView("Results by group of prompts")
         self.picture = PlotView(theme, "Pictures of the results")
         self._scroll = scrolled(self.picture)
         self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
@@ -160,8 +112,8 @@ class ResultsView(QTabWidget):
         self.picture.part_reached.connect(self._reveal)
 
     def show_result(self, result: BenchResult) -> None:
-        self.results.table.show_rows(*result_rows(result.reports))
-        self.groups.table.show_rows(*group_rows(result.reports), name_columns=2)
+        self.results.show_rows(*result_rows(result.reports))
+        self.groups.show_rows(*group_rows(result.reports), name_columns=2)
         self.setTabEnabled(1, any(report.groups for report in result.reports))
         self.picture.show_plots(plots_of(result))
 
@@ -211,9 +163,9 @@ def _figures(figures: Figures) -> list[TableCell]:
 
 def _cell(figure: Figure | None, kind: FigureKind) -> TableCell:
     if figure is None:
-        return TableCell(formatting.NONE, f"{kind.explanation} It means nothing here, or was not measured.")
+        return TableCell(formatting.NONE, f"{kind.explanation} Not measured here.")
     median, low, high = (_UNITS[kind.unit](value) for value in (figure.median, figure.low, figure.high))
-    tip = f"{kind.explanation} Median of {figure.n}; half of them lie from {low} to {high}."
+    tip = f"{kind.explanation} Median of {figure.n}; half of the values are between {low} and {high}."
     return TableCell(median if low == high else f"{median}\n{low} \N{EN DASH} {high}", tip)
 
 

@@ -8,12 +8,12 @@ from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.benchmark.csv_format import read_csv
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.engine.engine_events import Failure
-from rdchat.ui.benchmark.obstacles import Obstacles
 from rdchat.ui.benchmark.plan_form import PlanForm
+from rdchat.ui.benchmark.race_window import follow_obstacles, obstacle, waiting_words
 from rdchat.ui.benchmark.results import EXPORT_TYPES, ResultsView, export
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
@@ -26,10 +26,12 @@ from rdchat.ui.look.throttle import Throttle
 
 _FORM_WIDTH = 300
 _INTRODUCTION = (
-    "Every setting answers every prompt, in turns with plain decoding, so that they share the machine's "
-    "ups and downs. Results show here as they come."
+    "Every setting answers every prompt. They take turns, so all run under the same conditions. "
+    "Results appear here as they come in."
 )
-_START_TIP = "Measure what is chosen at the left"
+_OFTEN_GAINED = 2.0  # by drafting, where the speed without it is not known
+_SLOWER = 1.5  # than measured: prompts are read too, and sizes that do not pay are slower than no drafting
+_START_TIP = "Measure the settings chosen at the left"
 _RESULT_KINDS = ["Comma-separated values (*.csv)", "All files (*)"]
 _EXPORT_KINDS = [f"{kind[1:].upper()} (*{kind})" for kind in EXPORT_TYPES]
 
@@ -37,11 +39,9 @@ _EXPORT_KINDS = [f"{kind[1:].upper()} (*{kind})" for kind in EXPORT_TYPES]
 class BenchmarkWindow(SideWindow):
     """Starts benchmarks, shows the last one or one of a file, and exports it."""
 
-    def __init__(
-        self, controller: ChatController, obstacles: Obstacles, theme: Theme, parent: QWidget | None = None
-    ) -> None:
-        super().__init__("Benchmark", (1080, 700), (720, 460), parent)
-        self._benchmark, self._obstacles, self._model = controller.benchmark, obstacles, controller.model_slot
+    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__("Benchmark", (1160, 700), (720, 460), parent)
+        self._controller, self._benchmark = controller, controller.benchmark
         self._result: BenchResult | None = None
         self._outcome: tuple[str, str] | None = None  # how the last action ended: words and their colour
         self.form = PlanForm(controller.drafting, theme)
@@ -57,9 +57,11 @@ class BenchmarkWindow(SideWindow):
     def _build_bar(self, theme: Theme) -> None:
         self.status = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
         self.progress = thin_bar("Progress of the benchmark")
-        self.open_csv = push_button("Open CSV…", "Show a benchmark of a file: of rdchat, or of Apple's scripts")
-        self.export = push_button("Export…", "Save as CSV, JSON, PNG, SVG or PDF")
-        self.start = push_button("Run benchmark", _START_TIP)
+        self.open_csv = push_button(
+            "Open CSV…", "Show a saved benchmark, of rdchat or of Apple's scripts", self._choose_csv
+        )
+        self.export = push_button("Export…", "Save as CSV, JSON, PNG, SVG or PDF", self._choose_place)
+        self.start = push_button("Run Benchmark", _START_TIP, self._press)
         self.start.setDefault(True)
 
     def _lay_out(self, theme: Theme) -> None:
@@ -82,17 +84,13 @@ class BenchmarkWindow(SideWindow):
 
     def _connect(self) -> None:
         benchmark = self._benchmark
-        self.start.clicked.connect(self._press)
-        self.open_csv.clicked.connect(self._choose_csv)
-        self.export.clicked.connect(self._choose_place)
         self.form.changed.connect(self._on_edited)
         self.form.failed.connect(self._show_outcome)
-        benchmark.started.connect(self._show_state)
         benchmark.progressed.connect(self._show_progress)
         benchmark.runs_made.connect(self._throttle.note)
         benchmark.ended.connect(self._on_ended)
-        benchmark.failed.connect(self._on_failed)
-        self._obstacles.changed.connect(self._show_state)
+        benchmark.failed.connect(lambda failure: self._end(f"{failure.message} {failure.hint}".strip(), "danger"))
+        follow_obstacles(self._controller, self._show_state)
 
     def show_result(self, result: BenchResult) -> None:
         self._result = result
@@ -108,7 +106,7 @@ class BenchmarkWindow(SideWindow):
 
     def ask_to_stop(self, question: str, answer: str, then: Callable[[], object]) -> None:
         """Ask whether to stop the running benchmark; if so, call `then`."""
-        words = "It is still running. What it has found out so far stays here until rdchat is quit."
+        words = "The benchmark is still running. Results so far stay here until you quit rdchat."
 
         def stop() -> None:
             self._benchmark.stop()
@@ -130,7 +128,7 @@ class BenchmarkWindow(SideWindow):
             return
         self._result = self._outcome = None
         self.stack.setCurrentIndex(0)
-        self._benchmark.start(plan, environment(self._model.info))
+        self._benchmark.start(plan, environment(self._controller.model_slot.info))
 
     def _show_runs(self) -> None:
         if (result := self._benchmark.result) is not None:
@@ -142,20 +140,33 @@ class BenchmarkWindow(SideWindow):
         self.progress.setVisible(running)
         self.open_csv.setEnabled(not running)
         self.export.setEnabled(self._result is not None)
-        self.start.setText("Stop" if running else "Run benchmark")
+        self.start.setText("Stop" if running else "Run Benchmark")
         if running:
             self.start.setEnabled(True)
             self._show_progress()
             return
-        reason, words = self._obstacles.obstacle(), ""
+        reason, words = obstacle(self._controller), ""
         try:
             plan = self.form.plan()
-            words = f"{plan.runs:,} replies of at most {plan.max_tokens} tokens"
+            words = f"{plan.runs:,} replies of up to {plan.max_tokens} tokens. {self._time_words(plan)}"
         except InvalidSettingError as error:
             reason = reason or str(error)
         self.start.setEnabled(not reason)
         set_tip(self.start, reason or _START_TIP)
-        self._say(*(self._outcome or ((reason, "danger") if reason else (words, "muted"))))
+        self.status.say(*(self._outcome or ((reason, "danger") if reason else (words, "muted"))))
+
+    def _time_words(self, plan: BenchPlan) -> str:
+        """Return how long a plan takes: at least at the speed of the model's last reply, at most without drafting."""
+        controller = self._controller
+        pace, last = controller.time_ledger.pace, controller.chat.path.last_measured
+        measured = last.statistics if last and last.model == controller.model_slot.name else None
+        pace = pace or (measured.decode_tps if measured else None)
+        if pace is None:
+            return "The time left is shown after the first reply."
+        plain = min(pace, (measured.plain_tps if measured else None) or pace / _OFTEN_GAINED)
+        tokens, again = plan.runs * plan.max_tokens, plan.runs // plan.trials * plan.max_tokens  # to time drafts alone
+        least, most = tokens / pace, (tokens + again) / plain * _SLOWER
+        return f"That takes {formatting.rough_time(least)} to {formatting.rough_time(most)}."
 
     def _on_edited(self) -> None:
         self._outcome = None
@@ -165,20 +176,17 @@ class BenchmarkWindow(SideWindow):
         progress = self._benchmark.progress
         if progress is None:
             self.progress.setRange(0, 0)
-            self._say(self._obstacles.waiting_words(), "muted")
+            self.status.say(waiting_words(self._controller), "muted")
             return
         self.progress.setRange(0, max(progress.total, 1))
         self.progress.setValue(progress.done)
         left = f", {progress.left_words}" if progress.left_words else ""
-        self._say(f"{progress.done:,} of {progress.total:,}{left}: {progress.words}", "muted")
+        self.status.say(f"{progress.done:,} of {progress.total:,}{left}: {progress.words}", "muted")
 
     def _on_ended(self, stopped: bool) -> None:
         made, planned = len(self._benchmark.runs), self._benchmark.plan.runs if self._benchmark.plan else 0
         done = f"Done: {formatting.counted(made, 'reply', 'replies')}."
         self._end(f"Stopped after {made:,} of {planned:,} replies." if stopped else done, "muted")
-
-    def _on_failed(self, failure: Failure) -> None:
-        self._end(f"{failure.message} {failure.hint}".strip(), "danger")
 
     def _end(self, words: str, color: str) -> None:
         self._show_runs()
@@ -188,11 +196,7 @@ class BenchmarkWindow(SideWindow):
     def _show_outcome(self, words: str, color: str = "danger") -> None:
         """Show how an action ended, until the next one."""
         self._outcome = words, color
-        self._say(words, color)
-
-    def _say(self, words: str, color: str) -> None:
-        self.status.set_color(color)
-        self.status.setText(words)
+        self.status.say(words, color)
 
     def _choose_csv(self) -> None:  # Apple's scripts write two files that belong together
         ask_to_open(self, "Open a benchmark", FileMode.ExistingFiles, self.open_files, _RESULT_KINDS)

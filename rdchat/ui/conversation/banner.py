@@ -2,18 +2,20 @@
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QTimer, Signal
-from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
+from PySide6.QtCore import QSize, Qt, QTimer, Signal
+from PySide6.QtGui import QPaintEvent, QResizeEvent
+from PySide6.QtWidgets import QBoxLayout, QPushButton, QWidget
 
-from rdchat.ui.look.buttons import IconButton
+from rdchat.ui.look.buttons import IconButton, push_button
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.painting import paint_card
 from rdchat.ui.look.plain_text import PlainLabel
-from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 
 UNDO_MS = 10_000
+_TEXT_WIDTH = 260  # pixels: the least that the text, the icon and the close button get beside other buttons
 
 
 class Banner(QWidget):
@@ -35,32 +37,44 @@ class Banner(QWidget):
         self._theme, self._icon, self._color = theme, icon, color
         self.setAccessibleName(f"{text} {detail}".strip())
         self._picture = PlainLabel()
-        self.words = column(ThemedLabel(theme, text, bold=bool(detail), wraps=True), spacing=2)  # more can be put below
+        self.progress = ThemedLabel(theme, "", "muted", -1)
+        self.progress.hide()
+        words = column(ThemedLabel(theme, text, bold=bool(detail), wraps=True), spacing=2)
         if detail:
-            self.words.addWidget(ThemedLabel(theme, detail, "muted", -1, wraps=True, selectable=True))
+            words.addWidget(ThemedLabel(theme, detail, "muted", -1, wraps=True, selectable=True))
+        words.addWidget(self.progress)
+        self.buttons: list[QPushButton] = []
+        self._box = row((words, 1))
         close = IconButton("close", "Close", theme)
         close.setAccessibleName("Close this notice")
         close.clicked.connect(self.dismissed)
         close.clicked.connect(self.closed)
-        margins = (MEDIUM, SMALL, SMALL, SMALL)
-        self._line = row(self._picture, (self.words, 1), close, within=self, margins=margins)
+        row(self._picture, (self._box, 1), close, within=self, margins=(MEDIUM, SMALL, SMALL, SMALL))
         theme.changed.connect(self._draw_icon)
         self._draw_icon()
 
-    def add_action(self, text: str, act: Callable[[], object]) -> QPushButton:
-        """Add a button; pressing it also closes the banner."""
-        button = QPushButton(text)
-        button.clicked.connect(self.closed)
+    def add_action(self, text: str, act: Callable[[], object], tip: str = "", *, closes: bool = True) -> QPushButton:
+        """Add a button beside the text, or below it in a narrow banner; pressing it may also close the banner."""
+        button = push_button(text, tip)
+        button.setAccessibleDescription(tip)
+        if closes:
+            button.clicked.connect(self.closed)
         button.clicked.connect(lambda _checked: act())
-        self._line.insertWidget(self._line.count() - 1, button)
+        self._box.addWidget(button, 0, Qt.AlignmentFlag.AlignLeft)
+        self.buttons.append(button)
         return button
 
+    def minimumSizeHint(self) -> QSize:
+        return QSize(0, super().minimumSizeHint().height())  # else buttons side by side would keep it wide
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        is_wide = sum(button.sizeHint().width() + SMALL for button in self.buttons) + _TEXT_WIDTH <= self.width()
+        self._box.setDirection(QBoxLayout.Direction.LeftToRight if is_wide else QBoxLayout.Direction.TopToBottom)
+
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(self._theme.colors.border)
-        painter.setBrush(self._theme.colors.raised)
-        painter.drawRoundedRect(self.rect().adjusted(0, 0, -1, -1), 8, 8)
+        colors = self._theme.colors
+        paint_card(self, self.rect().adjusted(0, 0, -1, -1), colors.raised, colors.border, radius=8)
 
     def _draw_icon(self) -> None:
         color = getattr(self._theme.colors, self._color)
@@ -73,9 +87,10 @@ class BannerArea(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(MEDIUM, SMALL, MEDIUM, TIGHT)
-        self._layout.setSpacing(TIGHT)
+        banners = QWidget()
+        banners.setMaximumWidth(TEXT_WIDTH)  # as the messages below
+        self._layout = column(within=banners, spacing=TIGHT)
+        row(None, (banners, 1000), None, within=self, spacing=0, margins=(LARGE, SMALL, LARGE, TIGHT))
         self._keyed: dict[str, Banner] = {}
         self.hide()
 

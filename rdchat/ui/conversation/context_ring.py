@@ -60,6 +60,6 @@ class ContextRing(QWidget):
 def context_words(use: ContextUse) -> str:
     """Say a count in a sentence."""
     if use.tokens is None:
-        return f"This chat has far more than the {use.limit:,} tokens that the model takes."
-    typed = "This chat, with what you typed, takes" if use.typed else "This chat takes"
-    return f"{typed} {use.tokens:,} of the {use.limit:,} tokens of the model's context; the reply needs some too."
+        return f"This chat is far too long for this model ({use.limit:,} tokens)."
+    typed = "This chat and your message take" if use.typed else "This chat takes"
+    return f"{typed} {use.tokens:,} of the model's {use.limit:,} tokens. The reply needs some too."

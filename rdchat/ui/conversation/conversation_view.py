@@ -5,12 +5,13 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.engine.engine_events import EngineState, Failure
+from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.models.sources import DeviceMemory
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.notices import Notices
-from rdchat.ui.conversation.welcome import ModelFailedView, WelcomeView
+from rdchat.ui.conversation.waiting_list import WaitingList
+from rdchat.ui.conversation.welcome import WelcomeView
 from rdchat.ui.files.attaching import FileAttacher
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import Ground
@@ -30,25 +31,23 @@ class ConversationView(Ground):
     ) -> None:
         super().__init__(theme, "surface", parent)
         self._controller, self._chat, self._model = controller, controller.chat, controller.model_slot
-        self._read_despite: Failure | None = None  # the person reads on although this model did not load
         self.transcript = transcript
         self.welcome = WelcomeView(theme)
-        self.failed = ModelFailedView(theme)
         self.composer = Composer(theme)
-        self.notices = Notices(controller, self.composer, theme)
+        self.waiting = WaitingList(theme)
+        self.notices = Notices(controller, self.composer, theme, self.choose_model_requested.emit)
         self.banners = self.notices.area
         self.files = FileAttacher(controller, self.composer, theme, self)
         self.find_bar = FindBar(controller.chats.finder, transcript, theme)
         self.stack = QStackedWidget()
-        for page in (self.transcript, self.welcome, self.failed):
-            self.stack.addWidget(page)
-        column(self.find_bar, self.banners, (self.stack, 1), self.composer, within=self, spacing=0)
+        self.stack.addWidget(self.transcript)
+        self.stack.addWidget(self.welcome)
+        column(self.find_bar, self.banners, (self.stack, 1), self.waiting, self.composer, within=self, spacing=0)
         self.setMinimumWidth(256)  # the speed panel fits beside it in the smallest window
         self._connect_chat()
         self._connect_transcript()
         self._connect_pages()
         self._show_conversation()
-        self._show_state()
 
     def offer_larger_model(self, memory: DeviceMemory) -> None:
         """Say in one line that the default model is small, while there is a larger one that this memory holds."""
@@ -66,6 +65,8 @@ class ConversationView(Ground):
         chats.store_replaced.connect(self._forget_messages)
         chats.conversations_changed.connect(self._on_list_changed)
         self._controller.replies.state_changed.connect(self._show_state)
+        for changed in (chat.opened, chat.unsent.waiting_changed, self._controller.replies.state_changed):
+            changed.connect(self._show_waiting_messages)
         self._controller.replies.prefill_progressed.connect(
             lambda progress: self._show_waiting(formatting.prefill_words(progress))
         )
@@ -95,14 +96,12 @@ class ConversationView(Ground):
         controller, meter = self._controller, self._controller.context.meter
         self.composer.submitted.connect(controller.send)
         self.composer.stop_requested.connect(controller.stop)
+        self.waiting.edit_requested.connect(self._chat.take_back)
+        self.waiting.edit_requested.connect(lambda _message: self.composer.setFocus())
+        self.waiting.remove_requested.connect(self._chat.unsent.end_wait)
         self.composer.field.textChanged.connect(lambda: self._chat.set_typed(self.composer.text))
         meter.changed.connect(lambda: self.composer.meter.show_use(meter.use))
         self.welcome.example_chosen.connect(self._take_example)
-        self.failed.retry.clicked.connect(self._model.retry)
-        self.failed.default.clicked.connect(lambda: self._model.load(None))
-        self.failed.choose.clicked.connect(self.choose_model_requested)
-        self.failed.anyway.clicked.connect(self._model.load_anyway)
-        self.failed.read.clicked.connect(self._read_on)
 
     def _save_edit(self, message_id: int, text: str) -> None:
         """Add another version of a message; where that is refused, or fails, the editor keeps its text."""
@@ -115,8 +114,8 @@ class ConversationView(Ground):
 
     def _show_conversation(self) -> None:
         self._show_typed()
-        self._read_despite = self._model.failure if self._chat.path else None
         self._show_messages()
+        self._show_state()
         self._find_searched()
 
     def _show_typed(self) -> None:
@@ -149,25 +148,30 @@ class ConversationView(Ground):
         self.transcript.add_message(message)
         self._show_in_find_bar()
         if message.status is MessageStatus.STREAMING and self._model.loading:
-            self.transcript.set_waiting(message.id, "Waiting for the model to load…")
+            self.transcript.set_waiting(message.id, "Loading the model…")
 
     def _show_state(self) -> None:
-        waits = self._chat.streaming_id is not None  # a reply that waits for the model can be stopped too
-        self.composer.set_state(EngineState.WRITING if waits else self._controller.replies.state)
+        replies = self._controller.replies
+        writing, state = self._chat.streaming_id is not None, replies.state  # also while it waits for the model
+        if state in (EngineState.WRITING, EngineState.PREFILL) or writing:
+            state = EngineState.WRITING if writing else EngineState.IDLE  # IDLE: another chat's reply is written
+        self.composer.set_state(state, waits=not replies.free)
+        self._show_page()
+
+    def _show_waiting_messages(self) -> None:
+        here = self._chat.unsent.waiting_in(self._chat.id)
+        what = "the reply is finished" if self._chat.streaming_id else "the reply in another chat is finished"
+        if self._controller.replies.state in (EngineState.LOADING, EngineState.NO_MODEL):
+            what = "a model is loaded"
+        elif self._model.engine.measuring:
+            what = "the measurement is finished"
+        self.waiting.show_messages(here, f"Sent when {what}")
         self._show_page()
 
     def _show_page(self) -> None:
-        failure, messages = self._model.failure, bool(self._chat.path)
-        if failure is not None and failure is not self._read_despite:
-            self.failed.show_failure(failure, messages, self._model.chosen is None)
-            self.stack.setCurrentWidget(self.failed)
-        else:
-            self.stack.setCurrentWidget(self.transcript if messages else self.welcome)
-        self.notices.show_model(failure if failure is self._read_despite else None)
-
-    def _read_on(self) -> None:
-        self._read_despite = self._model.failure
-        self._show_page()
+        is_begun = self._chat.path or self._chat.unsent.waiting_in(self._chat.id)
+        self.stack.setCurrentWidget(self.transcript if is_begun else self.welcome)
+        self.notices.show_model()
 
     def _show_waiting(self, words: str) -> None:
         last_id = self._chat.path.ids[-1] if self._chat.path else None

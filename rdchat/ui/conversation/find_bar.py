@@ -2,23 +2,22 @@
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
-from PySide6.QtGui import QAction, QKeyEvent
-from PySide6.QtWidgets import QLineEdit, QWidget
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
+from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.search_words import WordMatcher
-from rdchat.chat.storage.search_reader import FoundMessages
+from rdchat.chat.storage.search import FoundMessages
 from rdchat.services.order.chat_search import ChatSearch
 from rdchat.ui.look.buttons import IconButton, TextButton
 from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.icons import show_icon
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
-from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.layouts import SearchField, column, row
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript import TranscriptView
 
-_TYPING_MS, _FIELD_WIDTH = 120, 320
+_FIELD_WIDTH = 320
 
 
 class FindBar(Ground):
@@ -48,40 +47,24 @@ class FindBar(Ground):
         self._place = -1  # of the message that is gone to
         self._followed = False  # it was opened by a search of all chats, and closes with it
         self._goes_there = False  # the answer under way is gone to
-        self.field = self._build_field()
+        self.field = SearchField(theme, "Find in this chat", "Find in this chat", escape_clears=False)
+        self.field.setMaximumWidth(_FIELD_WIDTH)
+        self.field.setMinimumWidth(_FIELD_WIDTH // 3)
         self.count = ThemedLabel(theme, "", "muted", -1, tabular=True)
-        self.versions = TextButton("", theme)
+        self.versions = TextButton("", theme, self._ask_for_version)
         self.versions.hide()
-        self.previous = IconButton("previous", "Find previous", theme)
-        self.next = IconButton("next", "Find next", theme)
-        close = IconButton("close", "Close", theme)
+        self.previous = IconButton("previous", "Find previous", theme, None, lambda: self.step(-1))
+        self.next = IconButton("next", "Find next", theme, None, lambda: self.step(1))
+        close = IconButton("close", "Close", theme, None, self.close_bar)
         parts = (None, (self.field, 4), TIGHT, self.count, self.versions, self.previous, self.next, close)
         line = row(*parts, spacing=TIGHT, margins=(MEDIUM, TIGHT + 2, SMALL, TIGHT + 2))
         column(line, Separator(theme), within=self, spacing=0)
-        self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
-        self._typing.timeout.connect(lambda: self._look(go_there=True))
-        self.field.textEdited.connect(self._typing.start)
-        self.field.textChanged.connect(lambda text: None if text else self._typing.start())  # its button empties it
-        self.previous.clicked.connect(lambda: self.step(-1))
-        self.next.clicked.connect(lambda: self.step(1))
-        close.clicked.connect(self.close_bar)
-        self.versions.clicked.connect(self._ask_for_version)
+        self.field.typing.timeout.connect(lambda: self._look(go_there=True))
+        self.field.returnPressed.connect(lambda: self.step(1))
+        self.field.previous_requested.connect(lambda: self.step(-1))
         finder.messages_found.connect(self._show_found)
         self._show_count()
         self.hide()
-
-    def _build_field(self) -> QLineEdit:
-        field = QLineEdit()
-        field.setPlaceholderText("Find in this chat")
-        field.setAccessibleName("Find in this chat")
-        field.setClearButtonEnabled(True)
-        field.setMaximumWidth(_FIELD_WIDTH)
-        field.setMinimumWidth(_FIELD_WIDTH // 3)
-        icon = QAction(field)
-        show_icon(icon, "search", self._theme, size=16)
-        field.addAction(icon, QLineEdit.ActionPosition.LeadingPosition)
-        field.installEventFilter(self)
-        return field
 
     def open(self) -> None:
         """Show the bar to type in."""
@@ -106,10 +89,10 @@ class FindBar(Ground):
         """End the search and hide the bar."""
         focused = self.focusWidget()
         had_focus = focused is not None and self.isAncestorOf(focused)
-        self._typing.stop()
+        self.field.typing.stop()
         self.hide()
         self._followed, self._here, self._elsewhere, self._place = False, [], (), -1
-        self._transcript.mark(WordMatcher(""))
+        self._transcript.hits.mark(WordMatcher(""))
         if had_focus:
             self._transcript.setFocus()
 
@@ -127,24 +110,34 @@ class FindBar(Ground):
                 self._look(go_there=True)
             else:
                 self.open()
-        elif self._here and not self._transcript.step_hit(by):
+        elif self._here and not self._transcript.hits.step(by):
             self._go((self._place + by) % len(self._here), last=by < 0)
 
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if watched is self.field and isinstance(event, QKeyEvent) and event.type() is QEvent.Type.KeyPress:
-            if event.key() == Qt.Key.Key_Escape:
-                self.close_bar()
-                return True
-            if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
-                self.step(-1 if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else 1)
-                return True
-        return super().eventFilter(watched, event)
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.window().installEventFilter(self)
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self.window().removeEventFilter(self)
+
+    def eventFilter(self, _window: QObject, event: QEvent) -> bool:
+        """Close the bar on Escape, wherever the focus is: the window gets the keys that nothing in it has used.
+
+        Accepting the ShortcutOverride keeps the key from the shortcut that stops a reply.
+        """
+        if not isinstance(event, QKeyEvent) or event.key() != Qt.Key.Key_Escape:
+            return False
+        if event.type() is QEvent.Type.KeyPress:
+            self.close_bar()
+        event.accept()
+        return True
 
     def _look(self, *, go_there: bool) -> None:
-        self._typing.stop()
+        self.field.typing.stop()
         self._goes_there = go_there
         words = self.field.text().strip()
-        self._transcript.mark(WordMatcher(words))
+        self._transcript.hits.mark(WordMatcher(words))
         if self._chat is None or not words:
             self._show_found(FoundMessages(self._chat or 0, words))
         else:
@@ -166,7 +159,7 @@ class FindBar(Ground):
     def _go(self, place: int, *, last: bool = False) -> None:
         self._place = place
         self._show_count()
-        self._transcript.show_hit(self._here[place], last=last)
+        self._transcript.hits.show(self._here[place], last=last)
 
     def _show_count(self) -> None:
         count, others = len(self._here), len(self._elsewhere)
@@ -176,11 +169,11 @@ class FindBar(Ground):
         elif not count:
             words = "Not found"
         self.count.setText(words)
-        set_tip(self.count, "Messages with every word" if count else "")
+        set_tip(self.count, "Messages that contain every word" if count else "")
         self.count.setAccessibleName(words)
         for button in (self.previous, self.next):
             button.setEnabled(count > 0)
-        where = f"{counted(others, 'message')} in other versions of this chat, with an edited question or another reply"
+        where = f"{counted(others, 'message')} in other versions of this chat (an edited question or another reply)"
         self.versions.setText(f"+{others:,} elsewhere")
         set_tip(self.versions, where)
         self.versions.setAccessibleName(f"Show {where}")

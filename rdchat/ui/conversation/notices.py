@@ -7,21 +7,23 @@ from PySide6.QtCore import QObject
 
 from rdchat.chat.conversation import Notice
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.context.chat_context import Doing
+from rdchat.services.context.chat_context import Doing, SummaryProgress
 from rdchat.services.context.context_meter import ContextUse
-from rdchat.services.context.summariser import SummaryProgress
 from rdchat.services.engine.engine_events import EngineState, Failure
-from rdchat.services.models.discover.larger_model import LargerModel
+from rdchat.services.models.discover.newcomers import LargerModel
 from rdchat.services.models.sources import DeviceMemory
 from rdchat.services.order.chat_order import Step
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer
-from rdchat.ui.conversation.context_banner import ContextBanner
 from rdchat.ui.look import formatting
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import Theme
 
 _DANGER = ("warning", "danger")
+_DOING = {
+    Doing.LEAVING_OUT: "Finding out how much fits…",
+    Doing.SUMMARISING: "Summarising the oldest messages…",
+    Doing.STARTING_ANEW: "Summarising this chat for a new one…",
+}
 
 
 class Notices(QObject):
@@ -31,14 +33,20 @@ class Notices(QObject):
         controller: Has the services.
         composer: Says why a prompt was refused.
         theme: The appearance to follow.
+        choose_model: Lets the person choose another model.
     """
 
-    def __init__(self, controller: ChatController, composer: Composer, theme: Theme) -> None:
+    def __init__(
+        self, controller: ChatController, composer: Composer, theme: Theme, choose_model: Callable[[], object]
+    ) -> None:
         self.area = BannerArea()
         super().__init__(self.area)
         self._controller, self._composer, self._theme = controller, composer, theme
         self._outgrown: tuple[ContextUse | None, Doing] | None = None  # as the banner says it
         self._put_away = False  # the banner of a chat that is too long was closed by hand
+        self._choose_model = choose_model
+        self._failure: Failure | None = None  # that was shown last
+        self._unloaded = False  # the banner that no model is loaded was shown
         self._offered: Step | None = None  # to be undone
         controller.notice_raised.connect(self.show_notice)
         controller.storage.failed.connect(self.show_storage_failure)
@@ -74,23 +82,37 @@ class Notices(QObject):
 
     def show_refused_model(self, words: str) -> None:
         """Say why a file that was dropped is no model."""
-        self._show("dropped model", "That cannot be loaded", words, *_DANGER)
+        self._show("dropped model", "This cannot be loaded as a model", words, *_DANGER)
 
     # Models
 
-    def show_model(self, failure: Failure | None) -> None:
-        """Say that a model did not load, above a chat that is read all the same, or that none is loaded."""
+    def show_model(self) -> None:
+        """Say that a model did not load, or that none is loaded."""
         slot = self._controller.model_slot
-        if failure is None:
+        if slot.failure is None:
             self.area.close_banner("model")
-        elif self.area.banner("model") is None:
-            actions = {"Try again": slot.retry} | ({"Load anyway": slot.load_anyway} if failure.can_load_anyway else {})
-            self._show("model", "The model did not load", failure.message, *_DANGER, actions=actions)
-        if self._controller.replies.state is not EngineState.NO_MODEL or slot.failure is not None:
+        elif slot.failure is not self._failure:
+            self._show_failure(slot.failure)
+        self._failure = slot.failure
+        unloaded = self._controller.replies.state is EngineState.NO_MODEL and slot.failure is None
+        if not unloaded:
             self.area.close_banner("unloaded")
-        elif self.area.banner("unloaded") is None:
-            words = "It was unloaded, and its memory is free for other apps."
-            self._show("unloaded", "No model is loaded", words, actions={"Load it again": slot.retry})
+        elif not self._unloaded:
+            words = "Its memory is free for other apps. Sending a message loads it again."
+            self._show("unloaded", "The model was unloaded", words, actions={"Load It Again": slot.retry})
+        self._unloaded = unloaded
+
+    def _show_failure(self, failure: Failure) -> None:
+        slot, detail = self._controller.model_slot, f"{failure.message} {failure.hint}".strip()
+        banner = Banner(self._theme, "The model did not load", detail, *_DANGER)
+        banner.add_action("Choose Another Model…", self._choose_model)
+        if slot.chosen is not None:
+            banner.add_action("Use the Default Model", lambda: slot.load(None))
+        banner.add_action("Try Again", slot.retry)
+        if failure.can_load_anyway:
+            tip = "The computer may become slow, and the system may quit rdchat"
+            banner.add_action("Load Anyway", slot.load_anyway, tip)
+        self.area.show_banner(banner, "model")
 
     def _show_borrowed(self) -> None:
         """Say which model writes one reply, and which one comes back then."""
@@ -98,8 +120,8 @@ class Notices(QObject):
         if (loan := borrowed.loan) is None:
             self.area.close_banner("borrowed")
             return
-        words, detail = f"{loan.borrowed.name} writes this one reply", f"{loan.own_name} comes back afterwards."
-        self._show("borrowed", words, detail, "model", actions={"Stay with it": borrowed.stay})
+        words, detail = f"{loan.borrowed.name} writes this one reply", f"{loan.own_name} is loaded again afterwards."
+        self._show("borrowed", words, detail, "model", actions={"Keep This Model": borrowed.stay})
 
     def offer_larger_model(self, memory: DeviceMemory, show: Callable[[str], object]) -> None:
         """Offer a larger model than the default one, which this memory holds; `show` is called with its hub id."""
@@ -112,11 +134,11 @@ class Notices(QObject):
             self.area.close_banner("larger model")
             return
         size = formatting.file_size(offered.weight_bytes)
-        words = f"The default model is small. {offered.name} fits {formatting.MACHINE}: {size}."
+        words = f"The default model is small. {offered.name}, a download of {size}, fits {formatting.MACHINE}."
         banner = Banner(self._theme, words, icon="model")
         banner.dismissed.connect(larger.decline)
-        button = banner.add_action("Get a larger one…", lambda: show(offered.repository))
-        set_tip(button, "Shows it in the models window; nothing is downloaded before you say so")
+        tip = "Shows it in the Models window. Nothing is downloaded until you choose to."
+        banner.add_action("Get a Larger One…", lambda: show(offered.repository), tip, closes=False)
         self.area.show_banner(banner, "larger model")
 
     # Undoing
@@ -136,23 +158,50 @@ class Notices(QObject):
         """Offer the choice while the chat does not fit, once for each state of it."""
         context = self._controller.context
         # of files that are too long by themselves a part is chosen: leaving out turns would not help
-        state = (None if self._controller.chat.files.too_long else context.outgrown, context.doing)
-        if state == self._outgrown:
+        use, doing = None if self._controller.chat.files.excess else context.outgrown, context.doing
+        if (use, doing) == self._outgrown:
             return
-        self._outgrown = state
-        if state[0] is None:
+        self._outgrown = use, doing
+        if use is None:
             self._put_away = False
             self.area.close_banner("context")
             self._composer.show_note("")  # that it was not sent, as it was too long
-        elif not self._put_away or state[1] is not Doing.NOTHING:
-            banner = ContextBanner(self._theme, state[0], state[1], context)
+        elif not self._put_away or doing is not Doing.NOTHING:
+            banner = self._outgrown_banner(use, doing)
             banner.dismissed.connect(self._put_outgrown_away)
             self.area.show_banner(banner, "context")
 
+    def _outgrown_banner(self, use: ContextUse, doing: Doing) -> Banner:
+        """Say by how much the chat is too long, and offer what can be done, or say what is being done."""
+        context = self._controller.context
+        if doing is not Doing.NOTHING:
+            banner = Banner(self._theme, _DOING[doing], "", "waiting", "muted")
+            banner.add_action("Stop", context.stop, "The chat stays as it is")
+            return banner
+        takes = "" if use.tokens is None else f"It has {use.tokens:,} tokens. "
+        remedy = "Choose what to drop." if use.can_cut else "Shorten it, or choose another model."
+        title = f"This {'chat' if use.can_cut else 'message'} is too long for this model ({use.limit:,} tokens)"
+        banner = Banner(self._theme, title, f"{takes}{remedy}", "warning", "warning")
+        actions = (
+            (
+                "Drop the oldest",
+                context.leave_out,
+                "They stay in the chat, but the model is not sent them",
+            ),
+            ("Summarise the oldest", context.summarise, "The model is sent a summary of them instead"),
+            ("Start a new chat", context.start_anew, "Starts a new chat with a summary; this one stays as it is"),
+        )
+        for action in actions if use.can_cut else ():
+            banner.add_action(*action)
+        return banner
+
     def _show_summary_progress(self, progress: SummaryProgress) -> None:
-        banner = self.area.banner("context")
-        if isinstance(banner, ContextBanner):
-            banner.show_progress(progress)
+        part = f"Part {progress.part} of {progress.parts}: " if progress.parts > 1 else ""
+        done = f"{progress.read:,} of {progress.to_read:,} tokens read"
+        if progress.written:
+            done = f"{formatting.counted(progress.written, 'token')} written"
+        if banner := self.area.banner("context"):
+            banner.progress.say(part + done)
 
     def _put_outgrown_away(self) -> None:
         self._put_away = True  # until the chat fits, or it is sent all the same

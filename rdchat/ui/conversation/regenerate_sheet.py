@@ -4,15 +4,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QCheckBox, QComboBox, QDialog, QDialogButtonBox, QFormLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QDialog,
+    QDoubleSpinBox,
+    QFormLayout,
+    QVBoxLayout,
+    QWidget,
+)
 
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat.one_reply import OtherModel, ReplyWish
+from rdchat.ui.look.buttons import dialog_buttons, push_button
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, form_layout, text_field
 from rdchat.ui.look.plain_text import button_text, set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
-from rdchat.ui.settings.sampling_form import SpinBox
 
 _FIELD_WIDTH = 340
 _NAME_SHOWN = 28  # characters
@@ -48,7 +56,7 @@ class RegenerateSheet(QDialog):
         super().__init__(parent)
         self._own, self._system_prompt, self._sampling = own_model, system_prompt, sampling
         self._find_models = models
-        self.setWindowTitle("Regenerate with…")
+        self.setWindowTitle("Regenerate With…")
         self.model = QComboBox()  # the data of an item is its ModelChoice; None for the loaded model
         self.model.setAccessibleName("Model")
         self.model.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
@@ -62,25 +70,18 @@ class RegenerateSheet(QDialog):
         self.back = QCheckBox(f"Go back to {button_text(short)} afterwards")
         set_tip(self.back, own_model)
         self.back.setChecked(True)
-        self.temperature = SpinBox(0, 10, 0.1, 2)
+        self.temperature = QDoubleSpinBox(maximum=10, singleStep=0.1)
         self.temperature.setValue(sampling.temperature)
         self.temperature.setAccessibleName("Temperature")
         self.temperature.setAccessibleDescription("0 always takes the most likely token")
-        self.problem = ThemedLabel(theme, "The temperature must be from 0 to 10.", "danger", -1)
         self.prompt = text_field(_PROMPT_LINES, "None")
         self.prompt.setPlainText(system_prompt)
         self.prompt.setAccessibleName("System prompt")
         self.prompt.setMinimumWidth(_FIELD_WIDTH)
-        self.buttons = QDialogButtonBox()
-        cancel = self.buttons.addButton("Cancel", QDialogButtonBox.ButtonRole.RejectRole)
-        cancel.setAutoDefault(False)
-        self.regenerate = self.buttons.addButton("Regenerate", QDialogButtonBox.ButtonRole.AcceptRole)
+        self.regenerate = push_button("Regenerate", act=self._wish)
         self.regenerate.setDefault(True)
         self._lay_out(theme)
         self.model.currentIndexChanged.connect(self._refresh)
-        self.temperature.valueChanged.connect(self._refresh)
-        self.buttons.rejected.connect(self.reject)
-        self.buttons.accepted.connect(self._wish)
         self._refresh()
 
     def _lay_out(self, theme: Theme) -> None:
@@ -91,13 +92,13 @@ class RegenerateSheet(QDialog):
             ("", self.loading),
             ("", self.back),
             ("Temperature", self.temperature),
-            ("", self.problem),
             ("System prompt", self.prompt),
         ):
             form.addRow(name, field)
         title = ThemedLabel(theme, "Regenerate this reply", points_more=2, bold=True)
         note = ThemedLabel(theme, "For this one reply. The chat's own options stay as they are.", "muted", -1)
-        parts = column(title, note, SMALL, form, MEDIUM, self.buttons, within=self, margins=LARGE)
+        buttons = dialog_buttons(reject=push_button("Cancel", act=self.reject), accept=self.regenerate)
+        parts = column(title, note, SMALL, form, MEDIUM, buttons, within=self, margins=LARGE)
         parts.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)  # grows where another model is chosen
 
     def offer_found(self) -> None:
@@ -115,14 +116,9 @@ class RegenerateSheet(QDialog):
         is_other = self._choice(self.model.currentIndex()) is not None
         self.loading.setVisible(is_other)
         self.back.setVisible(is_other and bool(self._own))
-        fits = 0 <= self.temperature.value() <= 10
-        self.problem.setVisible(not fits)
-        self.regenerate.setEnabled(fits)
 
     def _wish(self) -> None:
         self.temperature.interpretText()
-        if not self.regenerate.isEnabled():
-            return
         temperature, prompt = round(self.temperature.value(), 4), self.prompt.toPlainText()
         other = self._choice(self.model.currentIndex())
         stays = not (self._own and self.back.isChecked())

@@ -1,36 +1,32 @@
-"""The tokens of a reply as running text, underlined by drafter, with an outline around the current round."""
+"""The tokens of a reply as running text, underlined by drafter, with the current round tinted."""
 
 import re
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import cast
 
-from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, Qt, Signal
+from PySide6.QtCore import QEvent, QPoint, Qt, Signal
 from PySide6.QtGui import (
     QColor,
     QKeyEvent,
     QMouseEvent,
-    QPainter,
-    QPaintEvent,
-    QPen,
-    QResizeEvent,
+    QPalette,
     QTextBlockFormat,
     QTextCharFormat,
     QTextCursor,
-    QTextLine,
 )
-from PySide6.QtWidgets import QFrame
+from PySide6.QtWidgets import QFrame, QTextEdit
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
 from rdchat.inference.api.requests import Mode
-from rdchat.ui.drafts.words import LINE_BREAK, NO_CHARACTER, ink, token_words
+from rdchat.ui.drafts.words import LINE_BREAK, NO_CHARACTER, token_words
 from rdchat.ui.look.opening import announce
 from rdchat.ui.look.plain_text import OfflineBrowser
 from rdchat.ui.look.theme import MEDIUM, Theme
 
-_LEADING = 155.0  # line height in percent, so that underlines and outlines have room
-_TINT = 40  # opacity of 255
+_LEADING = 155.0  # line height in percent, so that underlines have room
+_TINT, _ROUND_TINT = 60, 28  # opacity of the background of a token and of a round, of 255
 _TAB = "    "
+_ROUND_STEPS = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}
 _Line = QTextCharFormat.UnderlineStyle
 _UNDERLINES = {
     "": _Line.NoUnderline,
@@ -50,6 +46,7 @@ class TokenView(OfflineBrowser):
 
     looked_at = Signal(int)  # the token; emitted again when more of it becomes known
     cursor_moved = Signal(int)
+    step_requested = Signal(int)  # rounds forward, or back if negative
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -111,13 +108,16 @@ class TokenView(OfflineBrowser):
                 self.cursor_moved.emit(token)
 
     def _update(self) -> None:
-        self.viewport().update()
+        self._mark()
         if 0 <= self.current < len(self._trace.tokens):
             self.setAccessibleDescription(token_words(self._trace, self.current))
         self.looked_at.emit(self.token)
 
     def _write_all(self) -> None:
         self.setFont(self._theme.body_font())
+        palette = self.palette()
+        palette.setColor(QPalette.ColorRole.Base, self._theme.colors.surface)
+        self.setPalette(palette)
         self.clear()
         lines = QTextBlockFormat()
         lines.setLineHeight(_LEADING, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
@@ -126,8 +126,9 @@ class TokenView(OfflineBrowser):
         self._write(self._trace.tokens)
 
     def _write(self, tokens: Iterable[TracedToken]) -> None:
-        muted = _format(self._theme.colors.muted)
-        formats = {drafter: _format(ink(self._theme, drafter), line) for drafter, line in _UNDERLINES.items()}
+        colors = self._theme.colors
+        muted = _format(colors.muted)
+        formats = {drafter: _format(getattr(colors, drafter or "text"), line) for drafter, line in _UNDERLINES.items()}
         cursor = QTextCursor(self.document())
         cursor.movePosition(QTextCursor.MoveOperation.End)
         cursor.beginEditBlock()
@@ -145,28 +146,14 @@ class TokenView(OfflineBrowser):
             self._ends.append(cursor.position())
         cursor.endEditBlock()
 
-    # --- geometry
+    # --- places in the document
 
-    def _boxes(self, first: int, last: int) -> list[QRectF]:
-        """Return the rectangle that some tokens cover on each line, without leading spaces, in the viewport."""
-        document, found = self.document(), list[QRectF]()
-        start, end = self._ends[first], self._ends[last + 1]
-        block = document.findBlock(start)
-        while block.isValid() and block.position() < end:
-            origin = document.documentLayout().blockBoundingRect(block).topLeft()
-            origin -= QPointF(0, self.verticalScrollBar().value())
-            layout, offset = block.layout(), block.position()
-            low, high = max(start - offset, 0), min(end - offset, block.length() - 1)
-            lines = [layout.lineForTextPosition(place).lineNumber() for place in (low, max(low, high - 1))]
-            for line in map(layout.lineAt, range(lines[0], lines[1] + 1)):
-                left = max(low, line.textStart())
-                right = min(high, line.textStart() + line.textLength())
-                while left < right - (offset + right == end) and document.characterAt(offset + left) == " ":
-                    left += 1
-                if left < right:
-                    found.append(_between(line, left, right).translated(origin))
-            block = block.next()
-        return found
+    def _selected(self, first: int, last: int) -> QTextCursor:
+        """Return a cursor that selects some tokens."""
+        cursor = QTextCursor(self.document())
+        cursor.setPosition(self._ends[first])
+        cursor.setPosition(self._ends[last + 1], QTextCursor.MoveMode.KeepAnchor)
+        return cursor
 
     def _token_at(self, place: QPoint) -> int | None:
         """Return the token at a place, the nearest one beside a line; None below the text."""
@@ -178,16 +165,11 @@ class TokenView(OfflineBrowser):
 
     def _reveal_cursor(self) -> None:
         if self.current >= 0:
-            bar, box = self.verticalScrollBar(), self._boxes(self.current, self.current)[0]
+            start = QTextCursor(self.document())
+            start.setPosition(self._ends[self.current])
+            bar, box = self.verticalScrollBar(), self.cursorRect(start)
             top, bottom = box.top() + bar.value() - 2 * MEDIUM, box.bottom() + bar.value() + 2 * MEDIUM
-            bar.setValue(round(max(min(bar.value(), top), bottom - self.viewport().height())))
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        bar = self.verticalScrollBar()
-        at_end = 0 < bar.maximum() <= bar.value() + 2
-        super().resizeEvent(event)
-        if at_end:
-            bar.setValue(bar.maximum())
+            bar.setValue(max(min(bar.value(), top), bottom - self.viewport().height()))
 
     # --- input
 
@@ -206,73 +188,53 @@ class TokenView(OfflineBrowser):
     def _point_at(self, token: int | None) -> None:
         if token != self._pointed:
             self._pointed = token
-            self.viewport().update()
+            self._mark()
             self.looked_at.emit(self.token)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         last, key = len(self._trace.tokens) - 1, Qt.Key(event.key())
         steps = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1, Qt.Key.Key_Home: -last, Qt.Key.Key_End: last}
-        rounds = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}
         modified = bool(event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier)
-        if last < 0 or modified or key not in steps | rounds:
+        if last < 0 or modified or key not in {*steps, *_ROUND_STEPS}:
             super().keyPressEvent(event)  # pages scroll
             return
-        token = self._round_step(rounds[key]) if key in rounds else self.current + steps[key]
-        self.move_to(min(max(token, 0), last))
+        if key in _ROUND_STEPS:
+            self.step_requested.emit(_ROUND_STEPS[key])
+        else:
+            self.move_to(min(max(self.current + steps[key], 0), last))
         announce(self)
 
-    def _round_step(self, step: int) -> int:
-        """Return the first token of the next or previous round; outside of rounds, a token on the next line."""
-        tokens, traced = self._trace.tokens, self._trace.round_of(self.current)
-        if traced is None:
-            box = self._boxes(self.current, self.current)[0]
-            found = self._token_at((box.topLeft() + QPointF(1, (step + 0.5) * box.height())).toPoint())
-            return self.current + step if found is None else found
-        if step > 0:
-            return traced.first + traced.count
-        before = traced.first - 1
-        if before < 0 or not tokens[before].round:
-            return before
-        return self._trace.rounds[tokens[before].round - 1].first
+    # --- marks
 
-    # --- painting
+    def event(self, event: QEvent) -> bool:
+        done = super().event(event)
+        if event.type() in {QEvent.Type.FocusIn, QEvent.Type.FocusOut}:
+            self._mark()
+        return done
 
-    def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self.viewport())
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.fillRect(event.rect(), self._theme.colors.surface)
-        if 0 <= self.token < len(self._ends) - 1:
-            self._paint_round(painter)
-        painter.end()
-        super().paintEvent(event)  # the text
-
-    def _paint_round(self, painter: QPainter) -> None:
-        """Paint a tint behind the token that is looked at, and an outline around its round."""
-        accent = self._theme.colors.accent
-        tint = QColor(accent)
-        tint.setAlpha(_TINT)
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(tint)
-        for box in self._boxes(self.token, self.token):
-            painter.drawRoundedRect(box.adjusted(-1, 1, 1, 2), 3, 3)
-        if self._pointed is not None and self.current >= 0:  # the cursor's place, while the pointer is elsewhere
-            painter.setPen(QPen(accent, 1.5))
-            box = self._boxes(self.current, self.current)[0]
-            painter.drawLine(box.topLeft() + QPointF(0, 6), box.bottomLeft())
-        traced = self._trace.round_of(self.token)
-        if traced is None and not self.hasFocus():
-            return
-        first, last = (traced.first, traced.first + traced.count - 1) if traced else (self.token, self.token)
-        painter.setBrush(Qt.BrushStyle.NoBrush)
-        painter.setPen(QPen(accent if self.hasFocus() else self._theme.colors.muted, 1.2))
-        for box in self._boxes(first, min(last, len(self._ends) - 2)):
-            painter.drawRoundedRect(box.adjusted(-2.5, 0, 2.5, 2.5), 5, 5)
+    def _mark(self) -> None:
+        """Tint the round of the token that is looked at, the cursor's token, and the token that is looked at."""
+        marked: list[tuple[int, int, int]] = []  # first and last token, opacity of 255
+        last = len(self._ends) - 2
+        if 0 <= self.token <= last:
+            if (traced := self._trace.round_of(self.token)) is not None:
+                marked.append((traced.first, min(traced.first + traced.count - 1, last), _ROUND_TINT))
+            marked += [(token, token, _TINT) for token in {self.current, self.token} if token >= 0]
+        color = self._theme.colors.accent if self.hasFocus() else self._theme.colors.muted
+        selections = []
+        for first, end, opacity in marked:
+            selection = QTextEdit.ExtraSelection()
+            selection.cursor = self._selected(first, end)
+            selection.format = _background(color, opacity)
+            selections.append(selection)
+        self.setExtraSelections(selections)
 
 
-def _between(line: QTextLine, left: int, right: int) -> QRectF:
-    """Return the rectangle between two positions of a line's text, in its block."""
-    (begins, _), (ends, _) = (cast("tuple[float, int]", line.cursorToX(place)) for place in (left, right))
-    return QRectF(begins, line.y(), ends - begins, line.height()).normalized()
+def _background(color: QColor, opacity: int) -> QTextCharFormat:
+    tint, found = QColor(color), QTextCharFormat()
+    tint.setAlpha(opacity)
+    found.setBackground(tint)
+    return found
 
 
 def _format(color: QColor, line: _Line = _Line.NoUnderline) -> QTextCharFormat:

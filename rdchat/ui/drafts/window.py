@@ -1,74 +1,167 @@
-"""The window of one reply's tokens and of the draft tree behind each."""
+"""The window of one reply: its tokens, the details of one token, and the draft tree of its round."""
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QHideEvent
-from PySide6.QtWidgets import QSplitter, QStackedWidget, QWidget
+from collections import Counter
 
-from rdchat.chat.reply_trace import ReplyTrace
+from PySide6.QtCore import QEvent, QRectF, Qt
+from PySide6.QtGui import QHideEvent, QPainter
+from PySide6.QtWidgets import QScrollArea, QWidget
+
+from rdchat.chat.reply_trace import ReplyTrace, TracedToken
 from rdchat.services.chat.trace_recorder import TraceRecorder
-from rdchat.ui.drafts.token_details import TokenDetails
+from rdchat.ui.drafts import words
 from rdchat.ui.drafts.token_view import TokenView
 from rdchat.ui.drafts.tree_view import TreeView
-from rdchat.ui.drafts.words import Legend, round_words, tree_words
+from rdchat.ui.drafts.words import Alternative, drafter_words, probability, spelt
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import IconButton
-from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel
-from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.labels import ElidedLabel, Ground, Separator, ThemedLabel
+from rdchat.ui.look.layouts import Part, column, row, scrolled, splitter
 from rdchat.ui.look.opening import SideWindow, show_in_front
-from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
+from rdchat.ui.look.painting import RING, paint_focus
+from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
+from rdchat.ui.speed.sections import FigureRow
 
-_NOT_RECORDED = "How this reply came about was not recorded."
-_NO_TREE = "The tree of this round was not recorded."
-_NO_DRAFT = "Nothing was drafted here: this token was decoded on its own."
+_NOT_RECORDED = "The tokens of this reply were not recorded."
+_NO_TREE = "The draft of this step was not recorded."
+_NO_DRAFT = "Nothing was drafted here. The model wrote this token alone."
+_LEGEND = (
+    "Accepted drafted tokens are underlined in the colour of their drafter. The model chose all others itself, one in "
+    "each step. In the text, Left and Right go from token to token, Up and Down from step to step."
+)
+_TREE_LEGEND = (
+    "Filled: accepted. Outlined: not accepted. Double frame: the model's own token. "
+    "Colour and dashes: who drafted. %: probability."
+)
+_ROWS = {
+    "Probability": "How likely this token was for the model, before temperature and filters.",
+    "Drafted by": "What proposed the token, if it was drafted and accepted.",
+    "Step": "Number of the step in which the model checked the token.",
+    "Position": "The token's place in the draft. The last token of a step follows the draft.",
+}
+
+
+class TokenDetails(QScrollArea):
+    """Shows one token of a trace."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self.setAccessibleName("Details of the token")
+        self.setViewportMargins(RING, RING, RING, RING)
+        self.setMinimumWidth(190)
+        self.token = ElidedLabel(theme, points_more=6, bold=True)
+        self.place = ThemedLabel(theme, "", "muted", tabular=True)
+        self.rows = {name: FigureRow(theme, name, definition) for name, definition in _ROWS.items()}
+        heading = ThemedLabel(theme, "Candidates for this place", points_more=-0.5, bold=True)
+        set_tip(heading, "The tokens drafted for this place, each with its probability for the model.")
+        self.alternatives: list[FigureRow] = []
+        self._alternatives = column(spacing=TIGHT)
+        counts = ThemedLabel(theme, "Tokens by drafter", points_more=-0.5, bold=True)
+        self.legend = {
+            drafter: FigureRow(theme, f"{line} {drafter_words(drafter)}".strip(), _LEGEND, drafter or "text")
+            for drafter, line in words.LINES.items()
+        }
+        self.none = ThemedLabel(theme, "", "muted", -1, wraps=True)
+        ground = Ground(theme, "window")
+        rows: list[Part] = [self.token, self.place, SMALL, *self.rows.values(), SMALL, Separator(theme), TIGHT]
+        rows += [heading, self._alternatives, self.none, SMALL, Separator(theme), TIGHT, counts]
+        column(*rows, *self.legend.values(), None, within=ground, spacing=TIGHT + 2, margins=MEDIUM)
+        scrolled(ground, self)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # keys scroll it
+
+    def event(self, event: QEvent) -> bool:
+        done = super().event(event)
+        if event.type() in {QEvent.Type.FocusIn, QEvent.Type.FocusOut}:
+            self.update()
+        elif event.type() is QEvent.Type.Paint and self.hasFocus():
+            ring = self.viewport().geometry().adjusted(-RING, -RING, RING, RING)
+            paint_focus(QPainter(self), QRectF(ring), self._theme.colors.accent)
+        return done
+
+    def show_token(self, trace: ReplyTrace, place: int) -> None:
+        """Show one token; -1 if there is none."""
+        known = 0 <= place < len(trace.tokens)
+        token = trace.tokens[place] if known else TracedToken(0, "")
+        self.token.setText(spelt(token.text) if known else "")
+        set_tip(self.token, "" if token.text or not known else "Part of a character, or the token that ends the reply")
+        self.place.setText(f"Token {place + 1:,} of {len(trace.tokens):,}" if known else "No token yet")
+        values = (
+            probability(token.log_prob),
+            drafter_words(token.drafter) if token.drafter else "Not drafted",
+            f"{token.round:,} of {len(trace.rounds):,}" if token.round else "None",
+            words.position_words(token),
+        )
+        for figure, value in zip(self.rows.values(), values, strict=True):
+            figure.show_value(value if known else formatting.NONE)
+        alternatives = words.alternatives(trace, place) if known else []
+        self._show_alternatives(alternatives)
+        self.none.setText("" if alternatives or not known else _why_none(trace, place))
+
+    def _show_alternatives(self, alternatives: list[Alternative]) -> None:
+        while self.alternatives:
+            self.alternatives.pop().deleteLater()
+        for each in alternatives:
+            name = f"{'✓ ' if each.taken else ''}{spelt(each.text)}"
+            figure = FigureRow(self._theme, name, _row_words(each), each.drafter or "text")
+            figure.show_value(probability(each.log_prob))
+            self.alternatives.append(figure)
+            self._alternatives.addWidget(figure)
+
+    def count_tokens(self, trace: ReplyTrace) -> None:
+        """Show how many tokens each drafter drafted; drafters without a token are left out, the target is not."""
+        counts = Counter(token.drafter for token in trace.tokens)
+        for drafter, figure in self.legend.items():
+            figure.show_value(f"{counts[drafter]:,}")
+            figure.setVisible(not drafter or counts[drafter] > 0)
 
 
 class DraftsWindow(SideWindow):
     """Shows one reply: its tokens, beside them the details of one token, and below them the tree of its round."""
 
     def __init__(self, traces: TraceRecorder, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__("Tokens and drafts", (900, 680), (480, 380), parent)
+        super().__init__("Tokens and Drafts", (900, 680), (480, 380), parent)
         self._traces = traces
         self._message_id = 0
         self._trace = ReplyTrace()
-        self.legend = Legend(theme)
         self.note = ThemedLabel(theme, "", "muted", -1)
         self.tokens = TokenView(theme)
         self.details = TokenDetails(theme)
         self.heading = ElidedLabel(theme, bold=True)
-        self.previous = IconButton("previous", "Previous round", theme)
-        self.next = IconButton("next", "Next round", theme)
+        self.previous = IconButton("previous", "Previous step", theme, act=lambda: self._step(-1))
+        self.next = IconButton("next", "Next step", theme, act=lambda: self._step(1))
         self.tree = TreeView(theme)
-        self.nothing = ThemedLabel(theme, _NOT_RECORDED, "muted", wraps=True)
-        self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.tree_legend = ThemedLabel(theme, _TREE_LEGEND, "muted", -1, wraps=True)
+        self.tree_legend.setContentsMargins(MEDIUM, 0, MEDIUM, SMALL)
         self._throttle = Throttle(self)
         self._lay_out(theme)
         self._throttle.due.connect(lambda: self._load() if self.isVisible() else None)
         self.tokens.looked_at.connect(lambda token: self.details.show_token(self._trace, token))
         self.tokens.cursor_moved.connect(self._show_round)
-        self.tree.step_requested.connect(self._step)
-        for button, step in ((self.previous, -1), (self.next, 1)):
-            button.clicked.connect(lambda _checked, step=step: self._step(step))
-        traces.tokens_added.connect(self._on_tokens)
-        traces.trace_ended.connect(self._on_end)
+        for view in (self.tree, self.tokens):
+            view.step_requested.connect(self._step)
+        for changed in (traces.tokens_added, traces.trace_ended):
+            changed.connect(self._on_tokens)
 
     def _lay_out(self, theme: Theme) -> None:
-        above = _splitter(Qt.Orientation.Horizontal, (self.tokens, 600), (self.details, 240))
+        above = splitter(Qt.Orientation.Horizontal, (self.tokens, 600), (self.details, 240))
         above.setStretchFactor(0, 1)
         heading = row((self.heading, 1), self.previous, self.next, margins=(MEDIUM, SMALL, MEDIUM, 0))
         below = QWidget()
-        column(heading, (self.tree, 1), within=below)
-        self.pages = QStackedWidget()
-        self.pages.addWidget(_splitter(Qt.Orientation.Vertical, (above, 400), (below, 260)))
-        self.pages.addWidget(self.nothing)
-        head = row((self.legend, 1), self.note, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
-        column(head, Separator(theme), (self.pages, 1), within=self, spacing=0)
+        column(heading, (self.tree, 1), self.tree_legend, within=below)
+        views = splitter(Qt.Orientation.Vertical, (above, 400), (below, 260))
+        self.note.setContentsMargins(MEDIUM, SMALL, MEDIUM, SMALL)
+        column(self.note, (views, 1), within=self, spacing=0)
 
     def show_reply(self, message_id: int) -> None:
         """Show a reply; one that is still being written is followed."""
         self._message_id = message_id
         show_in_front(self)  # first, so that the text is laid out once, at the final width
-        self._load(-1 if self._traces.is_live(message_id) else 0)
+        live = self._traces.is_live(message_id)
+        self._load(-1 if live else 0)
+        if not live:
+            self.tokens.move_to(_first_drafted(self._trace))
         self.tokens.setFocus()
 
     def hideEvent(self, event: QHideEvent) -> None:
@@ -80,27 +173,23 @@ class DraftsWindow(SideWindow):
     def _load(self, cursor: int | None = None) -> None:
         """Show the present trace, with the cursor on a token (-1: the last); None keeps the cursor where it is."""
         trace = self._traces.trace(self._message_id)
-        if cursor is None and self.pages.currentIndex():
+        if cursor is None and not self._trace.tokens:
             cursor = -1  # nothing was recorded until now
-        self.pages.setCurrentIndex(0 if trace else 1)
-        self.legend.setVisible(trace is not None)
         self._show(trace or ReplyTrace(), cursor)
+        if trace is None:
+            self.note.say(_NOT_RECORDED)
 
     def _show(self, trace: ReplyTrace, cursor: int | None) -> None:
         self._trace = trace
         lost = formatting.counted(trace.missing, "character was", "characters were")
-        self.note.setText(f"{lost} not recorded" if trace.missing else "")
-        self.legend.show_trace(trace)
+        self.note.say(f"{lost} not recorded" if trace.missing else "")
+        self.details.count_tokens(trace)
         self.tokens.show_trace(trace, cursor)
         self._show_round()
 
     def _on_tokens(self, message_id: int) -> None:
         if message_id == self._message_id and self.isVisible():
             self._throttle.note()
-
-    def _on_end(self, message_id: int) -> None:
-        if message_id == self._message_id and self.isVisible():
-            self._load()
 
     def _step(self, rounds: int) -> None:
         """Go some rounds on from the current one, or from the cursor to the nearest one."""
@@ -119,23 +208,34 @@ class DraftsWindow(SideWindow):
         """Show the round of the cursor's token."""
         cursor = self.tokens.current
         number = self._trace.tokens[cursor].round if cursor >= 0 else 0
+        self.tree_legend.setVisible(number > 0)
         self.previous.setEnabled(self._number_after(-1) > 0)
         self.next.setEnabled(self._number_after(1) > 0)
         if not number:
             self.heading.setText("No draft" if cursor >= 0 else "")
             self.tree.show_tree(None, _NO_DRAFT, _NO_DRAFT)
             return
-        self.heading.setText(round_words(self._trace, number))
+        self.heading.setText(words.round_words(self._trace, number))
         tree = self._trace.rounds[number - 1].tree
-        self.tree.show_tree(tree, tree_words(self._trace, number), _NO_TREE)
+        self.tree.show_tree(tree, words.tree_words(self._trace, number), _NO_TREE)
 
 
-def _splitter(orientation: Qt.Orientation, *parts: tuple[QWidget, int]) -> QSplitter:
-    """Return a splitter of widgets with their first sizes."""
-    splitter = QSplitter(orientation)
-    for widget, _ in parts:
-        splitter.addWidget(widget)
-    splitter.setSizes([size for _, size in parts])
-    splitter.setHandleWidth(1)
-    splitter.setChildrenCollapsible(False)
-    return splitter
+def _first_drafted(trace: ReplyTrace) -> int:
+    """Return the first token of the first step with a draft; 0 without one."""
+    return next((each.first for each in trace.rounds if each.tree is None or len(each.tree.tokens) > 1), 0)
+
+
+def _row_words(row: Alternative) -> str:
+    taken = ", taken" if row.taken else ""
+    return f"{spelt(row.text)} {probability(row.log_prob)}, {drafter_words(row.drafter)}{taken}"
+
+
+def _why_none(trace: ReplyTrace, place: int) -> str:
+    traced = trace.round_of(place)
+    if traced is None:
+        return "Nothing. The model wrote this token without a draft."
+    if traced.tree is None:
+        return "Not recorded." if traced is not trace.rounds[-1] else "Not known until the step ends."
+    if len(traced.tree.tokens) == 1:
+        return words.nothing_words(trace)
+    return "Nothing. The draft ended before this place."

@@ -3,24 +3,29 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import QObject, Qt, Signal, Slot
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QFileDialog, QFrame, QScrollArea, QWidget
+from PySide6.QtWidgets import QPlainTextEdit, QScrollArea, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile
+from rdchat.errors import RdchatError
+from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.chat.chat_prompt import FileText
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip
-from rdchat.ui.files.file_view import FileView
 from rdchat.ui.files.part_sheet import PartSheet
-from rdchat.ui.look.opening import FileMode, ask_to_open
-from rdchat.ui.look.theme import TIGHT, Theme
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import column, scrolled
+from rdchat.ui.look.opening import FileMode, SideWindow, ask_to_open
+from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
 
 if TYPE_CHECKING:
     from rdchat.ui.conversation.composer import Composer
 
 _MOST_HEIGHT = 3 * CHIP_HEIGHT + 2 * TIGHT + 2  # of the chips: three lines, more scroll
-_REFUSALS = 3  # that are shown at once
+_REFUSALS = 3  # shown at once
+_LONGEST_LINE = 4_000  # characters: laying out a longer line would block the window
 
 
 class PendingRow(QScrollArea):
@@ -34,10 +39,7 @@ class PendingRow(QScrollArea):
         self._theme = theme
         self._row = ChipRow()
         self._by_id: dict[int, FileChip] = {}
-        self.setWidget(self._row)
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scrolled(self._row, self).setWidgetResizable(False)
         self.setAccessibleName("Files of this message")
         for widget in (self, self.viewport(), self._row):
             widget.setAutoFillBackground(False)  # the composer draws the background
@@ -49,11 +51,11 @@ class PendingRow(QScrollArea):
 
     def show_files(self, pending: PendingFiles, context: int | None) -> None:
         """Show the open chat's files; `context` is the model's context in tokens, None without a model."""
-        old, self._by_id = self._by_id, {}
+        old, self._by_id, to_shorten = self._by_id, {}, pending.to_shorten
         for file in pending.files:
             chip = old.pop(file.id, None) or self._make(file.id)
             self._by_id[file.id] = chip
-            detail, color = chip_words(file, context, too_long=file is pending.to_shorten)
+            detail, color = chip_words(file, context, too_long=file in to_shorten)
             chip.show_file(file.name, detail, color, tip=_tip(file))
             chip.show_progress((file.fraction or 0.0) if file.read is None else None)
         for chip in old.values():
@@ -65,7 +67,6 @@ class PendingRow(QScrollArea):
 
     def _make(self, file_id: int) -> FileChip:
         chip = FileChip(self._theme, "raised", removable=True, parent=self._row)
-        chip.focused.connect(lambda: self.ensureWidgetVisible(chip, 0, TIGHT))
         chip.clicked.connect(lambda: self.choice_requested.emit(file_id))
         chip.remove_requested.connect(lambda: self.remove_requested.emit(file_id))
         return chip
@@ -80,6 +81,41 @@ class PendingRow(QScrollArea):
         shown = min(height, _MOST_HEIGHT)
         if shown != self.height():
             self.setFixedHeight(shown)
+
+
+class FileView(SideWindow):
+    """A window with the text of a file as it was sent to the model."""
+
+    def __init__(self, file: AttachedFile, text_of: FileText, theme: Theme, parent: QWidget) -> None:
+        super().__init__(file.name, (680, 560), (360, 240), parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        sent = f"{file.taken[0].upper()}{file.taken[1:]}" if file.taken else "All of it"
+        words = f"{sent}: {file.characters:,} characters, as sent to the model."
+        about = ThemedLabel(theme, f"{words} {file.note}".strip(), "muted", -1, wraps=True)
+        self.text = QPlainTextEdit(readOnly=True, undoRedoEnabled=False)
+        self.text.setFont(theme.code_font())
+        self.text.setAccessibleName(f"Text of {file.name}")
+        self.text.setTabChangesFocus(True)
+        self.text.setPlaceholderText("Reading…")
+        column(about, (self.text, 1), within=self, margins=(LARGE, MEDIUM, LARGE, LARGE))
+        self._task = BackgroundWork("file view", self)
+        self._task.replace(lambda _job: _broken(text_of(file)), self.text.setPlainText, failed=self._show_failure)
+        self.text.setFocus()
+
+    @Slot(RdchatError)
+    def _show_failure(self, error: RdchatError) -> None:
+        self.text.setPlaceholderText(str(error))
+
+
+def _broken(text: str) -> str:
+    """Return a text with its long lines broken."""
+    lines = text.split("\n")
+    if all(len(line) <= _LONGEST_LINE for line in lines):
+        return text
+    pieces = (
+        line[place : place + _LONGEST_LINE] for line in lines for place in range(0, len(line) or 1, _LONGEST_LINE)
+    )
+    return "\n".join(pieces)
 
 
 class FileAttacher(QObject):
@@ -115,12 +151,11 @@ class FileAttacher(QObject):
 
     def choose(self) -> None:
         """Ask for files to attach."""
-        dialog = ask_to_open(self._parent, "Attach files", FileMode.ExistingFiles, self.add)
-        dialog.setLabelText(QFileDialog.DialogLabel.Accept, "Attach")
+        ask_to_open(self._parent, "Attach files", FileMode.ExistingFiles, self.add, accept="Attach")
 
     def view(self, file: AttachedFile) -> None:
         """Show what was sent of a file."""
-        FileView(file, self._controller.texts, self._theme, self._parent.window()).show()
+        FileView(file, self._controller.replies.file_text, self._theme, self._parent.window()).show()
 
     def choose_part(self, file_id: int, question: str = "") -> None:
         """Ask which part of a file to send, for a question or for the text in the composer."""
@@ -140,9 +175,9 @@ class FileAttacher(QObject):
         return info.context_length if info else None
 
     def _on_prompt_refused(self, text: str, _reason: str) -> None:
-        """Ask for a part of the longest file if a message was not sent because its files are too long."""
-        if (longest := self._files.to_shorten) is not None:
-            self.choose_part(longest.id, text)
+        """Ask for a part of the first file that does not fit, if that is why a message was not sent."""
+        if to_shorten := self._files.to_shorten:
+            self.choose_part(to_shorten[0].id, text)
 
     def _remove(self, file_id: int) -> None:
         self._files.remove(file_id)
@@ -174,6 +209,6 @@ def chip_words(file: PendingFile, context: int | None, *, too_long: bool) -> tup
 
 def _tip(file: PendingFile) -> str:
     if file.read is None:
-        return "It is being read."
-    part = f"Of it, {file.part.words} will be sent." if file.part and file.part.words else ""
-    return " ".join(each for each in (part, file.read.note, "Click to choose what is sent of it.") if each)
+        return "This file is being read."
+    part = f"Only {file.part.words} will be sent." if file.part and file.part.words else ""
+    return " ".join(each for each in (part, file.read.note, "Click to choose what is sent.") if each)

@@ -3,18 +3,21 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from PySide6.QtCore import QEvent, QRect, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFocusEvent, QFont, QFontMetricsF, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtCore import QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractButton, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.icons import line_pixmap
-from rdchat.ui.look.plain_text import cut, set_tip
+from rdchat.ui.look.labels import ElidedLabel
+from rdchat.ui.look.layouts import column, row, show_share, thin_bar
+from rdchat.ui.look.painting import paint_card
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import RADIUS, SMALL, TIGHT, Theme, control_font
 
 CHIP_HEIGHT = 42
-_ICON, _WIDEST, _LEAST = 18, 300, 130
+_ICON, _WIDEST, _LEAST, _REMOVE = 18, 300, 130, 22  # pixels
 
 
 class FileChip(QAbstractButton):
@@ -28,95 +31,59 @@ class FileChip(QAbstractButton):
     """
 
     remove_requested = Signal()
-    focused = Signal()
 
     def __init__(self, theme: Theme, ground: str, *, removable: bool, parent: QWidget) -> None:
         super().__init__(parent)
         self._theme, self._ground = theme, ground
-        self._name = self._detail = ""
-        self._color = "muted"
-        self._fraction: float | None = None
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
+        self._name = ElidedLabel(theme, mode=Qt.TextElideMode.ElideMiddle)
+        self._detail = ElidedLabel(theme, "", "muted")
+        self._detail.setFont(control_font(-1, tabular=True))
+        self._bar = thin_bar("Read", 2)
+        self._bar.hide()
+        for part in (self._name, self._detail, self._bar):
+            part.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.remove: IconButton | None = None
         if removable:
-            self.remove = IconButton("close", "Take the file out", theme, self)
-            self.remove.setFixedSize(22, 22)
+            self.remove = IconButton("close", "Remove the file", theme, act=self.remove_requested.emit)
+            self.remove.setFixedSize(_REMOVE, _REMOVE)
             self.remove.setCursor(Qt.CursorShape.ArrowCursor)
-            self.remove.clicked.connect(self.remove_requested)
+        lines = column(self._name, self._detail, self._bar, spacing=1)
+        ends = [self.remove] if self.remove else []
+        margins = (2 * SMALL + _ICON, TIGHT, TIGHT if removable else SMALL, TIGHT)
+        row((lines, 1), *ends, within=self, spacing=TIGHT, margins=margins)
 
     def show_file(self, name: str, detail: str, color: str = "muted", *, tip: str = "") -> None:
         """Show a name and, in a colour of `Colors`, a line below it; `tip` says more in the tooltip."""
-        self._name, self._detail, self._color = cut(name), cut(detail), color
+        self._name.setText(name)
+        self._detail.say(detail, color)
         self.setAccessibleName(f"{name}, {detail}")
         self.setAccessibleDescription(tip)
         set_tip(self, f"{name}. {tip}" if tip else name)
         if self.remove is not None:
-            self.remove.setAccessibleName(f"Take {name} out")
+            self.remove.setAccessibleName(f"Remove {name}")
         self.updateGeometry()
-        self.update()
 
     def show_progress(self, fraction: float | None) -> None:
-        """Draw a bar for how much of the file is read; None draws none."""
-        self._fraction = fraction
-        self.update()
+        """Show how much of the file is read; None shows no bar."""
+        self._bar.setVisible(fraction is not None)
+        show_share(self._bar, fraction or 0)
 
     def sizeHint(self) -> QSize:
-        name, detail = (QFontMetricsF(font).horizontalAdvance(text) for font, text in self._lines())
-        width = round(max(name, detail)) + 1 + self._left + self._right
-        return QSize(min(max(width, _LEAST), _WIDEST), CHIP_HEIGHT)
-
-    def _lines(self) -> tuple[tuple[QFont, str], ...]:
-        return (control_font(), self._name), (control_font(-1, tabular=True), self._detail)
-
-    @property
-    def _left(self) -> int:
-        return SMALL + _ICON + SMALL
-
-    @property
-    def _right(self) -> int:
-        return SMALL if self.remove is None else TIGHT + self.remove.width() + TIGHT
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        if self.remove is not None:
-            self.remove.move(self.width() - self.remove.width() - TIGHT, (self.height() - self.remove.height()) // 2)
-
-    def focusInEvent(self, event: QFocusEvent) -> None:
-        super().focusInEvent(event)
-        self.focused.emit()
-
-    def event(self, event: QEvent) -> bool:
-        if event.type() in (QEvent.Type.Enter, QEvent.Type.Leave):
-            self.update()
-        return super().event(event)
+        texts = max(label.fontMetrics().horizontalAdvance(label.text()) for label in (self._name, self._detail))
+        around = 3 * SMALL + _ICON + (_REMOVE if self.remove else 0)
+        return QSize(min(max(texts + 1 + around, _LEAST), _WIDEST), CHIP_HEIGHT)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        colors = self._theme.colors
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        focused = self.hasFocus()
-        painter.setPen(QPen(colors.accent if focused else colors.border, 1.5 if focused else 1))
+        colors, focused = self._theme.colors, self.hasFocus()
+        line = QPen(colors.accent if focused else colors.border, 1.5 if focused else 1)
         ground: QColor = getattr(colors, self._ground)
-        painter.setBrush(ground.darker(106) if self.isDown() or self.underMouse() else ground)
-        area = QRectF(self.rect()).adjusted(1, 1, -1, -1)
-        painter.drawRoundedRect(area, RADIUS - 2, RADIUS - 2)
+        fill = ground.darker(106) if self.isDown() or self.underMouse() else ground
+        paint_card(self, QRectF(self.rect()).adjusted(1, 1, -1, -1), fill, line, RADIUS - 2)
         picture = line_pixmap("file", colors.muted, _ICON, self.devicePixelRatioF())
-        painter.drawPixmap(SMALL, (self.height() - _ICON) // 2, picture)
-        room = self.width() - self._left - self._right
-        name, detail = QRect(self._left, 4, room, 18), QRect(self._left, 21, room, 16)
-        middle = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft
-        colored = (colors.text, getattr(colors, self._color))
-        elided = (Qt.TextElideMode.ElideMiddle, Qt.TextElideMode.ElideRight)
-        for (font, text), color, mode, box in zip(self._lines(), colored, elided, (name, detail), strict=True):
-            painter.setPen(color)
-            painter.setFont(font)
-            painter.drawText(box, middle, painter.fontMetrics().elidedText(text, mode, room))
-        if self._fraction is not None:
-            painter.setPen(Qt.PenStyle.NoPen)
-            for color, share in ((colors.border, 1.0), (colors.accent, self._fraction)):
-                painter.setBrush(color)
-                painter.drawRoundedRect(QRectF(self._left, self.height() - 5, share * room, 2), 1, 1)
+        QPainter(self).drawPixmap(SMALL, (self.height() - _ICON) // 2, picture)
 
 
 class ChipRow(QWidget):
@@ -172,7 +139,7 @@ class SentFiles(ChipRow):
 
     def _chip(self, file: AttachedFile, theme: Theme) -> FileChip:
         chip = FileChip(theme, "surface", removable=False, parent=self)
-        part = f"{file.taken[0].upper()}{file.taken[1:]}" if file.taken else f"{file.characters:,} characters"
+        part = f"{file.taken[0].upper()}{file.taken[1:]}" if file.taken else "Whole file"
         chip.show_file(file.name, part, tip=f"{file.note} Click to read what was sent.".strip())
         chip.clicked.connect(lambda: self.opened.emit(file))
         return chip

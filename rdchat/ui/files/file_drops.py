@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QRectF, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QColor,
     QDragEnterEvent,
@@ -14,19 +14,17 @@ from PySide6.QtGui import (
     QPaintEvent,
     QPen,
 )
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtWidgets import QWidget
 
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.files.dragged_things import Dragged, look_at
 from rdchat.ui.look.icons import line_pixmap
-from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.plain_text import PlainLabel
-from rdchat.ui.look.theme import LARGE, MEDIUM, RADIUS, SMALL, TIGHT, Theme
+from rdchat.ui.look.theme import LARGE, RADIUS, SMALL, Theme, control_font
 
 _ICON = 28
-_VEIL = 0.6  # opacity of the veil over what is below
-_WIDEST = 320  # pixels of a line of text
+_VEIL = 0.6  # opacity of the veil over the window
+_CARD = QSize(360, 132)
+_WIDEST, _LINE = 320, 26  # pixels of a line of text
 
 
 class DropOverlay(QWidget):
@@ -42,57 +40,18 @@ class DropOverlay(QWidget):
     def __init__(self, theme: Theme, window: QWidget) -> None:
         super().__init__(window)
         self._theme, self._window = theme, window
-        self._area: QWidget | None = None
-        self.words = self.name = ""
-        self._picture = PlainLabel()
-        self._title = ThemedLabel(theme, "", points_more=3, bold=True)
-        self._about = ThemedLabel(theme, "", "muted")
-        self._card = QWidget()
-        self._card.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Maximum)
-        lines = (self._picture, SMALL - TIGHT, self._title, self._about)
-        column(*lines, within=self._card, spacing=TIGHT, margins=(LARGE, LARGE, LARGE, MEDIUM + TIGHT))
-        for label in (self._picture, self._title, self._about):
-            label.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        column(None, row(None, self._card, None), None, within=self)
+        self.words = self.name = self._icon = ""
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.hide()
 
     def show_over(self, area: QWidget, icon: str, words: str, name: str) -> None:
         """Cover a part of the window with an icon, bold words and the name of what is dragged."""
-        if area is not self._area:
-            self._leave_area()
-            self._area = area
-            area.installEventFilter(self)
-        self.words, self.name = words, name
+        self._icon, self.words, self.name = icon, words, name
         self.setAccessibleName(f"{words}: {name}")
-        self._picture.setPixmap(line_pixmap(icon, self._theme.colors.accent, _ICON, self.devicePixelRatioF()))
-        room = min(_WIDEST, area.width() - 6 * LARGE)
-        for label, text in ((self._title, words), (self._about, name)):
-            label.setText(label.fontMetrics().elidedText(text, Qt.TextElideMode.ElideMiddle, room))
-        self._fit()
+        self.setGeometry(QRect(area.mapTo(self._window, QPoint(0, 0)), area.size()))
         self.raise_()
         self.show()
         self.update()
-
-    def take_away(self) -> None:
-        """Hide the overlay."""
-        self._leave_area()
-        self.hide()
-
-    def _leave_area(self) -> None:
-        if self._area is not None:
-            self._area.removeEventFilter(self)
-            self._area = None
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() in (QEvent.Type.Resize, QEvent.Type.Move):
-            self._fit()
-        return False
-
-    def _fit(self) -> None:
-        if self._area is not None:
-            place = self._area.mapTo(self._window, QPoint(0, 0))
-            self.setGeometry(QRect(place, self._area.size()))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         colors = self._theme.colors
@@ -106,9 +65,20 @@ class DropOverlay(QWidget):
         painter.setPen(QPen(colors.accent, 2))
         edge = SMALL + 1
         painter.drawRoundedRect(QRectF(self.rect()).adjusted(edge, edge, -edge, -edge), RADIUS, RADIUS)
+        card = QRect(QPoint(0, 0), _CARD)
+        card.moveCenter(self.rect().center())
         painter.setPen(colors.border)
         painter.setBrush(colors.surface)
-        painter.drawRoundedRect(self._card.geometry(), RADIUS, RADIUS)
+        painter.drawRoundedRect(card, RADIUS, RADIUS)
+        picture = line_pixmap(self._icon, colors.accent, _ICON, self.devicePixelRatioF())
+        painter.drawPixmap(card.center().x() - _ICON // 2, card.top() + LARGE, picture)
+        lines = ((colors.text, control_font(3, bold=True), self.words), (colors.muted, control_font(), self.name))
+        for place, (color, font, text) in enumerate(lines):
+            painter.setPen(color)
+            painter.setFont(font)
+            line = card.adjusted(0, LARGE + _ICON + SMALL + place * _LINE, 0, 0)
+            elided = painter.fontMetrics().elidedText(text, Qt.TextElideMode.ElideMiddle, _WIDEST)
+            painter.drawText(line, Qt.AlignmentFlag.AlignHCenter, elided)
 
 
 class FileDrops(QObject):
@@ -142,8 +112,8 @@ class FileDrops(QObject):
         self._task = BackgroundWork("dropped files", self)
         self._chat_area = self._model_area = window
         self.sign = DropOverlay(theme, window)
-        self._seen: Dragged | None = None  # what was dragged over the window last
-        self._over: tuple[str, ...] = ()  # what is dragged over the window now
+        self._seen: Dragged | None = None  # the last thing that was dragged over the window
+        self._over: tuple[str, ...] = ()  # the paths that are dragged over the window now
         window.setAcceptDrops(True)
         window.installEventFilter(self)
 
@@ -174,14 +144,14 @@ class FileDrops(QObject):
 
     def _enter(self, paths: tuple[str, ...]) -> None:
         self._over = paths
-        if self._seen is not None and self._seen.paths == paths:  # a drag also leaves and enters between child widgets
+        if self._seen is not None and self._seen.paths == paths:  # Qt sends enter events for each child widget
             self._show(self._seen)
         else:
             self._look_at(paths, self._show)
 
     def _leave(self) -> None:
         self._over = ()
-        self.sign.take_away()
+        self.sign.hide()
 
     def _look_at(self, paths: tuple[str, ...], then: Callable[[Dragged], object]) -> None:
         look = self._look

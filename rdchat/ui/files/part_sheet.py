@@ -1,28 +1,20 @@
 """The sheet in which the person chooses which part of a file is sent."""
 
 from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
-from PySide6.QtWidgets import (
-    QButtonGroup,
-    QDialog,
-    QGridLayout,
-    QLineEdit,
-    QPlainTextEdit,
-    QPushButton,
-    QRadioButton,
-    QSpinBox,
-    QWidget,
-)
+from PySide6.QtWidgets import QButtonGroup, QDialog, QFormLayout, QLineEdit, QRadioButton, QSpinBox, QWidget
 
 from rdchat.chat.attachments.choosing import Part
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.files.part_choice import Choice, Outcome, PartChoice, Way
+from rdchat.ui.look.buttons import dialog_buttons, push_button
 from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.layouts import column, form_layout, row, text_field
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 
-_WIDTH, _PREVIEW_HEIGHT = 520, 130
-_QUIET_MS = 150  # after the last letter
+_WIDTH, _PREVIEW_LINES = 520, 7
+_QUIET_MS = 150  # pause in typing before a part is computed
 _SHOWN = 6_000  # characters of the preview
+_MOST_LETTERS = 500  # of a question
 
 
 class PartSheet(QDialog):
@@ -41,26 +33,26 @@ class PartSheet(QDialog):
     def __init__(self, choice: PartChoice, context: int | None, question: str, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent, Qt.WindowType.Sheet)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setModal(True)
         self.setFixedWidth(_WIDTH)
         self._choice, self._context = choice, context
         self._part: Part | None = None
-        title = f"What is sent of {choice.file.name}"
+        title = f"Choose what to send of {choice.file.name}"
         self.setWindowTitle(title)
-        self._build_preview(theme)
-        self.use = QPushButton("Use this part")
+        self.preview = text_field(_PREVIEW_LINES, "")
+        self.preview.setReadOnly(True)
+        self.preview.setFont(theme.code_font())
+        self.preview.setAccessibleName("What will be sent")
+        self.summary = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
+        self.summary.setMinimumHeight(2 * self.summary.fontMetrics().lineSpacing())
+        self.summary.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self.use = push_button("Use This Part", "", self._take)
         self.use.setDefault(True)
-        self.use.setEnabled(False)
-        self.use.clicked.connect(self._take)
-        cancel = QPushButton("Cancel")
-        cancel.setAutoDefault(False)
-        cancel.clicked.connect(self.reject)
         column(
             ThemedLabel(theme, title, points_more=2, bold=True, wraps=True),
             ThemedLabel(theme, self._about(), "muted", wraps=True),
             *(SMALL, self._ways(question, theme)),
             *(SMALL, self.preview, self.summary),
-            *(SMALL, row(None, cancel, self.use)),
+            *(SMALL, dialog_buttons(reject=push_button("Cancel", "", self.reject), accept=self.use)),
             within=self,
             margins=LARGE,
         )
@@ -75,19 +67,10 @@ class PartSheet(QDialog):
         if room is None:
             return "Load a model to see how much of it fits."
         counted = f"All of it is {tokens.words}" if tokens else "Its tokens are being counted"
-        return f"{counted}; there is room for {max(room, 0):,}."
+        together = ", counting all files" if room.others else ""
+        return f"{counted}; there is room for {room.limit:,}{together}."
 
-    def _build_preview(self, theme: Theme) -> None:
-        self.preview = QPlainTextEdit(readOnly=True)
-        self.preview.setFixedHeight(_PREVIEW_HEIGHT)
-        self.preview.setFont(theme.code_font())
-        self.preview.setTabChangesFocus(True)
-        self.preview.setAccessibleName("What will be sent")
-        self.summary = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
-        self.summary.setMinimumHeight(2 * self.summary.fontMetrics().lineSpacing())
-        self.summary.setAlignment(Qt.AlignmentFlag.AlignTop)
-
-    def _ways(self, question: str, theme: Theme) -> QGridLayout:
+    def _ways(self, question: str, theme: Theme) -> QFormLayout:
         self.by_passages = QRadioButton("Passages that match")
         self.by_pages = QRadioButton("Pages")
         self.by_beginning = QRadioButton("The beginning")
@@ -102,53 +85,42 @@ class PartSheet(QDialog):
         for button in self._buttons:
             group.addButton(button)
         count = len(self._choice.file.parts)
-        self.question = _line("What the passages are about", "A question, or a few words")
-        self.question.setText(question.strip()[:500])
-        self.pages = _line("Pages", f"1-{min(4, count)}" if count > 1 else "1")
-        self.number = QSpinBox(minimum=1, maximum=1, prefix="the best ")
-        self.number.setAccessibleName("Number of passages")
+        self.question = QLineEdit(question.strip()[:_MOST_LETTERS], placeholderText="A question, or a few words")
+        self.pages = QLineEdit(placeholderText=f"1-{min(4, count)}" if count > 1 else "1")
+        self.number = QSpinBox(maximum=1, prefix="the best ")
+        self.number.setSpecialValueText("as many as fit")
         self.matching = ThemedLabel(theme, "", "muted")
-        self.percent = QSpinBox(minimum=1, maximum=100, suffix=" %")
-        self.percent.setAccessibleName("Percentage from the beginning")
-        rows: list[tuple[QWidget | None, ...]] = [(self.by_passages, self.question), (None, self.number, self.matching)]
+        self.percent = QSpinBox(maximum=100, suffix=" %")
+        self.percent.setSpecialValueText("as much as fits")
+        names = ("What the passages are about", "Pages", "Number of passages", "Percentage from the beginning")
+        for name, field in zip(names, (self.question, self.pages, self.number, self.percent), strict=True):
+            field.setAccessibleName(name)
+        form = form_layout(spacing=(MEDIUM, SMALL), align=Qt.AlignmentFlag.AlignLeft)
+        form.addRow(self.by_passages, self.question)
+        form.addRow("", row(self.number, self.matching, None))
         if self._choice.file.paged:
-            rows.append((self.by_pages, self.pages, ThemedLabel(theme, f"of {count:,}", "muted")))
-        rows += [(self.by_beginning, self.percent), (self.all,)]
-        grid = QGridLayout()
-        grid.setHorizontalSpacing(MEDIUM)
-        grid.setVerticalSpacing(SMALL)
-        grid.setColumnStretch(2, 1)
-        for place, parts in enumerate(rows):
-            for side, part in enumerate(parts):
-                if part is not None:
-                    grid.addWidget(part, place, side, 1, 2 if part is self.question else 1)
-        return grid
+            form.addRow(self.by_pages, row(self.pages, ThemedLabel(theme, f"of {count:,}", "muted"), None))
+        form.addRow(self.by_beginning, row(self.percent, None))
+        form.addRow(self.all)
+        return form
 
     def _begin(self, question: str) -> None:
         """Begin with all that fits, else with the passages for a question, else with the beginning."""
         tokens, room = self._choice.tokens, self._choice.room
-        fits = tokens is None or room is None or tokens.tokens <= room
+        fits = tokens is None or room is None or not room.excess(tokens)
         (self.all if fits else self.by_passages if question.strip() else self.by_beginning).setChecked(True)
-        self._own_number = self._own_percent = False
         self.question.textEdited.connect(self._on_question)
         self.pages.textEdited.connect(lambda: self._pick(self.by_pages))
-        self.number.valueChanged.connect(self._on_number)
-        self.percent.valueChanged.connect(self._on_percent)
+        self.number.valueChanged.connect(lambda: self._pick(self.by_passages))
+        self.percent.valueChanged.connect(lambda: self._pick(self.by_beginning))
         for button in self._buttons:
             button.toggled.connect(lambda checked: self._change() if checked else None)
         self._change()
 
     def _on_question(self) -> None:
-        self._own_number = False  # other passages match another question
+        with QSignalBlocker(self.number):
+            self.number.setValue(0)  # other passages match another question
         self._pick(self.by_passages)
-
-    def _on_number(self) -> None:
-        self._own_number = True
-        self._pick(self.by_passages)
-
-    def _on_percent(self) -> None:
-        self._own_percent = True
-        self._pick(self.by_beginning)
 
     def _pick(self, way: QRadioButton) -> None:
         if way.isChecked():
@@ -161,8 +133,7 @@ class PartSheet(QDialog):
         self._stop()
         self._quiet.start()
         self.use.setEnabled(False)
-        self.summary.set_color("muted")
-        self.summary.setText("Counting…")
+        self.summary.say("Counting…", "muted")
 
     def _stop(self) -> None:
         self._quiet.stop()
@@ -172,9 +143,9 @@ class PartSheet(QDialog):
         choice = Choice(
             next(way for button, way in self._buttons.items() if button.isChecked()),
             question=self.question.text(),
-            passages=self.number.value() if self._own_number else 0,
+            passages=self.number.value(),
             pages=self.pages.text(),
-            percent=self.percent.value() if self._own_percent else 0,
+            percent=self.percent.value(),
         )
         self._task.replace(
             lambda _job: self._choice.outcome(choice),
@@ -184,23 +155,19 @@ class PartSheet(QDialog):
 
     def _show(self, outcome: Outcome) -> None:
         self._part = outcome.part
-        self._show_numbers(outcome)
         room, count = self._choice.room, outcome.count
-        too_long = count is not None and room is not None and count.tokens > room
+        excess = room.excess(count) if count is not None and room is not None else 0
+        usable = count is None or room is None or room.accepts(count)
         text = outcome.part.text if outcome.part else ""
         self.preview.setPlainText(text[:_SHOWN] + ("…" if len(text) > _SHOWN else ""))
-        self.summary.setText(_words(outcome, self._context, too_long=too_long))
-        self.summary.set_color("danger" if too_long or outcome.problem else "muted")
-        self.use.setEnabled(outcome.part is not None and not too_long)
-
-    def _show_numbers(self, outcome: Outcome) -> None:
-        box = {Way.PASSAGES: self.number, Way.BEGINNING: self.percent}.get(outcome.choice.way)
-        if box is not None and outcome.used:
-            with QSignalBlocker(box):
-                if box is self.number:
-                    box.setMaximum(outcome.matching)
-                box.setValue(outcome.used)
+        together = ", counting all files" if room is not None and room.others else ""
+        cut = f" Still {excess:,} tokens too long{together}." if excess else ""
+        color = "danger" if not usable or outcome.problem else "warning" if excess else "muted"
+        self.summary.say(_words(outcome, None if excess else self._context) + cut, color)
+        self.use.setEnabled(outcome.part is not None and usable)
         if outcome.choice.way is Way.PASSAGES and outcome.passages:
+            with QSignalBlocker(self.number):
+                self.number.setMaximum(max(outcome.matching, 1))
             self.matching.setText(f"of {outcome.matching:,} that match ({outcome.passages:,} in all)")
 
     def _take(self) -> None:
@@ -209,15 +176,8 @@ class PartSheet(QDialog):
             self.accept()
 
 
-def _line(name: str, placeholder: str) -> QLineEdit:
-    field = QLineEdit()
-    field.setAccessibleName(name)
-    field.setPlaceholderText(placeholder)
-    return field
-
-
-def _words(outcome: Outcome, context: int | None, *, too_long: bool) -> str:
-    """Return what would be sent, and how many tokens it takes."""
+def _words(outcome: Outcome, context: int | None) -> str:
+    """Return what would be sent, how many tokens it takes, and which share of a context that is."""
     if outcome.part is None:
         return outcome.problem
     part = outcome.part.words or "all of it"
@@ -225,7 +185,7 @@ def _words(outcome: Outcome, context: int | None, *, too_long: bool) -> str:
     if outcome.count is None:
         return f"{words}: {len(outcome.part.text):,} characters"
     words += f": {outcome.count.words}"
-    if context and not too_long:
+    if context:
         share = outcome.count.tokens / context
         words += f", {'under 1%' if share < 0.01 else f'{share:.0%}'} of the context"
-    return f"{words}. That is more than there is room for." if too_long else f"{words}."
+    return f"{words}."

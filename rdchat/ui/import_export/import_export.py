@@ -15,10 +15,9 @@ from rdchat.chat.transfer.reports import ExportReport, ImportReport
 from rdchat.chat.transfer.restore import Restored
 from rdchat.errors import RdchatError, StorageError
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.transfer.transfer_desk import RemoteRequests, TransferDesk
+from rdchat.services.transfer_desk import TransferDesk
 from rdchat.ui.conversation.banner import Banner
-from rdchat.ui.import_export.pages import ExportPage, ImportPage, MessagePage, ReportPage, RestorePage, import_title
-from rdchat.ui.import_export.sheet import ProgressPage, Sheet
+from rdchat.ui.import_export import sheets
 from rdchat.ui.look.formatting import counted, file_size
 from rdchat.ui.look.opening import FileMode, ask_to_open, ask_to_save, show_folder
 from rdchat.ui.look.theme import Theme
@@ -27,17 +26,24 @@ from rdchat.work.job import CancelledError
 
 _KEY = "transfer"  # of the banner
 _CHAT_FILES = ("Chats (*.json *.jsonl *.zip *.db)", "All files (*)")
+_EXPORTS: dict[str, tuple[str, list[str]]] = {  # ending and file filters by kind
+    "json": (".json", ["JSON (*.json)"]),
+    "markdown": (".md", ["Markdown (*.md)"]),
+    "folder": ("", []),
+}
 
 
 class ImportExport(QObject):
     """Shows tasks that were started in this window in a sheet, and those of terminal commands in a banner.
 
     Args:
-        window: Has the actions, and shows the sheet and the banners.
+        window: Has the actions, and shows the sheets and the banners.
         controller: The conversations.
         desk: Does the work.
-        requests: The requests of terminal commands.
         theme: The appearance to follow.
+
+    Attributes:
+        sheet: The sheet that is open; None without one.
     """
 
     def __init__(
@@ -45,30 +51,31 @@ class ImportExport(QObject):
         window: MainWindow,
         controller: ChatController,
         desk: TransferDesk,
-        requests: RemoteRequests,
         theme: Theme,
     ) -> None:
         super().__init__(window)
         self._window, self._controller, self._desk, self._theme = window, controller, desk, theme
-        self.sheet = Sheet(window)
+        self.sheet: sheets.Sheet | None = None
         actions = window.actions_
         actions.export_chat.triggered.connect(self._ask_export)
         actions.export_all.triggered.connect(lambda: self._show_export(None, None))
         actions.import_chats.triggered.connect(self._ask_import)
         actions.back_up.triggered.connect(self._ask_backup)
         actions.restore.triggered.connect(self._ask_restore)
-        requests.imported.connect(self._report_remote_import)
-        requests.restored.connect(self._report_restore)
+        desk.imported.connect(self._report_remote_import)
+        desk.restored.connect(self._report_restore)
+        # what was done is said until the person writes on
+        controller.chat.message_added.connect(lambda _message: window.conversation.banners.close_banner(_KEY))
 
     def offer_set_aside(self) -> None:
         """Offer to import chats that an older version could not read and put aside."""
         if not (paths := self._desk.set_aside()):
             return
-        title = "Chats that an older version put aside can be read again"
-        banner = Banner(self._theme, title, "They are added to your chats.")
-        start = partial(self._desk.bring_back, paths)
-        banner.add_action("Bring back", lambda: self._begin("Bringing chats back", start, self._report_import))
-        banner.dismissed.connect(lambda: self._desk.leave_aside(paths))
+        title = "Some older chats can be read again"
+        banner = Banner(self._theme, title, "An earlier version of rdchat could not read them and set them aside.")
+        start = partial(self._desk.import_set_aside, paths)
+        banner.add_action("Import", lambda: self._begin("Importing chats", start, self._report_import))
+        banner.dismissed.connect(lambda: self._desk.decline_file(paths))
         self._window.conversation.banners.show_banner(banner, "set aside")
 
     # Questions
@@ -79,35 +86,28 @@ class ImportExport(QObject):
 
     def _show_export(self, title: str | None, chats: list[int] | None) -> None:
         def choose(kind: str, details: bool) -> None:
-            ending, filters = {
-                "json": (".json", ["JSON (*.json)"]),
-                "markdown": (".md", ["Markdown (*.md)"]),
-                "folder": ("", []),
-            }[kind]
+            ending, filters = _EXPORTS[kind]
             name = f"rdchat chats {_today()}{ending}" if title is None else file_name(title, ending)
-            self.sheet.finish()
             ask_to_save(self._window, "Export", name, filters, partial(write, kind, details), accept="Export")
 
         def write(kind: str, details: bool, path: str) -> None:
-            self._begin(
-                "Exporting", partial(self._desk.export, chats, Path(path), kind, details=details), self._report_export
-            )
+            start = partial(self._desk.export, chats, Path(path), kind, details=details)
+            self._begin("Exporting", start, self._report_export)
 
         if not self._is_busy():
-            self.sheet.show_page(ExportPage(self._theme, title, choose, self.sheet.finish))
+            self._open(sheets.export_sheet(self._window, self._theme, title, choose))
 
     def _ask_import(self) -> None:
         if not self._is_busy():
             files = partial(self._choose_import, FileMode.ExistingFiles, _CHAT_FILES)
             folder = partial(self._choose_import, FileMode.Directory, ())
-            self.sheet.show_page(ImportPage(self._theme, files, folder, self.sheet.finish))
+            self._open(sheets.import_sheet(self._window, self._theme, files, folder))
 
     def _choose_import(self, mode: FileMode, filters: Sequence[str]) -> None:
         def read(names: list[str]) -> None:
-            paths = [Path(name) for name in names]
-            self._begin("Importing chats", partial(self._desk.import_files, paths), self._report_import)
+            start = partial(self._desk.import_files, [Path(name) for name in names])
+            self._begin("Importing chats", start, self._report_import)
 
-        self.sheet.finish()
         ask_to_open(self._window, "Import chats", mode, read, filters, accept="Import")
 
     def _ask_backup(self) -> None:
@@ -129,23 +129,14 @@ class ImportExport(QObject):
 
     def _confirm_restore(self, facts: BackupFacts) -> None:
         restore = partial(self._restore, self._report_restore)
-        self.sheet.show_page(RestorePage(self._theme, facts, restore, self._give_up_restore))
-
-    def _give_up_restore(self) -> None:
-        self._desk.forget_restore()
-        self.sheet.finish()
+        self._open(sheets.restore_sheet(self._window, self._theme, facts, restore, self._desk.forget_restore))
 
     # Tasks
 
-    @property
-    def _working(self) -> bool:
-        """Whether a task of this window runs or waits for an answer."""
-        return isinstance(self.sheet.page, ProgressPage | RestorePage)
-
     def _is_busy(self) -> bool:
         """Tell whether a task is running, and say so if a terminal command started it."""
-        if self._desk.busy and not self._working:
-            self._say("rdchat is busy", "A terminal command is importing, exporting or backing up at present.")
+        if self._desk.busy and self.sheet is None:
+            self._say("rdchat is busy", "A terminal command is importing, exporting or backing up.")
         return self._desk.busy
 
     def _begin(self, title: str, start: Callable[[OnProgress, OnEnd], object], report: Callable[[Any], object]) -> None:
@@ -153,19 +144,18 @@ class ImportExport(QObject):
         if self._is_busy():
             return
         self._window.conversation.banners.close_banner(_KEY)
-        page = ProgressPage(self._theme, title, self._desk.cancel)
-        self.sheet.show_page(page, later=True)
+        progress = sheets.ProgressSheet(self._window, self._theme, title, self._desk.cancel)
+        self._follow(progress)
 
         def end(outcome: Any) -> None:
-            match outcome:
-                case CancelledError():
-                    self.sheet.finish()
-                case RdchatError():
+            progress.done(0)
+            if isinstance(outcome, RdchatError):
+                if not isinstance(outcome, CancelledError):
                     self._fail(outcome)
-                case _:
-                    report(outcome)
+            else:
+                report(outcome)
 
-        start(page.show_progress, end)
+        start(progress.show_progress, end)
 
     def _restore(self, report: Callable[[Restored], object]) -> None:
         try:
@@ -187,7 +177,7 @@ class ImportExport(QObject):
         self._banner(f"Exported {counted(report.chats, 'chat')}", f"To {path}", "Show", show)
 
     def _report_import(self, report: ImportReport) -> None:
-        self.sheet.show_page(ReportPage(self._theme, report, partial(self._undo_import, report), self.sheet.finish))
+        self._open(sheets.report_sheet(self._window, self._theme, report, partial(self._undo_import, report)))
 
     def _undo_import(self, report: ImportReport) -> None:
         words = f"{counted(len(report.chats), 'chat')} removed."
@@ -206,7 +196,7 @@ class ImportExport(QObject):
 
     def _undo_restore(self, kept: Restored) -> None:
         def report(undone: Restored) -> None:
-            self._banner("The restore was undone", f"The chats of the backup are kept as {undone.database}")
+            self._banner("The restore was undone", f"The backup's chats are kept as {undone.database}")
 
         start = partial(self._desk.undo_restore, kept)
         self._begin("Undoing the restore", start, lambda _facts: self._restore(report))
@@ -215,14 +205,26 @@ class ImportExport(QObject):
     def _report_remote_import(self, report: ImportReport) -> None:
         if report.chats:
             undo = partial(self._undo_import, report)
-            self._banner(f"{import_title(report)} from the terminal", "", "Undo", undo)
+            self._banner(f"{sheets.import_title(report)} from the terminal", "", "Undo", undo)
 
     def _say(self, title: str, text: str) -> None:
-        self.sheet.show_page(MessagePage(self._theme, title, text, self.sheet.finish))
+        self._open(sheets.Sheet(self._window, self._theme, title.rstrip("."), text, [("OK", sheets.nothing)]))
 
-    def _banner(self, title: str, text: str, action: str = "", act: Callable[[], object] = lambda: None) -> None:
-        if self._working:
-            self.sheet.finish()
+    def _open(self, sheet: sheets.Sheet) -> None:
+        self._follow(sheet)
+        sheet.open()
+
+    def _follow(self, sheet: sheets.Sheet) -> None:
+        """Remember an open sheet until it is closed."""
+        if self.sheet is not None:
+            self.sheet.done(0)
+        self.sheet = sheet
+        sheet.finished.connect(self._forget_sheet)
+
+    def _forget_sheet(self) -> None:
+        self.sheet = None
+
+    def _banner(self, title: str, text: str, action: str = "", act: Callable[[], object] = sheets.nothing) -> None:
         banner = Banner(self._theme, title, text, "check", "success")
         if action:
             banner.add_action(action, act)

@@ -2,28 +2,74 @@
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QSize, Qt, QTimer, Signal
+from PySide6.QtCore import QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QFocusEvent, QGuiApplication, QPainter, QPaintEvent, QPalette, QPen
-from PySide6.QtWidgets import QAbstractButton, QMenu, QPushButton, QToolButton, QWidget
+from PySide6.QtWidgets import (
+    QDialogButtonBox,
+    QMenu,
+    QPushButton,
+    QStyle,
+    QStyleOptionToolButton,
+    QStylePainter,
+    QToolButton,
+    QWidget,
+)
 
 from rdchat.ui.look.icons import line_icon, line_pixmap
+from rdchat.ui.look.painting import paint_focus
 from rdchat.ui.look.plain_text import button_text, set_tip, without_controls
 from rdchat.ui.look.theme import Theme, control_font
 
-_ICON = 16
+type Action = Callable[[], object]
+
+_ICON, _LARGE_ICON = 16, 18
 _COPIED_MS = 1600
 
 
-class IconButton(QToolButton):
+class FlatButton(QToolButton):
+    """A flat tool button without a menu's arrow; its focus ring is at the edge, where it does not cut the text."""
+
+    looks_checked = True
+
+    def __init__(self, parent: QWidget | None = None, act: Action | None = None) -> None:
+        super().__init__(parent)
+        self.setAutoRaise(True)
+        if act is not None:
+            self.clicked.connect(lambda _checked: act())
+
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        """Keep the focus while disabled: Qt would move it on, away from a Send button that becomes Stop."""
+        return not self.isEnabled() or super().focusNextPrevChild(forward)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        option = QStyleOptionToolButton()
+        self.initStyleOption(option)
+        option.features &= ~QStyleOptionToolButton.ToolButtonFeature.HasMenu
+        option.state &= ~QStyle.StateFlag.State_HasFocus
+        if not self.looks_checked:
+            option.state &= ~QStyle.StateFlag.State_On
+        painter = QStylePainter(self)
+        painter.drawComplexControl(QStyle.ComplexControl.CC_ToolButton, option)
+        if self.hasFocus():
+            paint_focus(painter, QRectF(self.rect()), self.palette().color(QPalette.ColorRole.Accent))
+
+
+class IconButton(FlatButton):
     """A flat icon button. A concealed one draws nothing, but keeps its place and its turn in the Tab order."""
 
     focus_changed = Signal()
 
-    def __init__(self, icon: str, name: str, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(
+        self,
+        icon: str,
+        name: str,
+        theme: Theme,
+        parent: QWidget | None = None,
+        act: Action | None = None,
+    ) -> None:
+        super().__init__(parent, act)
         self._theme = theme
-        self._concealed = False
-        self.setAutoRaise(True)
+        self._concealed = self._drawn = False
         self.setIconSize(QSize(_ICON, _ICON))
         self.setFixedSize(28, 26)
         self.show_as(icon, name)
@@ -37,7 +83,9 @@ class IconButton(QToolButton):
         self._draw()
 
     def _draw(self) -> None:
-        self.setIcon(line_icon(self._icon_name, self._theme.colors.muted, _ICON))
+        """Draw the icon when it is seen: a transcript has hundreds of concealed buttons."""
+        self._drawn = False
+        self.update()
 
     def set_concealed(self, concealed: bool) -> None:
         if concealed != self._concealed:
@@ -53,21 +101,52 @@ class IconButton(QToolButton):
         self.focus_changed.emit()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        if not self._concealed:
-            super().paintEvent(event)
+        if self._concealed:
+            return
+        if not self._drawn:
+            self._drawn = True
+            self.setIcon(line_icon(self._icon_name, self._theme.colors.muted, _ICON))
+        super().paintEvent(event)
+
+
+class RoundButton(IconButton):
+    """A circle with an icon, filled with the accent colour, or with a border alone."""
+
+    def __init__(self, icon: str, name: str, theme: Theme, size: int, parent: QWidget | None = None) -> None:
+        self._filled = True
+        super().__init__(icon, name, theme, parent)
+        self.setFixedSize(size, size)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+
+    def set_filled(self, filled: bool) -> None:
+        self._filled = filled
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        colors, enabled = self._theme.colors, self.isEnabled()
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        if self._filled:
+            ground, ink = (colors.accent, colors.on_accent) if enabled else (colors.border, colors.muted)
+            painter.setPen(QPen(colors.text, 1.5) if self.hasFocus() else Qt.PenStyle.NoPen)
+            painter.setBrush(ground.darker(115) if self.isDown() else ground)
+        else:
+            painter.setPen(QPen(colors.accent, 2) if self.hasFocus() else colors.border)
+            painter.setBrush(colors.raised if self.isDown() or self.underMouse() else colors.surface)
+            ink = colors.text
+        painter.drawEllipse(QRectF(self.rect()).adjusted(1, 1, -1, -1))
+        edge = (self.width() - _LARGE_ICON) // 2
+        painter.drawPixmap(edge, edge, line_pixmap(self._icon_name, ink, _LARGE_ICON, self.devicePixelRatioF()))
 
 
 class CopyButton(IconButton):
     """Copies text to the clipboard and confirms it for a moment."""
-
-    copy_requested = Signal()
 
     def __init__(self, name: str, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("copy", name, theme, parent)
         self._name = name
         self._timer = QTimer(self, singleShot=True, interval=_COPIED_MS)
         self._timer.timeout.connect(lambda: self.show_as("copy", self._name))
-        self.clicked.connect(self.copy_requested)
 
     def copy(self, text: str) -> None:
         QGuiApplication.clipboard().setText(without_controls(text))
@@ -75,17 +154,16 @@ class CopyButton(IconButton):
 
     def say_copied(self) -> None:
         """Show a check mark for a moment."""
-        self.show_as("check", self.tr("Copied"))
+        self.show_as("check", "Copied")
         self._timer.start()
 
 
-class TextButton(QToolButton):
-    """A flat text button in the accent colour."""
+class TextButton(FlatButton):
+    """A flat text button in a colour of `Colors`."""
 
-    def __init__(self, text: str, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._theme = theme
-        self.setAutoRaise(True)
+    def __init__(self, text: str, theme: Theme, act: Action | None = None, *, color: str = "accent") -> None:
+        super().__init__(None, act)
+        self._theme, self._color = theme, color
         self.setText(text)  # which is also its accessible name
         self.setFont(control_font())
         self._draw()
@@ -93,56 +171,36 @@ class TextButton(QToolButton):
 
     def _draw(self) -> None:
         palette = QPalette()
-        palette.setColor(QPalette.ColorRole.ButtonText, self._theme.colors.accent)
+        palette.setColor(QPalette.ColorRole.ButtonText, getattr(self._theme.colors, self._color))
         self.setPalette(palette)
 
 
-class JumpButton(QAbstractButton):
-    """The round button that floats over the transcript while the reader is not at its end."""
+class PushButton(QPushButton):
+    """A push button that keeps the focus while it is disabled."""
 
-    SIZE = 34
-
-    def __init__(self, theme: Theme, parent: QWidget) -> None:
-        super().__init__(parent)
-        self._theme = theme
-        self.setFixedSize(self.SIZE, self.SIZE)
-        self.setAccessibleName(self.tr("Jump to latest"))
-        set_tip(self, self.tr("Jump to latest"))
-        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self._more = False
-
-    def show_more(self, more: bool) -> None:
-        """Show whether there is unread text below."""
-        if more != self._more:
-            self._more = more
-            self.setAccessibleDescription(self.tr("There is more below") if more else "")
-            set_tip(self, self.tr("Jump to latest: there is more below") if more else self.tr("Jump to latest"))
-            self.update()
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        colors = self._theme.colors
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(QPen(colors.accent if self.hasFocus() else colors.border, 2 if self.hasFocus() else 1))
-        painter.setBrush(colors.raised if self.isDown() or self.underMouse() else colors.surface)
-        painter.drawEllipse(self.rect().adjusted(1, 1, -2, -2))
-        size = 18
-        edge = (self.SIZE - size) // 2
-        painter.drawPixmap(edge, edge, line_pixmap("latest", colors.text, size, self.devicePixelRatioF()))
-        if self._more:
-            painter.setPen(QPen(colors.surface, 2))
-            painter.setBrush(colors.accent)
-            painter.drawEllipse(self.SIZE - 12, 1, 10, 10)
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        return not self.isEnabled() or super().focusNextPrevChild(forward)
 
 
-def push_button(text: str, tip: str = "", act: Callable[[], object] | None = None) -> QPushButton:
+def push_button(text: str, tip: str = "", act: Action | None = None) -> QPushButton:
     """Return a button that calls `act`; Return presses it only while it has the focus."""
-    button = QPushButton(text)
+    button = PushButton(text)
     button.setAutoDefault(False)
     set_tip(button, tip)
     if act is not None:
         button.clicked.connect(lambda _checked: act())
     return button
+
+
+def dialog_buttons(**buttons: QPushButton) -> QDialogButtonBox:
+    """Return a dialog's buttons, each by its role (`action`, `reject`, `accept`), in the order of the platform."""
+    box = QDialogButtonBox()
+    for role, button in buttons.items():
+        default = button.isDefault()
+        button.setDefault(False)  # Tab would skip the buttons before one that is already the default
+        box.addButton(button, QDialogButtonBox.ButtonRole[f"{role.capitalize()}Role"])
+        button.setDefault(default)
+    return box
 
 
 class OpenMenu(QMenu):
@@ -176,7 +234,7 @@ def refill(menu: QMenu, fill: Callable[[], None]) -> None:
         action.deleteLater()
 
 
-def add_action(menu: QMenu, text: str, act: Callable[[], object], chosen: bool | None = None, tip: str = "") -> QAction:
+def add_action(menu: QMenu, text: str, act: Action, chosen: bool | None = None, tip: str = "") -> QAction:
     """Add an entry that shows its text as it is.
 
     Args:

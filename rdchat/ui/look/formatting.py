@@ -5,10 +5,13 @@ import time
 from datetime import datetime
 
 from rdchat import host, paths
+from rdchat.files.sizes import part_words, size_words
 from rdchat.inference.api.events import FinishReason, LoadProgress, PrefillProgress
+from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Dtype, Mode
 
 NONE = "\N{EN DASH}"
+_FEW_DRAFTED = 20  # tokens, of which a percentage says nothing
 MACHINE = "this Mac" if host.MACOS else "this machine"
 DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"  # a model goes by its folder's name
 
@@ -21,9 +24,9 @@ FINISH_WORDS = {
 }
 FINISH_REASONS = {
     FinishReason.EOS: "The model ended its answer.",
-    FinishReason.LENGTH: "The reply reached the maximum of tokens set for it.",
-    FinishReason.STOP_STRING: "The reply came to one of the stop strings.",
-    FinishReason.CONTEXT_FULL: "Prompt and reply fill the model's whole context.",
+    FinishReason.LENGTH: "The reply reached its token limit.",
+    FinishReason.STOP_STRING: "The model wrote a stop string.",
+    FinishReason.CONTEXT_FULL: "Prompt and reply filled the model's context.",
     FinishReason.CANCELLED: "You stopped the reply.",
 }
 
@@ -36,13 +39,13 @@ DTYPE_WORDS = {
     Dtype.FOUR_BIT: "4-bit",
 }
 
-_SAME_TEXT = "Same text, up to rounding."
+_SAME_TEXT = "The text stays the same, up to rounding."
 MODE_EXPLANATIONS = {
-    Mode.AUTO: f"Picks what is fastest at each moment, plain decoding included. {_SAME_TEXT}",
-    Mode.OFF: "Plain decoding, one token at a time.",
-    Mode.SPECULATIVE: f"A smaller model proposes tokens; the model checks them together. {_SAME_TEXT}",
-    Mode.DRAFTER: f"A small network reads the model's own state and proposes a tree of tokens. {_SAME_TEXT}",
-    Mode.LOOKUP: f"Proposes what followed the same words earlier in the chat. {_SAME_TEXT}",
+    Mode.AUTO: f"Uses whatever is fastest at each moment, or nothing. {_SAME_TEXT}",
+    Mode.OFF: "The model writes one token at a time.",
+    Mode.SPECULATIVE: f"A smaller model guesses the next tokens; the model checks them in one step. {_SAME_TEXT}",
+    Mode.DRAFTER: f"A small network made for this model guesses the next tokens. {_SAME_TEXT}",
+    Mode.LOOKUP: f"Guesses that text from earlier in the chat repeats. {_SAME_TEXT}",
 }
 
 
@@ -66,6 +69,20 @@ def rate_digits(tokens_per_second: float) -> int:
 def ratio(times: float) -> str:
     """Return `1.42x`."""
     return f"{times:.2f}x"
+
+
+def speedup(statistics: Statistics) -> str:
+    """Return `1.42x`, or that the speed is about the same within the error; empty where they cannot be compared."""
+    if statistics.speedup is None or statistics.speedup_range is None:
+        return ""
+    return "about the same speed" if statistics.about_as_fast else ratio(statistics.speedup)
+
+
+def acceptance(statistics: Statistics) -> str:
+    """Return `62 %`, or `2 of 7` where too few tokens were drafted for a percentage."""
+    if 0 < statistics.drafted < _FEW_DRAFTED:
+        return f"{statistics.accepted} of {statistics.drafted}"
+    return percent(statistics.acceptance_rate)
 
 
 def percent(share: float | None) -> str:
@@ -108,32 +125,11 @@ def whole_seconds(milliseconds: float) -> str:
 
 
 def memory(size_bytes: int) -> str:
-    """Return `512 MB` or `1.24 GB`, in powers of ten as macOS counts."""
-    if size_bytes <= 0:
-        return NONE
-    if size_bytes < 999_500_000:
-        return f"{size_bytes / 1e6:.0f} MB"
-    return f"{size_bytes / 1e9:.2f} GB"
+    """Return `512 MB` or `1.24 GB`; nothing measured is a dash."""
+    return size_words(size_bytes) if size_bytes > 0 else NONE
 
 
-def file_size(count: float) -> str:
-    """Return bytes on a disk, in powers of ten as Finder counts: `12 KB`, `512 MB`, `1.24 GB`, `12.4 GB`."""
-    figure, unit = _in_unit(count, count)
-    return f"{figure} {unit}"
-
-
-def part_size(part: float, whole: float) -> str:
-    """Return the size of a part, in the unit of the whole: `0.31 of 1.24 GB`."""
-    figure, unit = _in_unit(whole, whole)
-    return f"{_in_unit(part, whole)[0]} of {figure} {unit}"
-
-
-def _in_unit(size: float, of: float) -> tuple[str, str]:
-    if of < 999_500:
-        return f"{max(round(size / 1e3), 1 if size else 0)}", "KB"
-    if of < 999_500_000:
-        return f"{size / 1e6:.0f}", "MB"
-    return f"{size / 1e9:.{2 if of < 9.995e9 else 1}f}", "GB"
+file_size, part_size = size_words, part_words
 
 
 def byte_rate(bytes_per_second: float) -> str:
@@ -145,13 +141,18 @@ def byte_rate(bytes_per_second: float) -> str:
 
 def time_left(seconds: float) -> str:
     """Return `12 s left`, `4 min left` or `2 h 5 min left`."""
+    return f"{rough_time(seconds)} left"
+
+
+def rough_time(seconds: float) -> str:
+    """Return `12 s`, `4 min`, `2 h 5 min` or `more than a day`."""
     if seconds < 59.5:
-        return f"{max(1, round(seconds))} s left"
+        return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)
     if minutes < 60:
-        return f"{minutes} min left"
+        return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min left" if hours < 24 else "more than a day left"
+    return f"{hours} h {minutes} min" if hours < 24 else "more than a day"
 
 
 def count(number: int) -> str:

@@ -1,8 +1,9 @@
 """The app's icon, and line icons in any colour."""
 
 from importlib import resources
+from math import ceil
 
-from PySide6.QtCore import SIGNAL, QByteArray, QObject, QRectF, QSize, Qt
+from PySide6.QtCore import SIGNAL, QByteArray, QObject, QPointF, QRectF, QSize, QSizeF, Qt
 from PySide6.QtGui import QAction, QColor, QIcon, QPainter, QPixmap, QPixmapCache
 from PySide6.QtSvg import QSvgRenderer
 from PySide6.QtWidgets import QAbstractButton
@@ -27,6 +28,8 @@ _STROKES = {
     "close": '<path d="M5.5 5.5l9 9M14.5 5.5l-9 9"/>',
     "warning": '<path d="M10 3.5l7.5 13h-15zM10 8.2v4M10 14.2v.3"/>',
     "info": '<circle cx="10" cy="10" r="7"/><path d="M10 9v4.5M10 6.4v.3"/>',
+    "compare": '<rect x="2.5" y="4" width="6" height="12" rx="1.5"/>'
+    '<rect x="11.5" y="4" width="6" height="12" rx="1.5"/>',
     "copy": '<rect x="7" y="7" width="9.5" height="9.5" rx="2"/>'
     '<path d="M13 4.5v-.2a1.8 1.8 0 0 0-1.8-1.8H5.3a1.8 1.8 0 0 0-1.8 1.8v5.9A1.8 1.8 0 0 0 5.3 12h.2"/>',
     "check": '<path d="M4.5 10.5l3.7 3.8 7.3-8.6"/>',
@@ -51,8 +54,9 @@ _STROKES = {
     'a1.2 1.2 0 0 0 1.2-1.2L15 5.5M8.4 8.5v5.5M11.6 8.5v5.5"/>',
     "filter": '<path d="M3.5 6h13M6 10h8M8.5 14h3"/>',
     "more": '<path d="M5 10h.01M10 10h.01M15 10h.01" stroke-width="2.2"/>',
-    "tokens": '<circle cx="5" cy="10" r="2"/><circle cx="15" cy="5" r="2"/><circle cx="15" cy="15" r="2"/>'
-    '<path d="M6.8 9.1l6.4-3.2M6.8 10.9l6.4 3.2"/>',
+    "tokens": '<rect x="2.5" y="4.5" width="8.5" height="4.5" rx="1.5"/><rect x="13" y="4.5" width="4.5" height="4.5"'
+    ' rx="1.5"/><rect x="2.5" y="11" width="4.5" height="4.5" rx="1.5"/><rect x="9" y="11" width="8.5" height="4.5"'
+    ' rx="1.5"/>',
     "model": '<rect x="5" y="5" width="10" height="10" rx="2"/><rect x="8" y="8" width="4" height="4" rx=".8"/>'
     '<path d="M7.5 2.5v2.5M12.5 2.5v2.5M7.5 15v2.5M12.5 15v2.5M2.5 7.5h2.5M2.5 12.5h2.5M15 7.5h2.5M15 12.5h2.5"/>',
 }
@@ -103,15 +107,28 @@ def _line_svg(name: str, color: QColor) -> bytes:
 
 
 def _draw(svg: bytes, size: int, ratio: float, opacity: float = 1.0) -> QPixmap:
-    """Draw a picture, or return it from the cache: drawing all buttons of a chat takes 0.1 s."""
-    key, pixmap = f"{svg!r} {size} {ratio} {opacity}", QPixmap(QSize(size, size) * ratio)
+    return draw_svg(svg, QSizeF(size, size), ratio, opacity)
+
+
+def draw_svg(svg: bytes, size: QSizeF, ratio: float, opacity: float = 1.0, room: int = 0) -> QPixmap:
+    """Draw a picture, or return it from the cache: drawing all buttons of a chat takes 0.1 s.
+
+    Args:
+        svg: The picture.
+        size: Its size.
+        ratio: Pixels of the screen for each one of the size.
+        opacity: From 0 to 1.
+        room: What is added at the right and below, for strokes that go over the edge.
+    """
+    key = f"{hash(svg)} {size.width():.1f} {size.height():.1f} {ratio} {opacity}"
+    pixmap = QPixmap(QSize(ceil(size.width() + room), ceil(size.height() + room)) * ratio)
     if QPixmapCache.find(key, pixmap):
         return pixmap
     pixmap.setDevicePixelRatio(ratio)
     pixmap.fill(Qt.GlobalColor.transparent)
     painter = QPainter(pixmap)
     painter.setOpacity(opacity)
-    QSvgRenderer(QByteArray(svg)).render(painter, QRectF(0, 0, size, size))
+    QSvgRenderer(QByteArray(svg)).render(painter, QRectF(QPointF(), size))
     painter.end()
     QPixmapCache.insert(key, pixmap)
     return pixmap

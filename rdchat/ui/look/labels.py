@@ -2,7 +2,7 @@
 
 from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent, QPalette
-from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.ui.look.plain_text import PlainLabel, cut, show_tip
 from rdchat.ui.look.theme import Theme, control_font
@@ -49,8 +49,10 @@ class ThemedLabel(PlainLabel):
         self._color = color
         self._recolor()
 
-    def say(self, text: str) -> None:
-        """Show a text, or hide the label if the text is empty."""
+    def say(self, text: str, color: str = "") -> None:
+        """Show a text, perhaps in another colour of `Colors`; an empty text hides the label."""
+        if color:
+            self.set_color(color)
         self.setText(text)
         self.setVisible(bool(text))
 
@@ -104,20 +106,11 @@ class ElidedLabel(ThemedLabel):
         painter = QPainter(self)
         painter.setPen(self.palette().color(QPalette.ColorRole.WindowText))
         area = self.contentsRect()
-        shown = self.fontMetrics().elidedText(self.text(), self._mode, area.width())
-        painter.drawText(area, self.alignment(), shown)
+        painter.drawText(area, self.alignment(), self.shown(area.width()))
 
-
-class Separator(QFrame):
-    """A hairline in the theme's border colour."""
-
-    def __init__(self, theme: Theme) -> None:
-        super().__init__()
-        self._theme = theme
-        self.setFixedHeight(1)
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        QPainter(self).fillRect(self.rect(), self._theme.colors.border)
+    def shown(self, width: int) -> str:
+        """Return what a width has room for."""
+        return self.fontMetrics().elidedText(self.text(), self._mode, width)
 
 
 class Ground(QWidget):
@@ -130,3 +123,11 @@ class Ground(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         QPainter(self).fillRect(self.rect(), getattr(self._theme.colors, self._color))
+
+
+class Separator(Ground):
+    """A hairline in the theme's border colour."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme, "border")
+        self.setFixedHeight(1)

@@ -1,22 +1,32 @@
-"""Rows, columns, forms and scroll areas of widgets."""
+"""Rows, columns, forms and scroll areas of widgets, and fields in them."""
 
-from PySide6.QtCore import Qt
+from collections.abc import Iterable
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QAction, QKeyEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
+    QComboBox,
     QFormLayout,
     QFrame,
     QHBoxLayout,
     QLabel,
     QLayout,
+    QLineEdit,
     QPlainTextEdit,
     QProgressBar,
     QScrollArea,
+    QSplitter,
     QVBoxLayout,
     QWidget,
 )
 
+from rdchat.ui.look.icons import show_icon
 from rdchat.ui.look.plain_text import PlainLabel, set_tip
-from rdchat.ui.look.theme import SMALL
+from rdchat.ui.look.theme import SMALL, Theme
+
+_TYPING_MS = 120
+_MOST_LETTERS = 500  # of a search
 
 Part = QWidget | QLayout | int | None | tuple[QWidget | QLayout, int]
 """A part of a row or column: a widget or layout, perhaps with its stretch; a space in pixels; None for a stretch."""
@@ -105,6 +115,12 @@ def thin_bar(name: str, height: int = 6) -> QProgressBar:
     return bar
 
 
+def show_share(bar: QProgressBar, share: float | None) -> None:
+    """Show a share from 0 to 1 on a `thin_bar`; None, an unknown share, moves to and fro."""
+    bar.setMaximum(0 if share is None else 1000)
+    bar.setValue(round(1000 * (share or 0)))
+
+
 def text_field(lines: int, placeholder: str) -> QPlainTextEdit:
     """Return a plain text field of some lines, which Tab leaves."""
     field = QPlainTextEdit(tabChangesFocus=True)
@@ -113,9 +129,72 @@ def text_field(lines: int, placeholder: str) -> QPlainTextEdit:
     return field
 
 
-def scrolled(content: QWidget) -> QScrollArea:
+class SearchField(QLineEdit):
+    """A field with a lens. Down goes to the results, Escape clears it.
+
+    Attributes:
+        typing: Times out after a pause in typing.
+    """
+
+    results_requested = Signal()
+    previous_requested = Signal()  # by Shift-Return
+
+    def __init__(self, theme: Theme, placeholder: str, name: str, *, escape_clears: bool = True) -> None:
+        super().__init__()
+        self._escape_clears = escape_clears
+        self.setPlaceholderText(placeholder)
+        self.setAccessibleName(name)
+        self.setClearButtonEnabled(True)
+        self.setMaxLength(_MOST_LETTERS)
+        icon = QAction(self)
+        show_icon(icon, "search", theme, size=16)
+        self.addAction(icon, QLineEdit.ActionPosition.LeadingPosition)
+        self.typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
+        self.textChanged.connect(self.typing.start)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):  # handled here: a dialog would press a button
+            backwards = event.modifiers() & Qt.KeyboardModifier.ShiftModifier
+            (self.previous_requested if backwards else self.returnPressed).emit()
+        elif event.key() == Qt.Key.Key_Down:
+            self.results_requested.emit()
+        elif event.key() == Qt.Key.Key_Escape and self._escape_clears and self.text():
+            self.clear()
+        else:
+            super().keyPressEvent(event)
+
+
+def splitter(orientation: Qt.Orientation, *parts: tuple[QWidget, int]) -> QSplitter:
+    """Return widgets, each with its first size, with hairlines between them that move."""
+    found = QSplitter(orientation, childrenCollapsible=False, handleWidth=1)
+    for widget, _ in parts:
+        found.addWidget(widget)
+    found.setSizes([size for _, size in parts])
+    return found
+
+
+def choice_box(name: str, tip: str, entries: Iterable[tuple[str, object]] = (), letters: int = 7) -> QComboBox:
+    """Return a combo box.
+
+    Args:
+        name: For a screen reader.
+        tip: Its tooltip.
+        entries: Text and value of each choice.
+        letters: Its least width, in letters.
+    """
+    box = QComboBox()
+    box.setAccessibleName(name)
+    set_tip(box, tip)
+    box.setMinimumContentsLength(letters)
+    for words, value in entries:
+        box.addItem(words, value)
+    return box
+
+
+def scrolled(content: QWidget, area: QScrollArea | None = None) -> QScrollArea:
     """Return a frameless area that scrolls its content vertically and takes no keyboard focus itself."""
-    area = QScrollArea(widgetResizable=True)
+    area = area or QScrollArea()
+    area.setWidgetResizable(True)
     area.setFrameShape(QFrame.Shape.NoFrame)
     area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
     area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)

@@ -4,23 +4,16 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import Qt, QUrl
-from PySide6.QtGui import (
-    QAccessible,
-    QAccessibleAnnouncementEvent,
-    QCloseEvent,
-    QDesktopServices,
-    QKeySequence,
-    QShortcut,
-)
-from PySide6.QtWidgets import QDialog, QFileDialog, QMessageBox, QWidget
+from PySide6.QtCore import QEvent, Qt, QUrl
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QCloseEvent, QDesktopServices, QKeyEvent
+from PySide6.QtWidgets import QDialog, QFileDialog, QLineEdit, QMessageBox, QWidget
 
 from rdchat import host
 from rdchat.files.privacy import with_persons_umask
 from rdchat.ui.look.plain_text import message_box
 
 FileMode = QFileDialog.FileMode
-SHOW_FOLDER = "Show in Finder" if host.MACOS else "Open folder"
+SHOW_FOLDER = "Show in Finder" if host.MACOS else "Open Folder"
 """Text of the button that calls `show_folder`."""
 _OPENABLE = re.compile(r"(?:https?://|mailto:)\S", re.IGNORECASE)
 
@@ -29,21 +22,32 @@ _OPENABLE = re.compile(r"(?:https?://|mailto:)\S", re.IGNORECASE)
 
 
 class SideWindow(QDialog):
-    """A window beside the main one. Escape and the system's key for closing act like its close button.
+    """A window beside the main one. Escape acts like its close button.
 
     Args:
         title: Its title.
         size: Its first width and height, in pixels.
         smallest: The smallest width and height, in pixels.
         parent: The window stays above it, and closes with it.
+
+    Attributes:
+        search: The search field that Find goes to; None if the window has none.
     """
+
+    search: QLineEdit | None = None
 
     def __init__(self, title: str, size: tuple[int, int], smallest: tuple[int, int], parent: QWidget | None) -> None:
         super().__init__(parent, Qt.WindowType.Window)
         self.setWindowTitle(title)
         self.setMinimumSize(*smallest)
         self.resize(*size)
-        QShortcut(QKeySequence.StandardKey.Close, self, self.close)
+
+    def event(self, event: QEvent) -> bool:
+        """Keep Escape for closing: in the menus it stops a reply."""
+        if event.type() is QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent):
+            event.setAccepted(event.key() == Qt.Key.Key_Escape)
+            return event.isAccepted()
+        return super().event(event)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         event.accept()  # QDialog's own would call `reject`
@@ -91,7 +95,6 @@ def ask(
         removes: Whether data is lost by it, which macOS shows on the button.
     """
     box = message_box(QMessageBox.Icon.Question, question, detail, parent=parent)
-    box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     role = QMessageBox.ButtonRole
     do = box.addButton(answer, role.DestructiveRole if removes else role.AcceptRole)
     keep = box.addButton(leave, role.RejectRole)

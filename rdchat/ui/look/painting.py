@@ -1,13 +1,24 @@
-"""Paints backgrounds of rows and focus rings."""
+"""Paints cards, backgrounds of rows and focus rings."""
 
 from PySide6.QtCore import QRect, QRectF, Qt
-from PySide6.QtGui import QPainter, QPen
-from PySide6.QtWidgets import QStyle
+from PySide6.QtGui import QColor, QPainter, QPen
+from PySide6.QtWidgets import QStyle, QWidget
 
-from rdchat.ui.look.theme import Colors, Theme
+from rdchat.ui.look.theme import Colors
 
 RADIUS = 7
 RING = 2  # width, in pixels
+
+
+def paint_card(
+    widget: QWidget, area: QRect | QRectF, fill: QColor, line: QPen | QColor | None = None, radius: float = 10
+) -> None:
+    """Fill an area of a widget, with round corners and perhaps a line around it."""
+    painter = QPainter(widget)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setPen(line or Qt.PenStyle.NoPen)
+    painter.setBrush(fill)
+    painter.drawRoundedRect(area, radius, radius)
 
 
 def paint_row_ground(painter: QPainter, area: QRect, state: QStyle.StateFlag, colors: Colors) -> None:
@@ -26,9 +37,9 @@ def paint_row_ground(painter: QPainter, area: QRect, state: QStyle.StateFlag, co
         painter.drawRoundedRect(area, RADIUS, RADIUS)
 
 
-def paint_focus(painter: QPainter, area: QRectF, theme: Theme) -> None:
+def paint_focus(painter: QPainter, area: QRectF, color: QColor) -> None:
     """Draw the focus ring just inside `area`."""
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
     painter.setBrush(Qt.BrushStyle.NoBrush)
-    painter.setPen(QPen(theme.colors.accent, RING))
+    painter.setPen(QPen(color, RING))
     painter.drawRoundedRect(area.adjusted(1, 1, -1, -1), 4, 4)

@@ -1,4 +1,4 @@
-"""Tooltips, labels and message boxes that show text as it is, and text for the clipboard.
+"""Tooltips, labels and message boxes that show text as it is, text for the clipboard, and places in text as Qt counts.
 
 Qt takes a text that looks like HTML for rich text and opens the files that it names, on the main thread: a pipe hangs
 the window, `/dev/zero` ends the process. Names of models, files and chats come from strangers, so every text passes
@@ -6,6 +6,7 @@ through here; `tests/ui/look/test_plain_text_only.py` checks that.
 """
 
 import re
+from bisect import bisect_left
 from html import escape
 
 from PySide6.QtCore import QPoint, QRect, Qt, QUrl
@@ -63,6 +64,19 @@ def without_controls(text: str) -> str:
     return _CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
+def utf16_length(text: str) -> int:
+    """Return the length of a text in UTF-16 units, which Qt counts."""
+    return len(text) if text.isascii() else len(text) + sum(character > "\uffff" for character in text)
+
+
+def utf16_spans(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return spans of a text, begin and end of each, in UTF-16 units."""
+    if text.isascii() or not spans:
+        return spans
+    wide = [place for place, character in enumerate(text) if character > "\uffff"]
+    return [(begin + bisect_left(wide, begin), end + bisect_left(wide, end)) for begin, end in spans]
+
+
 class PlainLabel(QLabel):
     """A label that shows its text as it is."""
 
@@ -82,7 +96,7 @@ class OfflineBrowser(QTextBrowser):
 def message_box(
     icon: QMessageBox.Icon, text: str, detail: str = "", *, title: str = "rdchat", parent: QWidget | None = None
 ) -> QMessageBox:
-    """Return a message box that shows its texts as they are.
+    """Return a message box that shows its texts as they are; one with a parent is deleted once it is closed.
 
     Args:
         icon: The kind of message.
@@ -95,4 +109,5 @@ def message_box(
     box.setTextFormat(Qt.TextFormat.PlainText)  # of the detail too; before there is a text
     box.setText(text)
     box.setInformativeText(detail)
+    box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, parent is not None)
     return box

@@ -69,13 +69,12 @@ class Colors:
     drafter = _Tones("#b04a00", "#f0a830")
     lookup = _Tones("#007355", "#3fcf9f")
 
-    # Stages of a reply, at least 3:1 on `window`, except for time that was not measured
-    prompt = _Tones("#0f8273", "#45c4b0")
-    draft = _Tones("#c65d00", "#ff9a3d")
-    together = _Tones("#8250c4", "#b394f0")  # a draft and a target call that the device computes together
-    target = _Tones("#1667b7", "#5aaeff")
-    host = _Tones("#7b7b83", "#8f8f98")
-    not_measured = _Tones("#cfcfd5", "#4a4a50")
+    # Stages of a reply, at least 3:1 on `window`
+    reading = _Tones("#0f8273", "#45c4b0")
+    drafting = _Tones("#c65d00", "#ff9a3d")
+    checking = _Tones("#8250c4", "#b394f0")
+    writing = _Tones("#1667b7", "#5aaeff")
+    other = _Tones("#7b7b83", "#8f8f98")
 
 
 LIGHT, DARK = Colors(dark=False), Colors(dark=True)
@@ -87,6 +86,7 @@ class Theme(QObject):
     Attributes:
         dark: Whether the appearance is dark.
         colors: Its colours.
+        text_size: Transcript text, in points; see `set_text_size`.
     """
 
     changed = Signal()
@@ -96,7 +96,7 @@ class Theme(QObject):
         self._app = app
         self._hints = app.styleHints()
         self._forced = Qt.ColorScheme.Unknown
-        self._text_size = text_size
+        self.text_size = text_size
         self._choose_colors()
         self._hints.colorSchemeChanged.connect(self._refresh)
 
@@ -115,24 +115,19 @@ class Theme(QObject):
         self._hints.setColorScheme(scheme)
         self._refresh()
 
-    @property
-    def text_size(self) -> int:
-        """Transcript text, in points."""
-        return self._text_size
-
     def set_text_size(self, points: int) -> None:
-        if points != self._text_size:
-            self._text_size = points
+        if points != self.text_size:
+            self.text_size = points
             self.changed.emit()
 
     def body_font(self) -> QFont:
         font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
-        font.setPointSizeF(self._points(self._text_size))
+        font.setPointSizeF(self._points(self.text_size))
         return font
 
     def code_font(self) -> QFont:
         font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
-        font.setPointSizeF(self._points(self._text_size - 1))
+        font.setPointSizeF(self._points(self.text_size - 1))
         return font
 
     def _points(self, size: int) -> float:

@@ -1,19 +1,16 @@
-"""The download of one model or drafter in place: a button, then its progress, then a button that loads it."""
+"""Downloads one model or drafter in place: a button, its progress, and a button that loads the model."""
 
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.look.buttons import TextButton, push_button
+from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.formatting import file_size
-from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.layouts import column, row, show_share, thin_bar
 from rdchat.ui.look.theme import TIGHT, Theme
-from rdchat.ui.models.downloads.words import state_words
-from rdchat.ui.models.links import PageLinks
-from rdchat.ui.models.progress_line import ProgressLine
+from rdchat.ui.models.downloads.words import share, state_words
+from rdchat.ui.models.notice_view import PageLinks, StatusLine
 
 
 class DownloadBox(QWidget):
@@ -27,17 +24,14 @@ class DownloadBox(QWidget):
 
     def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
         super().__init__()
-        self._downloads, self._slot = desk.downloads, desk.slot
+        self._downloads, self._slot, self._links = desk.downloads, desk.slot, links
         self._repository = self._gguf = self._size = self._loads = ""
         self._here = self._older_here = self._is_model = False
         self.button = push_button("Download", "", self._start)
-        self.load = push_button("Load", "Answer with this model from now on", lambda: self._slot.load(self._loads))
-        self.more = TextButton("Show downloads", theme)
-        self.more.clicked.connect(links.downloads_requested)
-        self.bar = ProgressLine("Progress of the download")
-        self.words = ThemedLabel(theme, "", "muted", -1, tabular=True, wraps=True)
-        self.words.setAlignment(Qt.AlignmentFlag.AlignVCenter)
-        column(row(self.button, self.load, (self.words, 1), self.more), self.bar, within=self, spacing=TIGHT)
+        self.load = push_button("Load", "Use this model from now on", lambda: self._slot.load(self._loads))
+        self.bar = thin_bar("Progress of the download")
+        self.line = StatusLine(theme, -1)
+        column(row(self.button, self.load, (self.line, 1)), self.bar, within=self, spacing=TIGHT)
         self._downloads.progressed.connect(self._on_progress)
         self._downloads.removed.connect(self._refresh)
         for changed in (self._slot.load_started, self._slot.loaded, self._slot.failed):
@@ -72,42 +66,43 @@ class DownloadBox(QWidget):
     def _refresh(self) -> None:
         download = self._downloads.find(self._repository, gguf=self._gguf)
         if self._here or (download is not None and download.state is DownloadState.FINISHED):
-            download = None  # whether it is still here is read from the disk
+            download = None  # it may have been deleted since: the disk says whether it is here
         running = download is not None and not download.state.has_ended
         paused = download is not None and download.state is DownloadState.PAUSED
-        newer = " the newer version," if self._older_here else ""
+        newer = " Newer Version," if self._older_here else ""
         self.button.setText("Resume" if paused else f"Download{newer}{self._size}")
         self.button.setVisible(not self._here and not running)
         chosen = bool(self._loads) and self._slot.chosen == self._loads and not self._slot.failure
         self.load.setVisible(self._here and bool(self._loads) and not chosen)
         self.bar.setVisible(running)
-        self.more.setVisible(download is not None)
         if self._here:
-            state = "Loading…" if self._slot.loading else "This model answers now."
-            self._say(state if chosen else "On this machine.", "success")
+            state = "Loading…" if self._slot.loading else "In use now."
+            self.line.say(state if chosen else "Installed.", "success")
         elif download is None:
-            self._say("")
-        elif download.state is DownloadState.FAILED:
-            self._say(f"{download.problem} {download.hint}".strip(), "danger")
+            self.line.say("")
         else:
-            self.bar.show_download(download)
-            self._say(*((download.notes[0], "warning") if download.notes else (state_words(download),)))
+            show_share(self.bar, share(download))
+            self._show_state(download)
 
-    def _say(self, text: str, color: str = "muted") -> None:
-        self.words.set_color(color)
-        self.words.setText(text)
+    def _show_state(self, download: Download) -> None:
+        text, color = state_words(download), "muted"
+        if download.state is DownloadState.FAILED:
+            text, color = f"{download.problem} {download.hint}".strip(), "danger"
+        elif download.notes:
+            text, color = download.notes[0], "warning"
+        self.line.say(text, color, "Show Downloads", self._links.downloads_requested.emit)
 
     def _on_progress(self, download: Download) -> None:
         if download.repository == self._repository:
             if download.state is DownloadState.FINISHED and (download.gguf, download.revision) == (self._gguf, "main"):
-                self._here = True  # until the disk is read
+                self._here = True  # known before the disk is read
             self._refresh()
 
     def _start(self) -> None:
         try:
             self._downloads.start(self._repository, gguf=self._gguf, is_model=self._is_model)
         except RdchatError as error:
-            self._say(str(error), "danger")
+            self.line.say(str(error), "danger")
             return
         self._refresh()
-        self.more.setFocus()  # the pressed button is hidden
+        self.line.link.setFocus()  # the pressed button is hidden

@@ -2,49 +2,29 @@
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
-
 from rdchat.hub.downloads.download import DownloadFile
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import column
-from rdchat.ui.look.theme import TIGHT, Theme, control_font
+from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.downloads.words import file_words
 
+_MOST_LISTED = 300
 
-class FileList(QWidget):
-    """Shows each file with its size or its progress.
+
+class FileList(ThemedLabel):
+    """Lists each file with its size or its progress, one on each line.
 
     Attributes:
         fold: The button that folds and unfolds the list; the owner places it.
     """
 
     def __init__(self, theme: Theme) -> None:
-        super().__init__()
+        super().__init__(theme, "", "muted", -1, tabular=True, wraps=True, selectable=True)
         self._files: Sequence[DownloadFile] = ()
         self._more = self._note = ""
         self._open = False
-        self.fold = TextButton("", theme)
-        self.fold.clicked.connect(self._turn)
-        self.tree = QTreeWidget(columnCount=2)
-        self.tree.setHeaderHidden(True)
-        self.tree.setRootIsDecorated(False)
-        self.tree.setUniformRowHeights(True)
-        self.tree.setAccessibleName("Files")
-        self.tree.setFont(control_font(-1, tabular=True))
-        self.tree.setFrameShape(QFrame.Shape.NoFrame)
-        self.tree.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.tree.setSelectionMode(QTreeWidget.SelectionMode.NoSelection)
-        self.tree.setTextElideMode(Qt.TextElideMode.ElideMiddle)
-        self.tree.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.tree.viewport().setAutoFillBackground(False)
-        self.tree.header().setStretchLastSection(False)
-        self.tree.header().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
-        self.tree.header().setSectionResizeMode(1, QHeaderView.ResizeMode.ResizeToContents)
-        self.note = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
-        column(self.tree, self.note, within=self, spacing=TIGHT)
+        self.fold = TextButton("", theme, self._turn)
         self.show_files(())
 
     def show_files(self, files: Sequence[DownloadFile], more: str = "", note: str = "") -> None:
@@ -65,12 +45,7 @@ class FileList(QWidget):
 
     def _show(self) -> None:
         self.fold.setText(f"{'Hide' if self._open else 'Show'} {counted(len(self._files), 'file')}{self._more}")
-        self.setVisible(self._open and bool(self._files))
-        if self.isHidden():
-            return
-        self.note.say(self._note)
-        lines = [(file.name, file.note or file_words(file)) for file in self._files]
-        self.tree.clear()
-        self.tree.addTopLevelItems([QTreeWidgetItem(line) for line in lines])
-        self.tree.setFixedHeight(self.tree.sizeHintForRow(0) * len(lines))
-        self.tree.setAccessibleDescription("\n".join(f"{name}: {words}" for name, words in lines))
+        listed = self._files[:_MOST_LISTED] if self._open else ()
+        lines = [f"{file.name}: {file.note or file_words(file)}" for file in listed]
+        more = len(self._files) - _MOST_LISTED
+        self.say("\n".join([*lines, *([f"and {more:,} more"] if more > 0 else []), self._note]) if lines else "")

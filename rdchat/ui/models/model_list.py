@@ -1,8 +1,8 @@
-"""A list of models: two lines for each, with marks beside the name; headings in between."""
+"""The list of models on the Installed and Discover pages, and its place beside the details."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSignalBlocker, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QPainter
@@ -10,32 +10,36 @@ from PySide6.QtWidgets import (
     QFrame,
     QListWidget,
     QListWidgetItem,
+    QSplitter,
     QStyledItemDelegate,
     QStyleOptionViewItem,
     QWidget,
 )
 
+from rdchat.ui.look.labels import Ground
+from rdchat.ui.look.layouts import Part, column, splitter
 from rdchat.ui.look.painting import paint_row_ground
 from rdchat.ui.look.plain_text import tip_text
 from rdchat.ui.look.theme import SMALL, Theme, control_font
 
 _ENTRY = Qt.ItemDataRole.UserRole
 _ENTRY_HEIGHT, _HEADING_HEIGHT = 48, 34
+_LEFT_WIDTH, _LEAST_WIDTH = 320, 240
 _LEAST_TITLE = 60  # pixels
-_NEARLY = 300  # pixels from the end at which more is asked for
+_NEARLY = 300  # pixels from the end of the list at which `more_wanted` is emitted
 _TOP, _BOTTOM = Qt.AlignmentFlag.AlignTop, Qt.AlignmentFlag.AlignBottom
-_LEFT, _RIGHT = Qt.AlignmentFlag.AlignLeft, Qt.AlignmentFlag.AlignRight
+_LEFT_SIDE, _RIGHT_SIDE = Qt.AlignmentFlag.AlignLeft, Qt.AlignmentFlag.AlignRight
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A model in the list, or a heading."""
 
-    key: str  # stays the same while the figures change; empty for a heading
+    key: str  # identifies the model while its figures change; empty for a heading
     title: str  # the name, or the heading
     facts: str = ""  # below the name, at the left
     use: str = ""  # below the name, at the right
-    marks: tuple[tuple[str, str], ...] = ()  # words beside the name, at the right, each with its colour's name
+    marks: tuple[tuple[str, str], ...] = ()  # texts beside the name, at the right, each with the name of its colour
     color: str = "text"  # of the name
     tip: str = ""
     item: Any = None  # the model
@@ -87,25 +91,30 @@ class _Delegate(QStyledItemDelegate):
             right -= width + SMALL
         painter.setPen(colors.muted)
         room = text.width() - (metrics.horizontalAdvance(entry.use) + SMALL if entry.use else 0)
-        painter.drawText(text, _BOTTOM | _LEFT, metrics.elidedText(entry.facts, Qt.TextElideMode.ElideRight, room))
-        painter.drawText(text, _BOTTOM | _RIGHT, entry.use)
+        painter.drawText(text, _BOTTOM | _LEFT_SIDE, metrics.elidedText(entry.facts, Qt.TextElideMode.ElideRight, room))
+        painter.drawText(text, _BOTTOM | _RIGHT_SIDE, entry.use)
         painter.setPen(getattr(colors, entry.color))
         painter.setFont(self._title)
-        width = max(right - text.left(), _LEAST_TITLE)  # names of one family differ in their ends
+        width = max(right - text.left(), _LEAST_TITLE)  # elided in the middle: names of a family differ at the end
         title = painter.fontMetrics().elidedText(entry.title, Qt.TextElideMode.ElideMiddle, width)
-        painter.drawText(text, _TOP | _LEFT, title)
+        painter.drawText(text, _TOP | _LEFT_SIDE, title)
 
 
 class ModelList(QListWidget):
-    """The list. Up and Down go from entry to entry, Return and a double click open one, Delete deletes it."""
+    """The list. Up and Down go from entry to entry, Return and a double click open one, Delete deletes it.
 
-    chosen = Signal(object)  # the Entry that the person went to
+    Attributes:
+        entries: The entries that are shown.
+    """
+
+    chosen = Signal(object)  # the Entry that the person selected
     opened = Signal()
     delete_requested = Signal()
     more_wanted = Signal()  # the end of the list is near
 
     def __init__(self, theme: Theme, name: str) -> None:
         super().__init__()
+        self.entries: list[Entry] = []
         self.setItemDelegate(_Delegate(theme, self))
         self.setAccessibleName(name)
         self.setFrameShape(QFrame.Shape.NoFrame)
@@ -122,15 +131,9 @@ class ModelList(QListWidget):
         theme.changed.connect(self.viewport().update)
 
     @property
-    def entries(self) -> list[Entry]:
-        """The entries that are shown."""
-        return [self.item(place).data(_ENTRY) for place in range(self.count())]
-
-    @property
     def current(self) -> Entry | None:
         """The entry that is selected."""
-        item = self.currentItem()
-        return cast("Entry", item.data(_ENTRY)) if item is not None else None
+        return self.entries[self.currentRow()] if self.currentRow() >= 0 else None
 
     def row_of(self, key: str) -> int:
         """Return the row of an entry; -1 if it is not listed."""
@@ -138,23 +141,18 @@ class ModelList(QListWidget):
 
     def show_entries(self, entries: Sequence[Entry]) -> None:
         """Show these entries; the selected one stays selected if it is among them."""
-        shown, key = self.entries, self.current.key if self.current is not None else ""
+        key, bar = self.current.key if self.current is not None else "", self.verticalScrollBar()
+        same_start = [entry.key for entry in entries[:1]] == [entry.key for entry in self.entries[:1]]
+        place = bar.value() if same_start else 0
         self.setUniformItemSizes(all(entry.key for entry in entries))  # headings are lower
         with QSignalBlocker(self):
-            for place, entry in enumerate(entries):
-                if place >= len(shown):
-                    self.addItem(_item(entry))
-                elif entry.key != shown[place].key:
-                    self.takeItem(place)
-                    self.insertItem(place, _item(entry))
-                elif entry != shown[place]:
-                    _fill(self.item(place), entry)
-            while self.count() > len(entries):
-                self.takeItem(self.count() - 1)
-        if [entry.key for entry in entries[:1]] != [entry.key for entry in shown[:1]]:
-            self.scrollToTop()
+            self.clear()
+            self.entries = list(entries)
+            for entry in entries:
+                self.addItem(_item(entry))
         self.select(key)
         self.executeDelayedItemsLayout()  # so that the scroll bar says whether the list is full
+        bar.setValue(place)
 
     def select(self, key: str) -> None:
         """Select an entry, or none, without emitting `chosen`."""
@@ -188,15 +186,27 @@ class ModelList(QListWidget):
 
 
 def _item(entry: Entry) -> QListWidgetItem:
-    item = QListWidgetItem()
+    item = QListWidgetItem(entry.title)
     if not entry.key:
         item.setFlags(Qt.ItemFlag.NoItemFlags)
-    _fill(item, entry)
+    item.setData(_ENTRY, entry)
+    item.setToolTip(tip_text(entry.tip))
+    item.setData(Qt.ItemDataRole.AccessibleTextRole, entry.spoken)
     return item
 
 
-def _fill(item: QListWidgetItem, entry: Entry) -> None:
-    item.setData(_ENTRY, entry)
-    item.setText(entry.title)
-    item.setToolTip(tip_text(entry.tip))
-    item.setData(Qt.ItemDataRole.AccessibleTextRole, entry.spoken)
+def beside(theme: Theme, left: Sequence[Part], right: Sequence[Part]) -> QSplitter:
+    """Return two columns with a movable divider: a list at the left, its details at the right.
+
+    Args:
+        theme: The appearance to follow.
+        left: The parts of the left column.
+        right: The parts of the right column.
+    """
+    grounds = Ground(theme, "window"), Ground(theme, "surface")
+    for ground, parts in zip(grounds, (left, right), strict=True):
+        column(*parts, within=ground, spacing=0)
+        ground.setMinimumWidth(_LEAST_WIDTH)
+    found = splitter(Qt.Orientation.Horizontal, (grounds[0], _LEFT_WIDTH), (grounds[1], 10_000))
+    found.setStretchFactor(1, 1)
+    return found

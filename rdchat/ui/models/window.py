@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from PySide6.QtWidgets import QStackedWidget, QTabBar, QWidget
+from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QWidget
 
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.files.file_drops import FileDrops
@@ -12,13 +12,12 @@ from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import SideWindow, show_in_front
 from rdchat.ui.look.plain_text import tip_text
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
-from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.models.discover.page import DiscoverPage
 from rdchat.ui.models.downloads.page import DownloadsPage
 from rdchat.ui.models.downloads.words import totals_words
 from rdchat.ui.models.drafters.page import DraftersPage
 from rdchat.ui.models.installed.page import InstalledPage
-from rdchat.ui.models.links import PageLinks
+from rdchat.ui.models.notice_view import PageLinks
 from rdchat.ui.models.token_dialog import TokenDialog
 
 
@@ -38,7 +37,7 @@ class ModelsWindow(SideWindow):
         super().__init__("Models", (1000, 680), (720, 460), parent)
         self._downloads = desk.downloads
         links = PageLinks(self)
-        self.installed = InstalledPage(desk, theme)
+        self.installed = InstalledPage(desk, links, theme)
         self.discover = DiscoverPage(desk, links, theme)
         self.downloads = DownloadsPage(desk, links, theme)
         self.drafters = DraftersPage(desk, links, theme)
@@ -57,16 +56,20 @@ class ModelsWindow(SideWindow):
         self.tabs.currentChanged.connect(self._pages.setCurrentIndex)
         bar = row(None, self.tabs, None, spacing=-1, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
         column(bar, Separator(theme), (self._pages, 1), within=self, spacing=0)
-        self._throttle = Throttle(self)
-        self._throttle.due.connect(self._show_totals)
         for changed in (desk.downloads.progressed, desk.downloads.removed):
-            changed.connect(self._throttle.note)
+            changed.connect(self._show_totals)
         self._show_totals()
 
     @property
-    def shows_downloads(self) -> bool:
-        """Whether the person sees the downloads."""
-        return self.downloads.isVisible()
+    def search(self) -> QLineEdit | None:  # type: ignore[override]  # of the page that is shown
+        page = self._pages.currentWidget()
+        return (
+            self.installed.search
+            if page is self.installed
+            else self.discover.bar.field
+            if page is self.discover
+            else None
+        )
 
     def show_page(self, page: QWidget) -> None:
         """Bring the window to the front with a page."""
@@ -81,4 +84,4 @@ class ModelsWindow(SideWindow):
 
     def _show_refused(self, words: str) -> None:
         self.tabs.setCurrentIndex(self._pages.indexOf(self.installed))
-        self.installed.bar.say(words, "danger")
+        self.installed.bar.result.say(words, "danger")

@@ -1,1 +1,1 @@
-"""Pictures of benchmarks and trainings: described once, then painted in a window or written as PNG, PDF or SVG."""
+"""Plots of benchmarks and trainings, painted in a window or saved as PNG, PDF or SVG."""

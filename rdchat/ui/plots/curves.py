@@ -1,4 +1,4 @@
-"""Curves in one frame: what was measured over a training, or over numbers of rows. No Qt here."""
+"""Curves in one frame: what was measured over a training, or over numbers of rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from itertools import pairwise
 from math import ceil
 
 from rdchat.ui.look.formatting import percent
-from rdchat.ui.plots.drawing import Box, Drawing
+from rdchat.ui.plots.drawing import Box, Drawing, shade
 
 _HEIGHT, _AXIS, _LEFT = 150.0, 22.0, 44.0
 _TICKS = 4
@@ -45,7 +45,7 @@ class CurvesPlot:
         self._draw_axes(drawing, frame, top)
         names_at: list[tuple[float, str, str]] = []  # height, name and colour
         for place, (curve, own) in enumerate(zip(curves, dots, strict=True)):
-            color = self.colors[place] if self.colors else drawing.palette.between(max(1 - 0.2 * place, 0.35))
+            color = self.colors[place] if self.colors else shade(drawing.colors, max(1 - 0.2 * place, 0.35))
             drawing.line(own, color, 1.4 if place and not self.colors else 2.2)
             drawing.area(Box(own[-1][0] - 2, own[-1][1] - 2, 4, 4), color)
             names_at.append((own[-1][1], curve.name, color if self.colors else "muted"))

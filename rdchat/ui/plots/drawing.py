@@ -1,14 +1,23 @@
-"""A picture as plain data: lines, areas and texts from the top down, in CSS pixels. No Qt here."""
+"""A picture painted with Qt: lines, areas and texts from the top down, in pixels, and parts with a tooltip."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import log2
 from typing import NamedTuple, Protocol
+
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPen, QPolygonF
+
+from rdchat.ui.look.theme import Colors
 
 _TITLE_HEIGHT, _LINE_HEIGHT = 22.0, 18.0
 _GAP = 28.0  # between pictures
 _LEAST_RANGE = 1.25  # so that noise around 1 does not get the strongest colours
 DASHED = (4.0, 2.0)  # dash and gap, in widths of the line
+_ALIGNMENTS = {
+    "left": Qt.AlignmentFlag.AlignLeft,
+    "center": Qt.AlignmentFlag.AlignHCenter,
+    "right": Qt.AlignmentFlag.AlignRight,
+}
 
 
 class Box(NamedTuple):
@@ -31,30 +40,6 @@ class Box(NamedTuple):
         return Box(self.x + by, self.y + by, self.width - 2 * by, self.height - 2 * by)
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A line through points, or the area between them if it is filled or closed."""
-
-    points: tuple[tuple[float, float], ...]
-    color: str = ""  # of the line; empty for none
-    width: float = 1.0  # of the line
-    dashes: tuple[float, ...] = ()  # dash and gap, in widths of the line; empty for a solid line
-    fill: str = ""  # empty for none
-    closed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """One line of text, centred vertically in its box."""
-
-    box: Box
-    text: str
-    color: str
-    size: int
-    bold: bool = False
-    align: str = "left"  # or center, or right
-
-
 class Mark(NamedTuple):
     """A part of a picture with a tooltip."""
 
@@ -62,69 +47,34 @@ class Mark(NamedTuple):
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class Palette:
-    """Colours as SVG writes them; colour-blind people can tell the colours of a speed-up apart."""
-
-    surface: str = "#ffffff"
-    text: str = "#1d1d1f"
-    muted: str = "#65656b"
-    border: str = "#dcdce0"
-    slower: str = "#c65d00"
-    neutral: str = "#f2f2f4"  # as fast as plain decoding
-    faster: str = "#1667b7"
-
-    def of_speed(self, speed_up: float, fastest: float) -> str:
-        """Return the colour of a speed-up: neutral at 1, orange below, blue above, stronger the further it is from 1.
-
-        Args:
-            speed_up: Above 0.
-            fastest: The speed-up, or slow-down as its inverse, that gets the strongest colour.
-        """
-        return self.between(log2(speed_up) / log2(max(fastest, _LEAST_RANGE)))
-
-    def between(self, share: float) -> str:
-        """Return the colour from -1, the slowest, to 1, the fastest."""
-        end, share = (self.faster if share > 0 else self.slower), min(abs(share), 1.0)
-        pairs = zip(_channels(self.neutral), _channels(end), strict=True)
-        return "#" + "".join(f"{round(one + (other - one) * share):02x}" for one, other in pairs)
-
-
-PAPER = Palette()
-
-
-Measure = Callable[[str, int, bool], float]
-"""Returns the width of a text in pixels, given its size and whether it is bold."""
-
-
-def rough_width(text: str, size: int, bold: bool) -> float:
-    """Return the approximate width of a text in a sans-serif font, for output without a font to measure."""
-    return len(text) * size * (0.62 if bold else 0.57)
-
-
 class Drawing:
-    """A picture that plots add to.
+    """A picture that plots add to. Colours are names of `Colors`, or colours as Qt reads them.
+
+    Args:
+        width: Plots fill it.
+        colors: The colours of the appearance.
+        font: The font of all texts; sizes are chosen here.
+        painter: Paints the picture. None: the picture is only measured.
 
     Attributes:
-        width: Plots fill it.
         height: Height so far; the next plot begins here.
-        palette: The colours.
-        shapes: Lines, areas and texts in drawing order.
         marks: Parts with a tooltip.
         words: A description of each plot for screen readers.
     """
 
-    SIZE = 13  # of values and labels
+    SIZE = 13  # of values and labels, in pixels
 
-    def __init__(self, width: float, palette: Palette, measure: Measure = rough_width) -> None:
-        self.width, self.height, self.palette = width, 0.0, palette
-        self.shapes: list[Shape | Text] = []
+    def __init__(self, width: float, colors: Colors, font: QFont, painter: QPainter | None = None) -> None:
+        self.width, self.height, self.colors = width, 0.0, colors
         self.marks: list[Mark] = []
         self.words: list[str] = []
-        self._measure = measure
+        self._font, self._painter = font, painter
+        if painter is not None:
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
 
-    def width_of(self, text: str, *, bold: bool = False) -> float:
-        return self._measure(text, self.SIZE, bold)
+    def width_of(self, text: str, *, more: int = 0, bold: bool = False) -> float:
+        """Return the width of a text; see `text`."""
+        return QFontMetricsF(self._sized(more, bold)).horizontalAdvance(text)
 
     def heading(self, title: str, *lines: str) -> None:
         """Begin a plot with a title and smaller lines below it; `height` is then the top of the plot."""
@@ -144,57 +94,110 @@ class Drawing:
         Args:
             box: The text is centred vertically in it.
             text: One line.
-            color: A name of the palette, or a colour.
+            color: The colour.
             more: Added to the font size `SIZE`, in pixels.
             bold: Whether the text is bold.
             align: `left`, `center` or `right`.
         """
-        size = self.SIZE + more
-        if self._measure(text, size, bold) > box.width + 1:
-            while text and self._measure(f"{text}…", size, bold) > box.width + 1:
-                text = text[:-1]
-            text += "…"
-        self.shapes.append(Text(box, text, self._color(color), size, bold, align))
+        if self._painter is not None:
+            font = self._sized(more, bold)
+            shown = QFontMetricsF(font).elidedText(text, Qt.TextElideMode.ElideRight, box.width + 1)
+            self._painter.setFont(font)
+            self._painter.setPen(self._color(color))
+            self._painter.drawText(QRectF(*box), _ALIGNMENTS[align] | Qt.AlignmentFlag.AlignVCenter, shown)
 
     def line(
         self,
         points: Sequence[tuple[float, float]],
         color: str = "border",
         width: float = 1.0,
-        dashes: tuple[float, ...] = (),
+        dashes: Sequence[float] = (),
     ) -> None:
-        self.shapes.append(Shape(tuple(points), self._color(color), width, dashes))
+        """Draw a line through points; `dashes` are lengths of dash and gap, in widths of the line."""
+        if self._painter is not None:
+            self._set_pen(color, width, dashes)
+            self._painter.drawPolyline(_polygon(points))
 
     def area(
-        self, box: Box, fill: str = "", color: str = "", width: float = 1.0, dashes: tuple[float, ...] = ()
-    ) -> None:
-        """Draw a rectangle, filled or framed or both."""
-        x, y, right, bottom = box.x, box.y, box.right, box.y + box.height
-        self.polygon(((x, y), (right, y), (right, bottom), (x, bottom)), fill, color, width, dashes)
-
-    def polygon(
         self,
-        points: Sequence[tuple[float, float]],
+        box: Box,
         fill: str = "",
         color: str = "",
         width: float = 1.0,
-        dashes: tuple[float, ...] = (),
+        dashes: Sequence[float] = (),
+        *,
+        opacity: float = 1.0,
+        radius: float = 0.0,
     ) -> None:
-        """Draw an area between points, filled or framed or both."""
-        self.shapes.append(Shape(tuple(points), self._color(color), width, dashes, self._color(fill), closed=True))
+        """Draw a rectangle, filled or framed or both, perhaps with round corners."""
+        if self._painter is not None:
+            self._set_pen(color, width, dashes)
+            self._set_brush(fill, opacity)
+            self._painter.drawRoundedRect(QRectF(*box), radius, radius)
+
+    def polygon(self, points: Sequence[tuple[float, float]], fill: str, opacity: float = 1.0) -> None:
+        """Fill the area between points."""
+        if self._painter is not None:
+            self._set_pen("", 1.0, ())
+            self._set_brush(fill, opacity)
+            self._painter.drawPolygon(_polygon(points))
+
+    def fade(self, opacity: float) -> None:
+        """Draw what follows with an opacity from 0 to 1."""
+        if self._painter is not None:
+            self._painter.setOpacity(opacity)
 
     def mark(self, box: Box, words: str) -> None:
         """Give a part of the picture a tooltip."""
         self.marks.append(Mark(box, words))
 
-    def _color(self, name: str) -> str:
-        return str(getattr(self.palette, name, name)) if name else ""
+    def _set_pen(self, color: str, width: float, dashes: Sequence[float]) -> None:
+        assert self._painter is not None, "a picture that is only measured needs no pen"
+        pen = QPen(self._color(color), width)
+        if dashes:
+            pen.setDashPattern(dashes)
+            pen.setCapStyle(Qt.PenCapStyle.FlatCap)
+        self._painter.setPen(pen if color else Qt.PenStyle.NoPen)
+
+    def _set_brush(self, fill: str, opacity: float) -> None:
+        assert self._painter is not None, "a picture that is only measured needs no brush"
+        color = self._color(fill)
+        color.setAlphaF(opacity)
+        self._painter.setBrush(color if fill else Qt.BrushStyle.NoBrush)
+
+    def _color(self, name: str) -> QColor:
+        return QColor(getattr(self.colors, name, name))
+
+    def _sized(self, more: int, bold: bool) -> QFont:
+        font = QFont(self._font)
+        font.setPixelSize(self.SIZE + more)
+        font.setWeight(QFont.Weight.DemiBold if bold else QFont.Weight.Normal)
+        font.setHintingPreference(QFont.HintingPreference.PreferNoHinting)
+        return font
 
 
 class Plot(Protocol):
     """Adds itself below what a drawing already holds."""
 
     def draw(self, drawing: Drawing) -> None: ...
+
+
+def speed_color(colors: Colors, speed_up: float, fastest: float) -> str:
+    """Return the colour of a speed-up: neutral at 1, orange below, blue above, stronger the further it is from 1.
+
+    Args:
+        colors: The colours of the appearance.
+        speed_up: Above 0.
+        fastest: The speed-up, or slow-down as its inverse, that gets the strongest colour.
+    """
+    return shade(colors, log2(speed_up) / log2(max(fastest, _LEAST_RANGE)))
+
+
+def shade(colors: Colors, share: float) -> str:
+    """Return the colour from -1, the slowest, to 1, the fastest."""
+    end, share = (colors.faster if share > 0 else colors.slower), min(abs(share), 1.0)
+    pairs = zip(colors.neutral.getRgb()[:3], end.getRgb()[:3], strict=True)  # type: ignore[index]  # it is a tuple
+    return QColor(*(round(one + (other - one) * share) for one, other in pairs)).name()
 
 
 def ink_on(ground: str) -> str:
@@ -204,11 +207,10 @@ def ink_on(ground: str) -> str:
 
 def luminance(color: str) -> float:
     """Return the relative luminance of WCAG 2, from 0 to 1."""
-    shares = [channel / 255 for channel in _channels(color)]
-    red, green, blue = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares]
+    shares = (share / 255 for share in (QColor(color).red(), QColor(color).green(), QColor(color).blue()))
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def _channels(color: str) -> tuple[int, int, int]:
-    """Return red, green and blue of `#rrggbb`, from 0 to 255."""
-    return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
+def _polygon(points: Sequence[tuple[float, float]]) -> QPolygonF:
+    return QPolygonF([QPointF(x, y) for x, y in points])

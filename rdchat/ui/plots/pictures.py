@@ -1,27 +1,23 @@
-"""Saves plots as PNG, SVG or PDF. Qt is imported for PNG and PDF only."""
+"""Saves plots as PNG, SVG or PDF files; works without a display."""
 
+import re
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
+
+from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QMarginsF, QPointF, QRectF, QSizeF
+from PySide6.QtGui import QFont, QFontDatabase, QGuiApplication, QImage, QImageWriter, QPageSize, QPainter, QPdfWriter
+from PySide6.QtSvg import QSvgGenerator
 
 from rdchat.errors import InvalidSettingError
 from rdchat.files.atomic_file import atomic_file
-from rdchat.ui.plots.drawing import PAPER, Drawing, Measure, Palette, Plot, Shape, Text, rough_width
+from rdchat.ui.look.theme import LIGHT
+from rdchat.ui.plots.drawing import Drawing, Plot
 
 PICTURE_TYPES = (".png", ".svg", ".pdf")
 _WIDTH, _MARGIN = 672.0, 24.0
-_ANCHORS = {"left": "start", "center": "middle", "right": "end"}
-_FONT = "-apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
-
-
-def drawn(
-    plots: Sequence[Plot], width: float = _WIDTH, palette: Palette = PAPER, measure: Measure = rough_width
-) -> Drawing:
-    """Return plots one below the other; light colours by default, as on paper."""
-    drawing = Drawing(width, palette, measure)
-    for plot in plots:
-        plot.draw(drawing)
-    return drawing
+_PNG_SCALE = 2
+_SVG_FONT = "Arial"  # an SVG file names one font: systems without it have another one of the same widths
+_IN_A_PAGE = {"text": "currentColor", "muted": "currentColor", "border": "#88888844"}  # on light and dark pages
 
 
 def check_picture_name(path: Path) -> None:
@@ -35,55 +31,71 @@ def check_picture_name(path: Path) -> None:
 
 
 def save_picture(plots: Sequence[Plot], path: Path) -> None:
-    """Draw plots into a file, atomically.
+    """Draw plots into a file, atomically, one below the other and in light colours as on paper.
 
     Raises:
         InvalidSettingError: If the name does not end in .png, .svg or .pdf.
         StorageError: If the file cannot be written.
     """
     check_picture_name(path)
-    kind = path.suffix.lower()
-    if kind == ".svg":
-        content = svg(drawn(plots), _MARGIN, alone=True).encode()
-    else:
-        from rdchat.ui.plots.painting import as_file  # noqa: PLC0415  Qt: only for these
-
-        content = as_file(kind, lambda measure: drawn(plots, measure=measure), _MARGIN)
+    content = _picture(plots, path.suffix.lower(), _WIDTH, _MARGIN, "surface")
     with atomic_file(path) as file:
         file.write_bytes(content)
 
 
-def svg(drawing: Drawing, margin: float = 0.0, *, alone: bool = False) -> str:
-    """Return a drawing as an `svg` element.
-
-    Args:
-        drawing: The background is the palette's `surface`; there is none if that is empty.
-        margin: Around the drawing, in pixels.
-        alone: Whether the element is a file of its own, not part of an HTML page.
-    """
-    wide, high = round(drawing.width + 2 * margin), round(drawing.height + 2 * margin)
-    ground = f'<path d="M0 0H{wide}V{high}H0Z" fill="{drawing.palette.surface}"/>' if drawing.palette.surface else ""
-    parts = "".join(_text(shape) if isinstance(shape, Text) else _path(shape) for shape in drawing.shapes)
-    words = escape(" ".join(drawing.words))
-    space = ' xmlns="http://www.w3.org/2000/svg"' if alone else ""
-    return (
-        f'<svg{space} width="{wide}" height="{high}" viewBox="0 0 {wide} {high}" role="img" font-family="{_FONT}">'
-        f'<desc>{words}</desc>{ground}<g transform="translate({margin:g} {margin:g})">{parts}</g></svg>'
-    )
+def inline_svg(plots: Sequence[Plot], width: float) -> str:
+    """Return plots as an `svg` element of an HTML page, in the page's own colour of text."""
+    text = re.sub(r'\sxmlns[:\w]*="[^"]*"', "", _picture(plots, ".svg", width).decode())
+    for name, color in _IN_A_PAGE.items():
+        text = text.replace(getattr(LIGHT, name).name(), color)
+    return text[text.index("<svg") :]
 
 
-def _path(shape: Shape) -> str:
-    points = "L".join(f"{x:.1f} {y:.1f}" for x, y in shape.points)
-    line = f' stroke="{shape.color}" stroke-width="{shape.width:g}"' if shape.color else ""
-    pattern = " ".join(f"{part * shape.width:g}" for part in shape.dashes)
-    dashes = f' stroke-dasharray="{pattern}"' if pattern else ""
-    return f'<path d="M{points}{"Z" * shape.closed}" fill="{shape.fill or "none"}"{line}{dashes}/>'
+def _picture(plots: Sequence[Plot], kind: str, width: float, margin: float = 0.0, ground: str = "") -> bytes:
+    app = QGuiApplication.instance() or QGuiApplication(["rdchat", "-platform", "offscreen"])  # fonts need one
+    font = QFont(_SVG_FONT) if kind == ".svg" else QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
+    drawing = _draw(plots, Drawing(width, LIGHT, font))
+    size = QSizeF(width + 2 * margin, drawing.height + 2 * margin)
+    content = QByteArray()
+    buffer = QBuffer(content)
+    buffer.open(QIODevice.OpenModeFlag.WriteOnly)
+    device = _device(kind, buffer, size, " ".join(drawing.words))
+    painter = QPainter(device)
+    if ground:
+        painter.fillRect(QRectF(QPointF(), size), getattr(LIGHT, ground))
+    painter.translate(margin, margin)
+    _draw(plots, Drawing(width, LIGHT, font, painter))
+    painter.end()  # before the content is taken: what follows must not be lost
+    if isinstance(device, QImage):
+        QImageWriter(buffer, b"png").write(device)
+    del app
+    return bytes(content.data())
 
 
-def _text(text: Text) -> str:
-    box, share = text.box, {"left": 0.0, "center": 0.5, "right": 1.0}[text.align]
-    weight = ' font-weight="600"' if text.bold else ""
-    return (
-        f'<text x="{box.x + share * box.width:.1f}" y="{box.middle + 0.35 * text.size:.1f}" fill="{text.color}" '
-        f'font-size="{text.size}" text-anchor="{_ANCHORS[text.align]}"{weight}>{escape(text.text)}</text>'
-    )
+def _draw(plots: Sequence[Plot], drawing: Drawing) -> Drawing:
+    for plot in plots:
+        plot.draw(drawing)
+    return drawing
+
+
+def _device(kind: str, buffer: QBuffer, size: QSizeF, words: str) -> QImage | QPdfWriter | QSvgGenerator:
+    """Return what a picture is painted on; `words` describe it."""
+    if kind == ".png":
+        image = QImage((size * _PNG_SCALE).toSize(), QImage.Format.Format_RGB32)
+        image.setDevicePixelRatio(_PNG_SCALE)
+        return image
+    if kind == ".svg":
+        generator = QSvgGenerator()
+        generator.setOutputDevice(buffer)
+        generator.setResolution(96)  # units are CSS pixels
+        generator.setTitle("rdchat")
+        generator.setDescription(words)
+        generator.setSize(size.toSize())
+        generator.setViewBox(QRectF(QPointF(), size))
+        return generator
+    writer = QPdfWriter(buffer)
+    writer.setResolution(72)  # units are points
+    writer.setPageSize(QPageSize(size, QPageSize.Unit.Point))
+    writer.setPageMargins(QMarginsF())
+    writer.setTitle("rdchat benchmark")
+    return writer

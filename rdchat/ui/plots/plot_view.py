@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QPoint, QPointF, QRect, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QFocusEvent, QHelpEvent, QKeyEvent, QPainter, QPainterPath, QPaintEvent
+from PySide6.QtGui import QHelpEvent, QKeyEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from rdchat.ui.look.painting import paint_focus
 from rdchat.ui.look.plain_text import show_tip
 from rdchat.ui.look.theme import LARGE, Theme
-from rdchat.ui.plots.drawing import Drawing, Mark, Palette, Plot
-from rdchat.ui.plots.painting import measure_in, paint
+from rdchat.ui.plots.drawing import Drawing, Mark, Plot
 
 _STEPS = {Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1, Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1}
 _WIDEST = 760
@@ -21,15 +20,16 @@ class Chart(QWidget):
 
     Attributes:
         margin: Around the drawing, in pixels.
-        corner: Radius of the widget's corners.
+        zoom: Scale of the drawing.
     """
 
-    margin, corner = 0, 0.0
+    margin = 0
 
     def __init__(self, theme: Theme, name: str) -> None:
         super().__init__()
         self.theme = theme
         self._height = 0
+        self.zoom = 1.0
         self.setAccessibleName(name)
         policy = QSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
         policy.setHeightForWidth(True)
@@ -53,8 +53,8 @@ class Chart(QWidget):
         """The drawing at the present width."""
         return self._drawing(self.width())
 
-    def _drawing(self, width: int) -> Drawing:
-        drawing = Drawing(width - 2 * self.margin, palette_of(self.theme), measure_in(self.font()))
+    def _drawing(self, width: int, painter: QPainter | None = None) -> Drawing:
+        drawing = Drawing(width - 2 * self.margin, self.theme.colors, self.font(), painter)
         self.draw(drawing)
         return drawing
 
@@ -66,7 +66,8 @@ class Chart(QWidget):
 
     def area_of(self, mark: Mark) -> QRectF:
         """Return where a part is in the widget."""
-        return QRectF(*mark.box).translated(self.margin, self.margin)
+        zoom = self.zoom
+        return QRectF(*(side * zoom for side in mark.box)).translated(self.margin, self.margin)
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() is QEvent.Type.ToolTip:
@@ -80,13 +81,9 @@ class Chart(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
-        if self.corner:
-            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-            outline = QPainterPath()
-            outline.addRoundedRect(QRectF(self.rect()), self.corner, self.corner)
-            painter.setClipPath(outline)
         painter.translate(self.margin, self.margin)
-        paint(painter, self.drawing, self.font())
+        painter.scale(self.zoom, self.zoom)
+        self._drawing(self.width(), painter)
 
 
 class PlotView(Chart):
@@ -127,7 +124,14 @@ class PlotView(Chart):
         super().paintEvent(event)
         if self.hasFocus():
             framed = None if self._current is None else self.area_of(self.drawing.marks[self._current])
-            paint_focus(QPainter(self), framed or QRectF(self.rect()), self.theme)
+            paint_focus(QPainter(self), framed or QRectF(self.rect()), self.theme.colors.accent)
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() in {QEvent.Type.FocusIn, QEvent.Type.FocusOut}:
+            self._current = None
+            self.setAccessibleDescription(self.words)
+            self.update()
+        return super().event(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         step, last = _STEPS.get(Qt.Key(event.key())), len(self.drawing.marks) - 1
@@ -142,20 +146,3 @@ class PlotView(Chart):
         self.part_reached.emit(area.toAlignedRect())
         show_tip(self.mapToGlobal(area.bottomLeft().toPoint() + QPoint(24, -8)), mark.words, self)
         self.update()
-
-    def focusInEvent(self, event: QFocusEvent) -> None:
-        super().focusInEvent(event)
-        self.update()
-
-    def focusOutEvent(self, event: QFocusEvent) -> None:
-        super().focusOutEvent(event)
-        self._current = None
-        self.setAccessibleDescription(self.words)
-        self.update()
-
-
-def palette_of(theme: Theme) -> Palette:
-    """Return the colours of plots in the present appearance."""
-    colors = theme.colors
-    used = (colors.surface, colors.text, colors.muted, colors.border, colors.slower, colors.neutral, colors.faster)
-    return Palette(*(color.name() for color in used))

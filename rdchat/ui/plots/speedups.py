@@ -1,25 +1,25 @@
-"""The plots of a benchmark: speed-ups as bars, and by beam shape as a heat map. No Qt here."""
+"""The plots of a benchmark: speed-ups as bars, and by beam shape as a heat map."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor
 
 from rdchat.inference.api.bench_results import MLX_LM
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api.requests import Mode, size_words
 from rdchat.inference.benchmark.result import BenchResult, CellReport, Figure, speed_ratio
-from rdchat.ui.look.formatting import ratio
-from rdchat.ui.plots.drawing import DASHED, Box, Drawing, Plot, ink_on
+from rdchat.ui.look.formatting import counted, ratio
+from rdchat.ui.plots.drawing import DASHED, Box, Drawing, Plot, ink_on, speed_color
 
 Bars = tuple[tuple[str, Figure], ...]
 """The name and the speed-up over plain decoding of each bar."""
 
 TITLE = "Speed-up over plain decoding"
-LINES = ("Median for each setting.", "The thin line spans the middle half of the values.")
+LINES = ("Median of each setting.", "The thin line spans the middle half of the values.")
 _ROW, _BAR, _GROUP, _AXIS = 28.0, 16.0, 26.0, 26.0
 _STEPS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 _TICK_ROOM, _PLAIN_ROOM = 40.0, 48.0  # least distance of two ticks, and of a tick from the words at 1
 _CELL_HEIGHT, _WIDEST_CELL = 44.0, 92.0
-_NAMES, _LEGEND, _LEGEND_WIDTH, _LEGEND_STEPS = 24.0, 44.0, 240.0, 60
+_NAMES = 24.0
 _INSET = 1.5  # between cells
 
 
@@ -88,7 +88,7 @@ def _draw_bar(drawing: Drawing, row: Box, left: float, unit: float, figure: Figu
 
 
 def _words(dtype: str, label: str, figure: Figure) -> str:
-    spread = f"Half of the {figure.n} values lie from {figure.low:.2f} to {figure.high:.2f}."
+    spread = f"Half of the {figure.n} values are between {figure.low:.2f} and {figure.high:.2f}."
     found = f"{label}, {dtype}: {ratio(figure.median)} plain decoding."
     return f"{found} {spread if figure.n > 1 else 'One value.'}"
 
@@ -114,41 +114,40 @@ class HeatMap:
     @property
     def lines(self) -> tuple[str, ...]:
         """The lines below the title."""
-        return "Rows: beam width W. Columns: beam length L.", f"{self.reference} is 1x."
+        return "Rows: beams. Columns: tokens per beam.", f"{self.reference} is 1x."
 
     def draw(self, drawing: Drawing) -> None:
         """See `Plot`."""
         title = f"Speed-up by beam, {self.dtype}"
         drawing.heading(title, *self.lines)
-        left = ceil(max((drawing.width_of(f"W {width}") for width in self.widths), default=0.0) + 12)
+        left = ceil(max((drawing.width_of(_beams(width)) for width in self.widths), default=0.0) + 12)
         wide = floor(min((drawing.width - left) / max(len(self.lengths), 1), _WIDEST_CELL))
         for column, length in enumerate(self.lengths):
             place = Box(left + column * wide, drawing.height, wide, _NAMES)
-            drawing.text(place, f"L {length}", "muted", align="center")
+            drawing.text(place, size_words(length), "muted", align="center")
         drawing.height += _NAMES
         first = len(drawing.marks)
         for width in self.widths:
-            drawing.text(Box(0, drawing.height, left - 8, _CELL_HEIGHT), f"W {width}", "muted", align="right")
+            drawing.text(Box(0, drawing.height, left - 8, _CELL_HEIGHT), _beams(width), "muted", align="right")
             for column, length in enumerate(self.lengths):
                 cell = Box(left + column * wide, drawing.height, wide, _CELL_HEIGHT)
                 self._draw_cell(drawing, (width, length), cell)
             drawing.height += _CELL_HEIGHT
-        self._draw_legend(drawing, left)
         best = self.best
-        found = f"Best: {_pair(best)}, {ratio(self.values[best])}." if best else "Nothing was measured."
+        found = f"Best: {size_words(*best)}, {ratio(self.values[best])}." if best else "Nothing was measured."
         cells = " ".join(mark.words for mark in drawing.marks[first:])
         drawing.words.append(f"{title}. {self.reference} is 1x. {found} {cells}")
 
     def _draw_cell(self, drawing: Drawing, pair: tuple[int, int], cell: Box) -> None:
         value, best, inside = self.values.get(pair), pair == self.best, cell.inset(_INSET)
         if value is None:
-            drawing.mark(cell, f"{_pair(pair)}: not measured.")
+            drawing.mark(cell, f"{size_words(*pair)}: not measured.")
             drawing.area(inside, color="border", dashes=DASHED)
             drawing.text(inside, "\N{EN DASH}", "muted", align="center")
             return
-        drawing.mark(cell, f"{_pair(pair)}: {ratio(value)}.{' This is the best.' if best else ''}")
+        drawing.mark(cell, f"{size_words(*pair)}: {ratio(value)}.{' This is the best.' if best else ''}")
         fastest = max((max(speed, 1 / speed) for speed in self.values.values() if speed > 0), default=1.0)
-        ground = drawing.palette.of_speed(value, fastest)
+        ground = speed_color(drawing.colors, value, fastest)
         drawing.area(inside, ground)
         place = Box(inside.x, inside.y + 4, inside.width, inside.height - 22) if best else inside
         drawing.text(place, ratio(value), ink_on(ground), bold=best, align="center")
@@ -157,20 +156,9 @@ class HeatMap:
             drawing.text(below, "best", ink_on(ground), more=-2, align="center")
             drawing.area(inside.inset(0.5), color="text", width=2.5)
 
-    def _draw_legend(self, drawing: Drawing, left: float) -> None:
-        bar = Box(left + _INSET, drawing.height + 12, min(_LEGEND_WIDTH, drawing.width - left), 10)
-        step = bar.width / _LEGEND_STEPS
-        for number in range(_LEGEND_STEPS):
-            color = drawing.palette.between(2 * (number + 0.5) / _LEGEND_STEPS - 1)
-            drawing.area(Box(bar.x + number * step, bar.y, step + 0.5, bar.height), color)
-        drawing.area(bar, color="border")
-        for words, align in (("slower", "left"), ("1x", "center"), ("faster", "right")):
-            drawing.text(Box(bar.x, bar.y + 13, bar.width, 18), words, "muted", more=-2, align=align)
-        drawing.height += _LEGEND
 
-
-def _pair(pair: tuple[int, int]) -> str:
-    return f"W {pair[0]}, L {pair[1]}"
+def _beams(width: int) -> str:
+    return counted(width, "beam")
 
 
 def plots_of(result: BenchResult) -> list[Plot]:
@@ -227,7 +215,7 @@ def _heat_map(name: str, reports: Sequence[CellReport]) -> HeatMap | None:
         return None
     smallest = min(speeds)
     values = {pair: speed / speeds[smallest] for pair, speed in speeds.items()}
-    return HeatMap(name, widths, lengths, values, f"W {smallest[0]}, L {smallest[1]}")
+    return HeatMap(name, widths, lengths, values, size_words(*smallest))
 
 
 def _medians(beams: Mapping[tuple[int, int], CellReport], name: str) -> dict[tuple[int, int], float]:

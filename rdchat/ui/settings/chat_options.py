@@ -2,14 +2,14 @@
 
 from PySide6.QtCore import QPoint, QSignalBlocker, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QComboBox, QLayout, QWidget
+from PySide6.QtWidgets import QLayout, QWidget
 
-from rdchat.services.chat.settings_control import SettingsControl
+from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.order.chat_list import ChatList
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import column, row, text_field
+from rdchat.ui.look.layouts import choice_box, column, row, text_field
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.settings.sampling_form import SamplingForm
@@ -27,17 +27,16 @@ class ChatOptions(QWidget):
         self.prompt = text_field(4, "None. For example: You answer briefly, in plain words.")
         self.prompt.setMinimumWidth(_WIDTH)
         self.prompt.setAccessibleName("System prompt of this chat")
-        set_tip(self.prompt, "Instructions the model reads before the conversation.")
-        self.thinking = QComboBox()
-        self.thinking.setAccessibleName("Thinking in this chat")
-        set_tip(self.thinking, "Whether, or how much, the model thinks before it answers.")
+        set_tip(self.prompt, "Instructions that the model reads before the chat.")
+        tip = "Whether the model thinks before it answers, and how much."
+        self.thinking = choice_box("Thinking in this chat", tip, letters=0)
         self._thinking_row = QWidget()
         label = ThemedLabel(theme, "Thinking", bold=True)
         row((label, 1), self.thinking, within=self._thinking_row, spacing=-1, margins=(0, SMALL, 0, 0))
         self.form = SamplingForm(theme)
         self.source = ThemedLabel(theme, "", "muted", -1)
         self.defaults = push_button(
-            "Use defaults", "Use the system prompt and the sampling of the preferences", self._use_defaults
+            "Use defaults", "Use the system prompt and sampling from Settings", self._use_defaults
         )
         column(
             ThemedLabel(theme, "System prompt", bold=True),
@@ -68,13 +67,14 @@ class ChatOptions(QWidget):
 
     def refresh(self) -> None:
         """Show the effective values."""
-        prompt, sampling = self._desk.chat.system_prompt, self._desk.chat.sampling
+        about = self._desk.chat.about
+        prompt, sampling = about.system_prompt, about.sampling
         settings = self._preferences.settings
         shown = settings.system_prompt if prompt is None else prompt
         if self.prompt.toPlainText() != shown:
             with QSignalBlocker(self.prompt):
                 self.prompt.setPlainText(shown)
-        self.form.set_sampling(sampling or settings.sampling)
+        self.form.set_sampling(sampling or settings.sampling_for(self._model.sampling))
         self._show_thinking()
         self._show_source()
 
@@ -83,13 +83,13 @@ class ChatOptions(QWidget):
         found = self._model.info.thinking if self._model.info else ()
         self._thinking_row.setVisible(bool(found))
         self.thinking.clear()
-        self.thinking.addItem("As the model does", None)
+        self.thinking.addItem("Model's default", None)
         for each in found:
             self.thinking.addItem(each.value.capitalize(), each)
-        self.thinking.setCurrentIndex(max(0, self.thinking.findData(self._desk.chat.thinking)))
+        self.thinking.setCurrentIndex(max(0, self.thinking.findData(self._desk.chat.about.thinking_choice)))
 
     def _apply_thinking(self) -> None:
-        self._desk.chat.set_thinking(self.thinking.currentData())
+        self._desk.chat.set_options(thinking_choice=self.thinking.currentData())
         self._show_source()
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -105,17 +105,19 @@ class ChatOptions(QWidget):
         text = self.prompt.toPlainText()
         prompt = None if text == settings.system_prompt else text
         values = self.form.sampling()
-        sampling = None if values == settings.sampling else values
-        self._desk.chat.set_options(prompt, sampling)
+        sampling = None if values == settings.sampling_for(self._model.sampling) else values
+        self._desk.chat.set_options(system_prompt=prompt, sampling=sampling)
         self._show_source()
 
     def _use_defaults(self) -> None:
-        self._desk.chat.set_options(None, None)
-        self._desk.chat.set_thinking(None)
+        self._desk.chat.set_options(system_prompt=None, sampling=None, thinking_choice=None)
         self.refresh()
 
     def _show_source(self) -> None:
         desk = self._desk
-        own = any(each is not None for each in (desk.chat.system_prompt, desk.chat.sampling, desk.chat.thinking))
-        self.source.setText("Changed for this chat" if own else "As in the preferences")
+        about = desk.chat.about
+        own = any(each is not None for each in (about.system_prompt, about.sampling, about.thinking_choice))
+        self.source.setText("Changed for this chat" if own else "Same as in Settings")
         self.defaults.setEnabled(own)
+        chosen = self.form.fields if about.sampling else self._preferences.settings.chosen_sampling
+        self.form.show_sources(self._model.sampling, chosen)

@@ -7,11 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer, Signal
-from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
-    QDialog,
     QFormLayout,
     QLineEdit,
     QSpinBox,
@@ -23,29 +22,29 @@ from PySide6.QtWidgets import (
 from rdchat import paths
 from rdchat.chat.settings import MOST_DOWNLOADS, Appearance, Settings
 from rdchat.inference.api.requests import Dtype, SamplingParams
-from rdchat.services.chat.settings_control import SettingsControl
+from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.formatting import DEFAULT_MODEL
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
-from rdchat.ui.look.layouts import add_row, column, form_layout, row, text_field
-from rdchat.ui.look.opening import SHOW_FOLDER, show_folder
+from rdchat.ui.look.layouts import add_row, choice_box, column, form_layout, row, text_field
+from rdchat.ui.look.opening import SHOW_FOLDER, SideWindow, show_folder
 from rdchat.ui.look.theme import LARGE, LARGEST_TEXT, MEDIUM, SMALL, SMALLEST_TEXT, TIGHT, Theme
 from rdchat.ui.settings.sampling_form import SamplingForm
 
 _TYPING_MS = 400  # text is saved after a pause in typing, not after each letter
-_SEED = "The same prompt and seed give the same reply, on a GPU up to rounding. Empty: each reply differs."
-_WRONG_SEED = "A seed is a whole number from 0 to 2^64 - 1, or nothing."
-_APPEARANCES = {Appearance.SYSTEM: "As the system", Appearance.LIGHT: "Light", Appearance.DARK: "Dark"}
+_SEED = "The same prompt and seed give the same reply, on a GPU up to rounding. Leave it empty for varied replies."
+_WRONG_SEED = "A seed is a whole number from 0 to 2^64 - 1. It can be empty."
+_APPEARANCES = {Appearance.SYSTEM: "System", Appearance.LIGHT: "Light", Appearance.DARK: "Dark"}
 _FILES = (
-    ("Conversations", paths.data_dir, "Conversations and these preferences."),
-    ("Log", paths.log_path, "What to look at, or send along, when something went wrong."),
-    ("Models", paths.models_dir, "Models that rdchat fetched or converted; they can be made again."),
+    ("Chats", paths.data_dir, "Your chats and these settings."),
+    ("Log", paths.log_path, "Attach it when you report a problem."),
+    ("Converted models", paths.models_dir, "rdchat makes these again when they are missing."),
 )
 
 
-class Preferences(QDialog):
+class Preferences(SideWindow):
     """A window with pages as tabs."""
 
     choose_model_requested = Signal()
@@ -55,15 +54,14 @@ class Preferences(QDialog):
     def __init__(
         self, preferences: SettingsControl, model: ModelSlot, theme: Theme, parent: QWidget | None = None
     ) -> None:
-        super().__init__(parent)
+        super().__init__("Settings", (0, 0), (0, 0), parent)
         self._preferences, self._slot, self._theme = preferences, model, theme
-        self.setWindowTitle("Preferences")
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(self._save_text)
         self.tabs = QTabWidget()
         self._pages = {
             "General": self._build_general(),
-            "New chats": self._build_chat(),
+            "New Chats": self._build_chat(),
             "Model": self._build_model(),
             "Downloads": self._build_downloads(),
             "Files": self._build_files(),
@@ -71,13 +69,14 @@ class Preferences(QDialog):
         for name, page in self._pages.items():
             self.tabs.addTab(page, name)
             page.installEventFilter(self)
-        QShortcut(QKeySequence.StandardKey.Close, self, self.close)
         self.tabs.currentChanged.connect(self._fit_page)
         layout = QVBoxLayout(self)
         layout.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)  # as high as the page that is shown
         layout.addWidget(self.tabs)
         self._fit_page()
         preferences.changed.connect(self.show_settings)
+        for changed in (model.loaded, model.load_started, model.unload_started):
+            changed.connect(lambda: self.show_settings(preferences.settings))
         self.show_settings(preferences.settings)
 
     def show_settings(self, settings: Settings) -> None:
@@ -97,7 +96,8 @@ class Preferences(QDialog):
             if not typing and not self.seed_problem.isVisibleTo(self):
                 self.seed.setText("" if settings.seed is None else str(settings.seed))
         if not self.form.problem.isVisibleTo(self.form):
-            self.form.set_sampling(settings.sampling)
+            self.form.set_sampling(settings.sampling_for(self._slot.sampling))
+            self.form.show_sources(self._slot.sampling, settings.chosen_sampling)
         self.model.setText(DEFAULT_MODEL if settings.model is None else settings.model)
         self.use_default.setEnabled(settings.model is not None)
         self.models_folder.setText(settings.models_folder or str(Path.home()))
@@ -117,17 +117,17 @@ class Preferences(QDialog):
         self.appearance = _combo(_APPEARANCES, lambda chosen: self._change(appearance=Appearance(chosen)))
         self.text_size = QSpinBox(minimum=SMALLEST_TEXT, maximum=LARGEST_TEXT, suffix=" pt")
         self.text_size.valueChanged.connect(lambda points: self._change(text_size=points))
-        self.titles = QCheckBox("Have the model write titles of new chats")
+        self.titles = QCheckBox("Let larger models write the titles of new chats")
         self.titles.toggled.connect(lambda on: self._change(titles_by_model=on))
-        titles = "In idle time, from the first question and its answer. Your own titles stay."
-        add_row(form, "Appearance", self.appearance, "Light, dark, or whatever the system uses at the moment.")
-        add_row(form, "Text size", self.text_size, "Size of the text of conversations.")
+        titles = "Models of a billion parameters or more write titles. Titles that you wrote stay."
+        add_row(form, "Appearance", self.appearance, "Light, dark, or the same as the system.")
+        add_row(form, "Text size", self.text_size, "Size of the text in chats.")
         add_row(form, "Titles", self.titles, titles)
         return page
 
     def _build_chat(self) -> QWidget:
         page, form = _page()
-        self.prompt = text_field(4, "None. The model's own instructions apply.")
+        self.prompt = text_field(4, "None: the model uses its own instructions.")
         self.prompt.textChanged.connect(self._typing.start)
         self.seed = QLineEdit()
         self.seed.setPlaceholderText("A new one for each reply")
@@ -135,28 +135,28 @@ class Preferences(QDialog):
         self.seed_problem = ThemedLabel(self._theme, "", "danger", -1)
         self.seed_problem.hide()
         self.form = SamplingForm(self._theme)
-        self.form.edited.connect(lambda sampling: self._change(sampling=sampling))
-        add_row(form, "System prompt", self.prompt, "Instructions the model reads before each conversation.")
+        self.form.edited.connect(self._choose_sampling)
+        add_row(form, "System prompt", self.prompt, "Instructions that the model reads before each chat.")
         add_row(form, "Seed", self.seed, _SEED)
         form.addRow("", self.seed_problem)
         form.addRow("Sampling", self.form)
-        form.addRow("", row(push_button("Restore the original sampling", act=self._restore_sampling), None))
-        self._add_note(form, "A chat with options of its own keeps them.")
+        form.addRow("", row(push_button("Use the Model's Sampling", act=self._restore_sampling), None))
+        self._add_note(form, "This does not change chats that have their own options.")
         return page
 
     def _build_model(self) -> QWidget:
         page, form = _page()
         self.model = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
         choose = push_button("Choose…", act=self.choose_model_requested.emit)
-        self.use_default = push_button("Use the default model", act=lambda: self._slot.load(None))
+        self.use_default = push_button("Use Default Model", act=lambda: self._slot.load(None))
         self.dtype = _combo(formatting.DTYPE_WORDS, lambda chosen: self._slot.load_precision(Dtype(chosen)))
         self.models_folder = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
-        folder = "Where Open model folder… begins. The Models window lists what is in it."
-        add_row(form, "Model", self.model, "The model that is loaded when rdchat starts.")
+        folder = "The Models window also lists the models in this folder."
+        add_row(form, "Model", self.model, "rdchat loads this model when it starts.")
         form.addRow("", row(choose, self.use_default, None))
-        add_row(form, "Precision", self.dtype, "Fewer bits take less memory; Automatic suits this machine.")
-        self._add_note(form, "Choosing a model or a precision loads it at once.")
-        add_row(form, "Models folder", self.models_folder, folder)
+        add_row(form, "Precision", self.dtype, f"Fewer bits need less memory. Automatic suits {formatting.MACHINE}.")
+        self._add_note(form, "Changes here load the model again.")
+        add_row(form, "Look for models in", self.models_folder, folder)
         form.addRow("", row(push_button("Choose…", act=self.choose_models_folder_requested.emit), None))
         return page
 
@@ -164,11 +164,11 @@ class Preferences(QDialog):
         page, form = _page()
         self.downloads_at_once = QSpinBox(minimum=1, maximum=MOST_DOWNLOADS)
         self.downloads_at_once.valueChanged.connect(lambda number: self._change(downloads_at_once=number))
-        self.token = push_button("Hugging Face token…", act=self.token_requested.emit)
-        at_once = "How many models are downloaded at the same time; the others wait."
-        add_row(form, "Models at once", self.downloads_at_once, at_once, row(self.downloads_at_once, None))
+        self.token = push_button("Hugging Face Token…", act=self.token_requested.emit)
+        at_once = "How many models are downloaded at the same time."
+        add_row(form, "Downloads at once", self.downloads_at_once, at_once, row(self.downloads_at_once, None))
         form.addRow("Access", row(self.token, None))
-        self._add_note(form, "Gated and private models need a token; most need none.")
+        self._add_note(form, "Only gated and private models need a token.")
         return page
 
     def _build_files(self) -> QWidget:
@@ -188,9 +188,12 @@ class Preferences(QDialog):
     def _change(self, **values: object) -> None:
         self._preferences.change(replace(self._preferences.settings, **values))  # type: ignore[arg-type]
 
+    def _choose_sampling(self, values: SamplingParams) -> None:
+        self._preferences.change(self._preferences.settings.choosing(values, self._slot.sampling))
+
     def _restore_sampling(self) -> None:
-        self.form.set_sampling(SamplingParams())
-        self._change(sampling=SamplingParams())
+        self.form.set_sampling(self._slot.sampling.params)  # first: it clears a problem
+        self._change(sampling=SamplingParams(), sampling_chosen=())
 
     def _save_text(self) -> None:
         words = self.seed.text().strip()
@@ -199,11 +202,11 @@ class Preferences(QDialog):
         seed = self._preferences.settings.seed if not valid else int(words) if words else None
         self._change(system_prompt=self.prompt.toPlainText(), seed=seed)
 
-    def done(self, result: int) -> None:
+    def closeEvent(self, event: QCloseEvent) -> None:
         if self._typing.isActive():
             self._typing.stop()
             self._save_text()
-        super().done(result)
+        super().closeEvent(event)
 
 
 def _page() -> tuple[QWidget, QFormLayout]:
@@ -214,8 +217,6 @@ def _page() -> tuple[QWidget, QFormLayout]:
 
 def _combo[K](choices: dict[K, str], change: Callable[[K], object]) -> QComboBox:
     """Return a combo box of values and their texts that calls `change` with the chosen value."""
-    combo = QComboBox()
-    for value, text in choices.items():
-        combo.addItem(text, value)
+    combo = choice_box("", "", ((text, value) for value, text in choices.items()), letters=0)
     combo.currentIndexChanged.connect(lambda _index: change(combo.currentData()))
     return combo

@@ -1,15 +1,16 @@
 """The form for sampling parameters, in a chat's options and in the preferences."""
 
 import re
+from collections.abc import Collection
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QHideEvent, QTextOption
 from PySide6.QtWidgets import QAbstractSpinBox, QDoubleSpinBox, QPlainTextEdit, QWidget
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api.requests import SamplingDefaults, SamplingParams
 from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import add_row, column, form_layout, text_field
+from rdchat.ui.look.layouts import add_row, column, form_layout, row, text_field
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 
 _WIDEST = 9_999_999.0
@@ -18,29 +19,29 @@ _NUMBERS: dict[str, tuple[str, tuple[float, float, float, int], str]] = {
     "temperature": (
         "Temperature",
         (0, 10, 0.1, 2),
-        "How freely the model chooses: 0 always takes the most likely token.",
+        "Higher values make replies more varied. 0 always takes the most likely token.",
     ),
     "top_p": (
         "Top-p",
         (0.05, 1, 0.05, 3),
-        "Chooses among the most likely tokens that together reach this probability. 1 is off.",
+        "Only the most likely tokens that together reach this probability are used. 1 is off.",
     ),
-    "top_k": ("Top-k", (0, 1000, 1, 0), "Chooses among this many most likely tokens. 0 is off."),
+    "top_k": ("Top-k", (0, 1000, 1, 0), "Only this many of the most likely tokens are used. 0 is off."),
     "min_p": (
         "Min-p",
         (0, 1, 0.01, 3),
-        "Leaves out tokens less likely than this share of the most likely one. 0 is off.",
+        "Tokens less likely than this share of the most likely one are not used. 0 is off.",
     ),
     "repetition_penalty": (
         "Repetition penalty",
         (0.1, 10, 0.05, 2),
-        "Above 1, tokens used before become less likely. 1 is off.",
+        "Above 1, tokens that were used before become less likely. 1 is off.",
     ),
     "max_tokens": ("Maximum tokens", (1, 32768, 64, 0), "A reply ends after this many tokens."),
 }
 _STOP = (
-    r"A reply ends before any of these. One on each line, spaces included; \n stands for a line break, "
-    r"\t for a tab, \\ for a backslash."
+    r"The reply ends before any of these. One per line, spaces count. Write \n for a line break, \t for a tab, "
+    r"\\ for a backslash."
 )
 _LETTERS = {"\n": "n", "\t": "t", "\r": "r", "\\": "\\"}
 _CHARACTERS = {letter: character for character, letter in _LETTERS.items()}
@@ -76,6 +77,7 @@ class SamplingForm(QWidget):
 
     Attributes:
         fields: The fields of numbers, by their names in `SamplingParams`.
+        sources: What says where each number comes from.
         stop: The field of stop strings.
     """
 
@@ -84,11 +86,12 @@ class SamplingForm(QWidget):
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.fields = {name: SpinBox(*bounds) for name, (_, bounds, _) in _NUMBERS.items()}
+        self.sources = {name: ThemedLabel(theme, "", "muted", -1) for name in _NUMBERS}
         self.stop = _stop_field()
         align = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
         form = form_layout(spacing=(SMALL, TIGHT + 2), align=align)
         for name, (label, _, explanation) in _NUMBERS.items():
-            add_row(form, label, self.fields[name], explanation)
+            add_row(form, label, self.fields[name], explanation, row(self.fields[name], self.sources[name], None))
             self.fields[name].valueChanged.connect(self._report)
         add_row(form, "Stop strings", self.stop, _STOP)
         self.problem = ThemedLabel(theme, "", "danger", -1, wraps=True)
@@ -105,6 +108,11 @@ class SamplingForm(QWidget):
             with QSignalBlocker(self.stop):
                 self.stop.setPlainText(stop_words(sampling.stop))
         self.problem.say("")
+
+    def show_sources(self, defaults: SamplingDefaults, chosen: Collection[str]) -> None:
+        """Say which values come from the model: those that the person has not chosen."""
+        for name, label in self.sources.items():
+            label.setText("" if name in chosen else defaults.source(name))
 
     def sampling(self) -> SamplingParams:
         """Return the values. Raises InvalidSettingError if one is out of range."""

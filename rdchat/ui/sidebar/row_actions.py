@@ -36,17 +36,19 @@ class RowActions:
 
     Attributes:
         order: The folders.
+        activity: Returns what goes on in a chat.
     """
 
     def __init__(self, desk: ChatList, rename: Callable[[Key], None], parent: QWidget) -> None:
         self._desk, self.order, self._rename, self._parent = desk, desk.order, rename, parent
+        self.activity = desk.activity
 
     def chat_actions(self, chat: Conversation) -> dict[str, Action]:
         """Return the actions on a chat by name; `{}` in a text stands for the noun, which context menus omit."""
         desk, order, pinned = self._desk, self.order, chat.pinned_at is not None
         archive: Action = ("Archive{}", lambda: desk.archive_conversation(chat.id))
         if chat.archived:
-            archive = ("Move{} out of archive", lambda: order.set_archived(chat, archived=False))
+            archive = ("Move{} Out of Archive", lambda: order.set_archived(chat, archived=False))
         return {
             "rename": ("Rename{}", lambda: self._rename(("chat", chat.id))),
             "pin": ("Unpin{}" if pinned else "Pin{}", lambda: order.set_pinned(chat, not pinned)),
@@ -149,13 +151,13 @@ class RowActions:
         if self.in_bin and thing is not None:
             add_action(menu, "Restore", lambda: self.restore(thing))
             menu.addSeparator()
-            add_action(menu, "Delete for good…", lambda: self.erase(thing))
+            add_action(menu, "Delete for Good…", lambda: self.erase(thing))
         elif isinstance(thing, Conversation):
             self._fill_for_chat(menu, thing)
         elif isinstance(thing, Folder):
             self._fill_for_folder(menu, thing)
         elif not self.in_bin:
-            add_action(menu, "New folder", self.make_folder)
+            add_action(menu, "New Folder", self.make_folder)
         return menu
 
     def _fill_for_chat(self, menu: QMenu, chat: Conversation) -> None:
@@ -164,30 +166,30 @@ class RowActions:
                 menu.addSeparator()
             add_action(menu, text.format(""), act)
             if name == "pin":
-                self.fill_move_menu(menu.addMenu("Move to folder"), chat)
+                self.fill_move_menu(menu.addMenu("Move to Folder"), chat)
 
     def _fill_for_folder(self, menu: QMenu, folder: Folder) -> None:
         order = self.order
         add_action(menu, "Rename", lambda: self._rename(("folder", folder.id)))
         if folder.parent_id is None:
-            add_action(menu, "New folder inside", lambda: self.make_folder(folder.id))
-        move = menu.addMenu("Move to folder")
-        add_action(move, "No folder", lambda: order.move_folder(folder, None), folder.parent_id is None)
+            add_action(menu, "New Folder Inside", lambda: self.make_folder(folder.id))
+        move = menu.addMenu("Move to Folder")
+        add_action(move, "No Folder", lambda: order.move_folder(folder, None), folder.parent_id is None)
         for each in order.folders:
             if order.may_hold(each, folder):
                 add_action(move, each.name, partial(order.move_folder, folder, each.id), folder.parent_id == each.id)
         menu.addSeparator()
-        add_action(menu, "Delete folder", lambda: order.delete_folder(folder))
+        add_action(menu, "Delete Folder", lambda: order.delete_folder(folder))
 
     def fill_move_menu(self, menu: QMenu, chat: Conversation) -> None:
         """List the folders that a chat can be moved to."""
         order = self.order
-        add_action(menu, "No folder", lambda: order.move(chat, None), order.folder(chat.folder_id) is None)
+        add_action(menu, "No Folder", lambda: order.move(chat, None), order.folder(chat.folder_id) is None)
         for folder in _in_order(order.folders):
             name = folder.name if folder.parent_id is None else f"    {folder.name}"
             add_action(menu, name, partial(order.move, chat, folder.id), chat.folder_id == folder.id)
         menu.addSeparator()
-        add_action(menu, "New folder…", lambda: self.make_folder(None, chat))
+        add_action(menu, "New Folder…", lambda: self.make_folder(None, chat))
 
 
 def thing_of(row: Row | None) -> Conversation | Folder | None:

@@ -9,15 +9,17 @@ from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOpti
 from rdchat.chat.listing import ChatRow, FolderRow, SectionRow
 from rdchat.chat.search_words import WordMatcher
 from rdchat.chat.storage.message_bin import KEPT_DAYS
+from rdchat.services.order.chat_list import Activity
 from rdchat.ui.look.formatting import counted, day_words
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.painting import RADIUS, paint_row_ground
+from rdchat.ui.look.plain_text import utf16_spans
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
-from rdchat.ui.sidebar.rows import ROW
+from rdchat.ui.sidebar.rows import ACTIVITY, ROW
 
 _Index = QModelIndex | QPersistentModelIndex
 _ONE_LINE, _TWO_LINES = 30, 48  # heights
-_INDENT, _ICON, _ARROW = 16, 16, 12
+_INDENT, _ICON, _ARROW, _SIGN = 16, 16, 12, 14
 _DAY_S = 86_400.0
 
 
@@ -59,7 +61,9 @@ class RowPainter(QStyledItemDelegate):
             if isinstance(row, FolderRow):
                 self._paint_folder(painter, area, row)
             elif isinstance(row, ChatRow):
-                self._paint_chat(painter, area, row, bool(option.state & QStyle.StateFlag.State_Selected))
+                sign = self._paint_activity(painter, area, Activity(index.data(ACTIVITY) or ""))
+                selected = bool(option.state & QStyle.StateFlag.State_Selected)
+                self._paint_chat(painter, area.adjusted(0, 0, -sign, 0), row, selected)
         if index.row() == self.drop_row:
             painter.setPen(self._theme.colors.accent)
             painter.setBrush(Qt.BrushStyle.NoBrush)
@@ -76,62 +80,64 @@ class RowPainter(QStyledItemDelegate):
         painter.drawPixmap(left, middle - _ICON // 2, line_pixmap("folder", colors.accent, _ICON, ratio))
         text = area.adjusted(left - area.left() + _ICON + SMALL - 2, 0, -SMALL, 0)
         if self.in_bin:
-            self._paint_lines(painter, text, row.folder.name, _days_left(row.folder.deleted_at), "")
-            return
-        painter.setFont(control_font(-1.5, tabular=True))
-        painter.setPen(colors.muted)
-        count = f"{row.chats:,}" if row.chats else ""
-        painter.drawText(text, _MIDDLE | Qt.AlignmentFlag.AlignRight, count)
-        room = text.width() - painter.fontMetrics().horizontalAdvance(count) - (SMALL if count else 0)
-        self._paint_title(painter, text, row.folder.name, room)
+            self._paint_text(painter, text, row.folder.name, below=_days_left(row.folder.deleted_at))
+        else:
+            self._paint_text(painter, text, row.folder.name, f"{row.chats:,}" if row.chats else "")
+
+    def _paint_activity(self, painter: QPainter, area: QRect, activity: Activity) -> int:
+        """Draw a dot where a reply is being written, a clock where a message waits; return the width it takes."""
+        if activity is Activity.NONE:
+            return 0
+        place = QRect(area.right() - SMALL - _SIGN, area.center().y() - _SIGN // 2, _SIGN, _SIGN)
+        if activity is Activity.WRITING:
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(self._theme.colors.accent)
+            painter.drawEllipse(place.adjusted(3, 3, -3, -3))
+        else:
+            ratio = painter.device().devicePixelRatioF()
+            painter.drawPixmap(place.topLeft(), line_pixmap("waiting", self._theme.colors.muted, _SIGN, ratio))
+        return _SIGN + TIGHT
 
     def _paint_chat(self, painter: QPainter, area: QRect, row: ChatRow, selected: bool) -> None:
         chat = row.conversation
         inside = SMALL + 2 if not row.depth else TIGHT + _ARROW + TIGHT + (row.depth - 1) * _INDENT + _ICON + SMALL - 2
-        text = area.adjusted(inside, 0, -SMALL, 0)
+        right = below = ""
         if self.in_bin:
-            self._paint_lines(painter, text, chat.title, _days_left(chat.deleted_at), "", bold=selected)
+            below = _days_left(chat.deleted_at)
         elif self.matcher:
-            right = row.place or day_words(chat.updated_at)
-            self._paint_lines(painter, text, chat.title, row.snippet, right, bold=selected)
-        else:
-            self._paint_title(painter, text, chat.title, text.width(), bold=selected)
+            right, below = row.place or day_words(chat.updated_at), row.snippet
+        self._paint_text(painter, area.adjusted(inside, 0, -SMALL, 0), chat.title, right, below, bold=selected)
 
-    def _paint_title(self, painter: QPainter, area: QRect, title: str, room: int, *, bold: bool = False) -> None:
-        painter.setFont(control_font(bold=bold))
-        painter.setPen(self._theme.colors.text)
-        shown = painter.fontMetrics().elidedText(title, Qt.TextElideMode.ElideRight, room)
-        painter.drawText(area, _MIDDLE, shown)
-
-    def _paint_lines(
-        self, painter: QPainter, area: QRect, title: str, below: str, right: str, *, bold: bool = False
+    def _paint_text(
+        self, painter: QPainter, area: QRect, title: str, right: str = "", below: str = "", *, bold: bool = False
     ) -> None:
-        """Draw a title over a muted line, and a text at the right; mark the words of the search."""
-        colors, small = self._theme.colors, control_font(-1.5)
-        upper, lower = area.adjusted(0, 5, 0, 0), area.adjusted(0, 0, 0, -5)
+        """Draw a title, a muted text at its right, and in rows of two lines a muted one below; mark searched words."""
+        colors, small, font = self._theme.colors, control_font(-1.5, tabular=True), control_font(bold=bold)
+        two_lines = self.row_height == _TWO_LINES
+        upper = area.adjusted(0, 5, 0, 5 - _TWO_LINES // 2) if two_lines else area
         painter.setFont(small)
         painter.setPen(colors.muted)
         right = painter.fontMetrics().elidedText(right, Qt.TextElideMode.ElideRight, area.width() // 2)
-        painter.drawText(upper, Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignRight, right)
+        painter.drawText(upper, _MIDDLE | Qt.AlignmentFlag.AlignRight, right)
         room = area.width() - (painter.fontMetrics().horizontalAdvance(right) + SMALL if right else 0)
-        font = control_font(bold=bold)
-        self._paint_marked(painter, QPointF(upper.topLeft()), title, font, color=colors.text, width=room)
-        top = lower.bottom() + 1 - QFontMetrics(small).height()
-        self._paint_marked(painter, QPointF(lower.left(), top), below, small, color=colors.muted, width=area.width())
+        self._paint_marked(painter, upper, title, font, color=colors.text, width=room)
+        if two_lines:
+            lower = area.adjusted(0, _TWO_LINES // 2 - 4, 0, -5)
+            self._paint_marked(painter, lower, below, small, color=colors.muted, width=area.width())
 
     def _paint_marked(
-        self, painter: QPainter, place: QPointF, text: str, font: QFont, *, color: QColor, width: int
+        self, painter: QPainter, area: QRect, text: str, font: QFont, *, color: QColor, width: int
     ) -> None:
-        if not text:
-            return
-        shown = QFontMetrics(font).elidedText(text, Qt.TextElideMode.ElideRight, width)
+        """Draw one line in the middle of an area's height."""
+        metrics = QFontMetrics(font)
+        shown = metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
         layout = QTextLayout(shown, font)
         layout.beginLayout()
-        line = layout.createLine()
-        line.setLineWidth(width + 1)
+        layout.createLine().setLineWidth(width + 1)
         layout.endLayout()
         painter.setPen(color)
-        layout.draw(painter, place, [self._mark(*span) for span in _utf16(shown, self.matcher.spans(shown, 20))])
+        place = QPointF(area.left(), area.center().y() + 1 - metrics.height() / 2)
+        layout.draw(painter, place, [self._mark(*span) for span in utf16_spans(shown, self.matcher.spans(shown, 20))])
 
     def _mark(self, begin: int, end: int) -> QTextLayout.FormatRange:
         mark = QTextLayout.FormatRange()
@@ -145,7 +151,7 @@ class RowPainter(QStyledItemDelegate):
     def createEditor(self, parent: QWidget, option: QStyleOptionViewItem, index: _Index) -> QWidget:
         editor = QLineEdit(parent)
         folder = isinstance(index.data(ROW), FolderRow)
-        editor.setAccessibleName("New name of the folder" if folder else "New title of the conversation")
+        editor.setAccessibleName("New folder name" if folder else "New chat title")
         editor.setMaxLength(200)
         return editor
 
@@ -166,14 +172,3 @@ def _days_left(deleted_at: float | None) -> str:
     passed = (time.time() - (deleted_at or 0.0)) / _DAY_S
     left = max(0, min(KEPT_DAYS, round(KEPT_DAYS - passed)))
     return f"{counted(left, 'day')} left" if left else "Less than a day left"
-
-
-def _utf16(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return spans in UTF-16 units, which Qt counts."""
-    if text.isascii() or not spans:
-        return spans
-    return [(_length(text[:begin]), _length(text[:end])) for begin, end in spans]
-
-
-def _length(text: str) -> int:
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2

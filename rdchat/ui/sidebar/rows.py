@@ -1,20 +1,19 @@
 """The rows of the sidebar as a Qt model."""
 
-from itertools import islice
-
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QStringListModel, Qt
 from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.listing import FOLDERS, ChatRow, FolderRow, Key, Listing, Row, SectionRow
 from rdchat.errors import StorageError
+from rdchat.services.order.chat_list import Activity
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.plain_text import tip_text
 from rdchat.ui.sidebar.row_actions import RowActions
 
 _Index = QModelIndex | QPersistentModelIndex
 _LONG = 24  # characters of a title that gets a tooltip
-_SEARCHED = 1000  # rows that typing in the list looks through; the search field is for more
 ROW = Qt.ItemDataRole.UserRole
+ACTIVITY = ROW + 1
 
 
 class SidebarRows(QStringListModel):
@@ -83,20 +82,16 @@ class SidebarRows(QStringListModel):
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.EditRole):
             return _title(row)
         if role == Qt.ItemDataRole.AccessibleTextRole:
-            return _spoken(row)
+            activity = self._activity(row)
+            return f"{_spoken(row)}, {activity}" if activity else _spoken(row)
+        if role == ACTIVITY:
+            return self._activity(row)
         if role == Qt.ItemDataRole.ToolTipRole:
             return tip_text(_title(row)) if len(_title(row)) > _LONG else None
         return row if role == ROW else None
 
-    def match(
-        self, start: _Index, role: int, value: object, hits: int = 1, flags: Qt.MatchFlag = Qt.MatchFlag.MatchStartsWith
-    ) -> list[QModelIndex]:
-        """Find the row to go to when the person types: the first near `start` whose title begins with the text."""
-        typed = str(value).casefold()
-        near = range(start.row(), start.row() + min(len(self._rows), _SEARCHED))
-        indexes = (self.index(place % len(self._rows)) for place in near)
-        found = (index for index in indexes if str(self.data(index, role) or "").casefold().startswith(typed))
-        return list(islice(found, 1))
+    def _activity(self, row: Row) -> Activity:
+        return self._actions.activity(row.conversation.id) if isinstance(row, ChatRow) else Activity.NONE
 
     def setData(self, index: _Index, value: object, role: int = Qt.ItemDataRole.EditRole) -> bool:
         title, row = str(value).strip(), self.row_at(index)

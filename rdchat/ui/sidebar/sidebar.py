@@ -3,27 +3,33 @@
 from dataclasses import replace
 from itertools import pairwise
 
-from PySide6.QtCore import QEvent, QObject, Qt, QTimer
-from PySide6.QtGui import QAction, QKeyEvent
-from PySide6.QtWidgets import QLineEdit, QWidget
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.listing import Key
 from rdchat.chat.search_words import WordMatcher
-from rdchat.chat.storage.search_reader import SearchQuery
+from rdchat.chat.storage.search import SearchQuery
 from rdchat.services.order.chat_list import ChatList
 from rdchat.services.order.chat_order import Place
-from rdchat.ui.look.icons import show_icon
-from rdchat.ui.look.labels import Ground, ThemedLabel
-from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.buttons import IconButton
+from rdchat.ui.look.formatting import counted
+from rdchat.ui.look.labels import ElidedLabel, Ground, Separator, ThemedLabel
+from rdchat.ui.look.layouts import SearchField, column, row
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.sidebar.bars import FilterButton, FilterLine, PlaceBar, PlaceHeader, bin_bar
+from rdchat.ui.sidebar.bars import (
+    FilterButton,
+    bin_button,
+    found_words,
+    line,
+    place_button,
+    place_name,
+)
 from rdchat.ui.sidebar.list_view import SidebarListView
 from rdchat.ui.sidebar.row_actions import RowActions, thing_of
 
-_SEARCH_DELAY_MS = 120  # search after a pause in typing, not after each letter
 _EMPTY = {
-    Place.CHATS: "Your conversations appear here.",
+    Place.CHATS: "Your chats appear here.",
     Place.ARCHIVE: "The archive is empty.",
     Place.BIN: "The bin is empty. Deleted chats stay here for 30 days.",
 }
@@ -42,22 +48,33 @@ class Sidebar(Ground):
         self._refresh_waits = False
         self.row_actions = RowActions(desk, self.rename, self)
         self.list = SidebarListView(theme, self.row_actions, self)
-        self.search = self._build_search()
+        self.search = SearchField(theme, "Search", "Search chats")
+        set_tip(self.search, "Search titles and messages")
         self.filter = FilterButton(desk, theme)
-        self.filter_line = FilterLine(self.filter, theme)
-        self.header = PlaceHeader(theme, lambda: self.show_place(Place.CHATS))
-        self.places = PlaceBar(theme, self.show_place)
-        in_bin = {
-            "Restore": ("Take the chosen chat out of the bin", self._restore_current),
-            "Delete…": ("Delete the chosen chat for good", self._erase_current),
-            "Empty…": ("Delete everything in the bin for good", self.row_actions.erase),
+        self.filter_words = ElidedLabel(theme, "", "accent", -1)
+        clear = IconButton("close", "Clear the filter", theme, None, lambda: self.filter.choose(SearchQuery()))
+        self.filter_line = line((self.filter_words, 1), clear, margins=(MEDIUM + TIGHT, 0, MEDIUM, 0))
+        back = IconButton("previous", "Back to chats", theme, None, lambda: self.show_place(Place.CHATS))
+        self.header_words = ElidedLabel(theme, "", bold=True)
+        self.header = line(back, (self.header_words, 1), margins=(SMALL, TIGHT, MEDIUM, TIGHT))
+        self.place_buttons = {
+            Place.ARCHIVE: place_button(Place.ARCHIVE, "archive", "Archived chats", theme),
+            Place.BIN: place_button(Place.BIN, "bin", "Deleted chats, kept for 30 days", theme),
         }
-        self.bin_bar = bin_bar(theme, in_bin)
+        self.restore = bin_button("Restore", "Move the selected chat or folder out of the bin", self._restore_current)
+        self.erase = bin_button("Delete…", "Delete the selected chat or folder for good", self._erase_current)
+        self.bin_bar = line(
+            (self.restore, 1),
+            (self.erase, 1),
+            (bin_button("Empty…", "Delete everything in the bin for good", self.row_actions.erase), 1),
+            margins=(SMALL, SMALL, SMALL, SMALL),
+        )
         self.empty = ThemedLabel(theme, "", "muted", -1, wraps=True)
         self.empty.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.empty.setContentsMargins(LARGE, LARGE, LARGE, LARGE)
         top = row(self.search, self.filter, spacing=TIGHT, margins=(MEDIUM, MEDIUM, SMALL, TIGHT))
-        listed = (self.filter_line, self.header, self.empty, (self.list, 1), self.bin_bar, self.places)
+        places = row(*self.place_buttons.values(), None, spacing=TIGHT, margins=(SMALL, TIGHT, SMALL, TIGHT))
+        listed = (self.filter_line, self.header, self.empty, (self.list, 1), self.bin_bar, Separator(theme), places)
         column(top, *listed, within=self, spacing=0)
         self.setMinimumWidth(170)
         tab_order = (self.search, self.filter, self.filter_line, self.header, self.list, self.bin_bar)
@@ -79,17 +96,29 @@ class Sidebar(Ground):
         self.list.show_rows(rows, matcher, in_bin)
         self.mark_open()
         answered = chats.answer is not None and chats.answer.query == chats.query
-        self.header.show_place(chats.place, chats.answer if answered else None, searching)
-        self.places.show_counts(chats.place, chats.archived, chats.deleted)
+        found = found_words(chats.answer if answered else None)
+        self.header_words.setText(found if searching else place_name(chats.place))
+        self.header.setVisible(searching or chats.place is not Place.CHATS)
+        for place, count in ((Place.ARCHIVE, chats.archived), (Place.BIN, chats.deleted)):
+            button, name = self.place_buttons[place], place_name(place)
+            button.setChecked(chats.place is place)
+            button.setText(f"{name} {count:,}" if count else name)
+            button.setAccessibleDescription(counted(count, "item"))
         self.bin_bar.setVisible(in_bin and bool(rows))
-        self.empty.setText("No conversation has these words." if searching else _EMPTY[chats.place])
+        self._enable_bin_buttons()
+        self.empty.setText("No chat contains these words." if searching else _EMPTY[chats.place])
         self.empty.setVisible(not rows and (answered or not searching))
-        self.filter_line.refresh()
+        self.filter_words.setText(f"Only {self.filter.words}")
+        self.filter_line.setVisible(bool(self.filter.chosen))
 
     def mark_open(self) -> None:
         """Select the chat that is open."""
         conversation = self._desk.chat.conversation
         self.list.select(conversation.id if conversation else None)
+
+    def _enable_bin_buttons(self) -> None:
+        for button in (self.restore, self.erase):
+            button.setEnabled(self.list.current_row is not None)
 
     def focus_search(self) -> None:
         """Give the search field the keyboard."""
@@ -99,7 +128,7 @@ class Sidebar(Ground):
     def show_place(self, place: Place) -> None:
         """List the chats, the archive or the bin, and end a search."""
         self.search.clear()
-        self._search_timer.stop()
+        self.search.typing.stop()
         self.filter.choose(SearchQuery())
         self._desk.search("")
         self._desk.show(place)
@@ -110,41 +139,23 @@ class Sidebar(Ground):
             self._list_chat(key[1])
         self.list.rename(key)
 
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if watched is self.search and isinstance(event, QKeyEvent) and event.type() is QEvent.Type.KeyPress:
-            if event.key() == Qt.Key.Key_Escape and self.search.text():
-                self.search.clear()
-                return True
-            if event.key() in (Qt.Key.Key_Down, Qt.Key.Key_Return, Qt.Key.Key_Enter):
-                self.list.go_to_first()
-                return True
-        return super().eventFilter(watched, event)
-
-    def _build_search(self) -> QLineEdit:
-        search = QLineEdit()
-        search.setPlaceholderText("Search")
-        search.setAccessibleName("Search conversations")
-        set_tip(search, "Search titles and messages")
-        search.setClearButtonEnabled(True)
-        icon = QAction(search)
-        show_icon(icon, "search", self._theme, size=16)
-        search.addAction(icon, QLineEdit.ActionPosition.LeadingPosition)
-        self._search_timer = QTimer(self, interval=_SEARCH_DELAY_MS, singleShot=True)
-        self._search_timer.timeout.connect(self._ask)
-        search.textChanged.connect(self._search_timer.start)
-        return search
-
     def _connect(self) -> None:
-        self.search.installEventFilter(self)
+        self.search.typing.timeout.connect(self._ask)
+        self.search.returnPressed.connect(self.list.go_to_first)
+        self.search.results_requested.connect(self.list.go_to_first)
         self.filter.changed.connect(self._ask)
+        self.list.selectionModel().currentChanged.connect(self._enable_bin_buttons)
+        for place, button in self.place_buttons.items():
+            button.clicked.connect(lambda on, place=place: self.show_place(place if on else Place.CHATS))
         # later: the view leaves its editing state after this signal
         self.list.painter.closeEditor.connect(lambda *_: QTimer.singleShot(0, self, self._refresh_after_edit))
         self._desk.order.copied.connect(self._desk.chat.open)
         self._desk.conversations_changed.connect(self.refresh)
         self._desk.chat.opened.connect(self.mark_open)
+        self._desk.activity_changed.connect(self.list.viewport().update)
 
     def _ask(self) -> None:
-        self._search_timer.stop()
+        self.search.typing.stop()
         self._desk.search(replace(self.filter.chosen, words=self.search.text().strip()))
 
     def _restore_current(self) -> None:

@@ -1,4 +1,4 @@
-"""The section of how replies are drafted: the mode, the sizes of its drafts, and why a mode cannot run."""
+"""The section of how replies are drafted: the mode, what drafts, advanced settings, and why a mode cannot run."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,25 +7,26 @@ from typing import Any, NamedTuple
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QFormLayout, QLayout, QWidget
 
 from rdchat.inference.api.events import ModeOption
-from rdchat.inference.api.reply_statistics import AutoChoice
-from rdchat.inference.api.requests import MOST_BEAM_ROWS, MOST_DRAFT_TOKENS, Mode
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import MOST_BEAM_ROWS, MOST_DRAFT_TOKENS, Mode, size_words
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import add_row, form_layout, row
-from rdchat.ui.look.plain_text import PlainLabel, set_tip
-from rdchat.ui.look.theme import SMALL, TIGHT, Theme
+from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.fields import CalmCheckBox, CalmComboBox, CalmSpinBox, FolderPicker
 from rdchat.ui.speed.sections import Section
 
 _COPIED_MS = 1600
 _CHOICE_LINES = 3
 _COPY = "Copy training command"
-_WHO = "Who proposes tokens for the model to verify. It changes how fast a reply comes, never what it says."
+_WHO = "What guesses the next tokens. It changes how fast a reply comes, not what it says."
+_USING = {Mode.SPECULATIVE: "the draft model", Mode.DRAFTER: "the drafter", Mode.LOOKUP: "prompt lookup"}
 
 
 class _Field(NamedTuple):
@@ -44,19 +45,25 @@ class DraftControls(Section):
     def __init__(self, drafting: DraftControl, theme: Theme) -> None:
         super().__init__(theme, "Drafting")
         self._drafting = drafting
+        self._note = self._more = ""  # what the automatic mode does or did, and the figures behind that
         self._build_mode()
         self.width_, self.length = CalmSpinBox(1, MOST_BEAM_ROWS), CalmSpinBox(2, MOST_BEAM_ROWS)
         self.draft_tokens = CalmSpinBox(1, MOST_DRAFT_TOKENS)
-        self.lookup_branch = CalmCheckBox("Lookup branch")
+        self.lookup_branch = CalmCheckBox()
         self.drafter = FolderPicker(
-            "Model's own", "Choose a drafter's folder", lambda: drafting.recent_drafters, lambda: drafting.drafters
+            "Made for this model",
+            "Choose a drafter's folder",
+            lambda: drafting.recent_drafters,
+            lambda: drafting.drafters,
         )
         self.draft_model = FolderPicker(
             "None", "Choose a draft model's folder", lambda: drafting.recent_draft_models, tuple
         )
         self.facts = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
         self._fields = self._all_fields()
-        self._build_form()
+        self.advanced = Section(theme, "Advanced")
+        self._lines: dict[str, tuple[QFormLayout, QWidget | QLayout]] = {}  # by setting
+        self._build_forms()
         self.applies = self.add(ThemedLabel(theme, "", "muted", -1))
         self._connect()
         self.refresh()
@@ -68,56 +75,47 @@ class DraftControls(Section):
         for mode in Mode:
             self.mode.addItem(mode.words, mode)
         self.explanation = self._add_words("muted")
-        self.choice = self._add_words("muted")
-        self.choice.setAlignment(Qt.AlignmentFlag.AlignTop)
-        height = self.choice.fontMetrics().lineSpacing() * _CHOICE_LINES
-        self.choice.setMinimumHeight(height)  # it changes many times in a reply, and the widgets below do not move
-        set_tip(
-            self.choice,
-            "What the automatic mode does at this moment, and why. 4 x 5 is beam width 4 and beam length 5.",
-        )
+        self.explanation.setAlignment(Qt.AlignmentFlag.AlignTop)
+        height = self.explanation.fontMetrics().lineSpacing() * _CHOICE_LINES
+        self.explanation.setMinimumHeight(height)  # it changes many times in a reply; the widgets below do not move
         self.problem = self._add_words("warning")
-        self.copy = self.add(push_button(_COPY, ""))
+        self.copy = self.add(push_button(_COPY, "", self._copy_command))
 
     def _add_words(self, color: str) -> ThemedLabel:
         return self.add(ThemedLabel(self.theme, "", color, -1, wraps=True, selectable=True))
 
     def _all_fields(self) -> Sequence[_Field]:
         head, chains = (Mode.DRAFTER,), (Mode.SPECULATIVE, Mode.LOOKUP)
-        width = f"Beams that the drafter follows side by side. Width times length is at most {MOST_BEAM_ROWS}."
-        length = "Tokens of a beam; the first one is the token that the model has chosen already."
-        lookup = "Also propose what followed the same words earlier in the chat."
-        drafter = "A small network that drafts for this very model: published for it, or made by rdchat train-drafter."
-        model = "A smaller model that knows the same tokens."
-        most = "The most tokens that are proposed in a round."
+        width = f"Beams that the drafter follows side by side. Beams times tokens is at most {MOST_BEAM_ROWS}."
+        length = "Tokens of each beam, with the one that the model has chosen already: a beam of 5 drafts 4."
+        lookup = "Also guess that text from earlier in the chat repeats."
+        drafter = "A small network that drafts for this model: downloaded, or trained with rdchat train-drafter."
+        model = "A smaller model with the same tokenizer."
         return (
-            _Field("Beam width", self.width_, "beam_width", head, width),
-            _Field("Beam length", self.length, "beam_length", head, length),
-            _Field("Draft tokens", self.draft_tokens, "draft_tokens", chains, most),
-            _Field("Lookup branch", self.lookup_branch, "lookup_branch", head, lookup),
             _Field("Drafter", self.drafter, "drafter", (*head, Mode.AUTO), drafter),
             _Field("Draft model", self.draft_model, "draft_model", (Mode.SPECULATIVE, Mode.AUTO), model),
+            _Field("Beams", self.width_, "beam_width", head, width),
+            _Field("Tokens per beam", self.length, "beam_length", head, length),
+            _Field("Draft tokens", self.draft_tokens, "draft_tokens", chains, "The most tokens drafted in a step."),
+            _Field("Prompt lookup too", self.lookup_branch, "lookup_branch", head, lookup),
         )
 
-    def _build_form(self) -> None:
-        self._form = form_layout(area := QWidget(), spacing=(SMALL, TIGHT), align=Qt.AlignmentFlag.AlignLeft)
-        self.add(area)
+    def _build_forms(self) -> None:
+        """Put what drafts below the mode, and sizes into the advanced settings."""
+        forms = {}
+        for section in (self, self.advanced):
+            forms[section] = form_layout(area := QWidget(), spacing=(TIGHT, TIGHT), align=Qt.AlignmentFlag.AlignLeft)
+            section.add(area)
         for field in self._fields:
-            widget, explanation = field.widget, f"{field.words} Used by: {' and '.join(m.words for m in field.modes)}."
-            if isinstance(widget, CalmCheckBox):
-                self._form.addRow(widget)
-            else:
-                line = row(None, widget) if isinstance(widget, CalmSpinBox) else None
-                add_row(self._form, field.name, widget, explanation, line)
-            widget.setAccessibleName(field.name)
+            widget, form = field.widget, forms[self if isinstance(field.widget, FolderPicker) else self.advanced]
+            line = None if isinstance(widget, FolderPicker) else row(None, widget)
+            add_row(form, field.name, widget, field.words, line)
+            self._lines[field.setting] = form, line or widget
             if isinstance(widget, FolderPicker):
-                widget.explain(explanation)
-            else:
-                widget.setAccessibleDescription(field.words)
-                set_tip(widget, explanation)
+                widget.explain(field.words)
             if widget is self.drafter:
-                self._form.addRow(self.facts)
-        self._labels = {label.buddy(): label for label in area.findChildren(PlainLabel)}
+                form.addRow(self.facts)
+        self.add(self.advanced)
 
     def _connect(self) -> None:
         self._drafting.changed.connect(self.refresh)
@@ -128,7 +126,6 @@ class DraftControls(Section):
             field.widget.edited.connect(partial(self._change, field.setting))
         for box in (self.mode, self.drafter, self.draft_model):
             box.opened.connect(self._drafting.refresh_options)
-        self.copy.clicked.connect(self._copy_command)
 
     def refresh(self) -> None:
         """Show the present settings, and which of them can be changed."""
@@ -139,50 +136,65 @@ class DraftControls(Section):
         self.mode.setEnabled(self._drafting.ready)
         option = self._drafting.option(settings.mode)
         missing = option is not None and not option.available
+        advanced = False
         for field in self._fields:
             widget, picker = field.widget, isinstance(field.widget, FolderPicker)
             widget.show_value(getattr(settings, field.setting))
-            used = self._drafting.ready and settings.mode in field.modes
-            used = used and (not missing or picker)  # the missing one can be picked
+            used = settings.mode in field.modes and (not missing or picker)  # the missing one can be picked
             used = used and (widget is not self.width_ or option is None or option.trees)
-            widget.setEnabled(used)
-            if label := self._labels.get(widget):
-                label.setEnabled(used)
-            if picker:
-                self._form.setRowVisible(widget, settings.mode in field.modes)
+            widget.setEnabled(self._drafting.ready)
+            form, line = self._lines[field.setting]
+            form.setRowVisible(line, used)
+            advanced |= used and not picker
+        self.advanced.setVisible(advanced)
         self._show_words(settings.mode, option)
 
     def _show_words(self, mode: Mode, option: ModeOption | None) -> None:
-        self.explanation.setText(formatting.MODE_EXPLANATIONS[mode])
+        self._explain()
         self.facts.say(_facts(option) if mode in (Mode.DRAFTER, Mode.AUTO) else "")
-        self._show_choice()
         problem, serious = self._problem(option)
-        self.problem.say(problem)
-        self.problem.set_color("warning" if serious else "muted")
+        self.problem.say(problem, "warning" if serious else "muted")
         self.copy.setVisible(option is not None and bool(option.command))
         set_tip(self.copy, option.command if option else "")
         applies = self._drafting.applies
         self.applies.say(f"Applies {applies}." if applies else "")
 
-    def show_choice(self, choice: AutoChoice | None) -> None:
-        """Show what the automatic mode does at this moment; None if it does nothing."""
-        text = f"{_chosen(choice)}. {choice.words}" if choice else ""
-        if text != self.choice.text():
-            self.choice.setText(text)
-            self._show_choice()
+    def show_reply(self, statistics: Statistics, writing: bool) -> None:
+        """Show what the automatic mode does in the reply that is being written, or did in the last one."""
+        choice = statistics.choice
+        self._note = self._more = ""
+        if choice is not None and statistics.rounds and not writing:
+            steps = formatting.counted(statistics.target_calls, "step")
+            self._note = f"Auto drafted in {statistics.drafted_rounds:,} of {steps} of the last reply."
+        elif choice is not None and statistics.generated_tokens and not writing:
+            self._note, self._more = "Auto did not draft in the last reply.", choice.words
+        elif choice is not None and (mode := Mode(choice.mode)) is Mode.OFF:
+            self._note = choice.words
+        elif choice is not None:
+            expected = "" if statistics.settled else f" {choice.words}"  # by then it is measured
+            sizes = (choice.width, choice.length) if mode is Mode.DRAFTER else (choice.length - 1,)
+            self._note = f"Auto is using {_USING[mode]}.{expected}"
+            self._more = (
+                f"{size_words(*sizes)}. A step should bring {choice.tokens_per_call:.1f} tokens and take "
+                f"{choice.cost:.1f} times as long as one without a draft."
+            )
+        self._explain()
 
-    def _show_choice(self) -> None:
-        """Replace the mode's explanation with its current choice, if there is one."""
-        chosen = bool(self.choice.text()) and self._drafting.settings.mode is Mode.AUTO
-        self.choice.setVisible(chosen)
-        self.explanation.setVisible(not chosen)
+    def _explain(self) -> None:
+        """Explain the mode, or say what the automatic mode does."""
+        mode = self._drafting.settings.mode
+        auto = mode is Mode.AUTO
+        self.explanation.setText((auto and self._note) or formatting.MODE_EXPLANATIONS[mode])
+        set_tip(self.explanation, self._more if auto else "")
 
     def _problem(self, option: ModeOption | None) -> tuple[str, bool]:
         """Return a note about the mode, and whether the mode cannot run."""
         if self._drafting.checking and (option is None or not option.available):
-            return "Looking whether it can run…", False
+            return "Checking whether this works here…", False
         if option is not None and not option.available:
-            return f"{option.reason} Until then, replies are decoded plainly.", True
+            lookup = self._drafting.option(Mode.LOOKUP)  # it needs nothing but a model that can check drafts
+            never = lookup is not None and not lookup.available
+            return f"{option.reason} {'This model cannot draft.' if never else 'Until then drafting is off.'}", True
         if self._drafting.last_problem:
             return self._drafting.last_problem, True
         return (option.reason if option else ""), False
@@ -204,15 +216,5 @@ def _facts(option: ModeOption | None) -> str:
         return ""
     match = option.match
     if match is None or match.sure:
-        return f"{option.kind.words}{', made for this model' if match else ''}."
+        return f"Built for this model ({option.kind.words})." if match else f"{option.kind.words}."
     return f"{option.kind.words}. {match.words}".strip()
-
-
-def _chosen(choice: AutoChoice) -> str:
-    """Return what the automatic mode does: `Auto: Drafter, 4 x 5` or `Auto: Prompt lookup, 6 tokens`."""
-    mode = Mode(choice.mode)
-    if mode is Mode.OFF:
-        return "Auto: plain decoding"
-    tokens = formatting.counted(choice.length - 1, "token")
-    shape = f"{choice.width} x {choice.length}" if mode is Mode.DRAFTER else tokens
-    return f"Auto: {mode.words}, {shape}"

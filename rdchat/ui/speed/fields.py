@@ -1,11 +1,12 @@
 """Fields of the draft controls: the wheel scrolls the panel past them, and they fit its width."""
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
-from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QResizeEvent, QWheelEvent
-from PySide6.QtWidgets import QCheckBox, QComboBox, QPushButton, QSizePolicy, QSpinBox
+from PySide6.QtWidgets import QCheckBox, QComboBox, QMenu, QPushButton, QSizePolicy, QSpinBox
 
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.ui.look.buttons import OpenMenu, add_action
@@ -33,8 +34,8 @@ class CalmComboBox(QComboBox):
 class CalmCheckBox(QCheckBox):
     """A check box whose signal is that of the other fields."""
 
-    def __init__(self, words: str) -> None:
-        super().__init__(words)
+    def __init__(self) -> None:
+        super().__init__()
         self.edited = self.toggled
 
     def show_value(self, checked: bool) -> None:
@@ -88,25 +89,20 @@ class FolderPicker(QPushButton):
         none: str,
         title: str,
         recent: Callable[[], Iterable[str]],
-        installed: Callable[[], Sequence[ModelCard]],
+        installed: Callable[[], Iterable[ModelCard]],
     ) -> None:
         super().__init__()
         self._none, self._title, self._recent, self._installed = none, title, recent, installed
         self._chosen: str | None = None
         self._explanation = ""
-        self._shown: tuple[object, ...] = ()  # in the menu
+        self._offered: tuple[ModelCard, ...] = ()  # in the menu
         self._menu = OpenMenu(self._fill, self)
         self._menu.setToolTipsVisible(True)
         self._menu.aboutToShow.connect(self.opened)
         self.setMenu(self._menu)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setMinimumWidth(80)
         self.show_value(None)
-
-    def sizeHint(self) -> QSize:
-        return QSize(80, super().sizeHint().height())  # however long a name is
-
-    def minimumSizeHint(self) -> QSize:
-        return self.sizeHint()
 
     def explain(self, words: str) -> None:
         """Show an explanation in the tooltip, below the chosen folder."""
@@ -130,43 +126,67 @@ class FolderPicker(QPushButton):
 
     def refresh(self) -> None:
         """Show drafters that were found since the menu was opened."""
-        if self._entries() != self._shown:
+        if tuple(self._installed()) != self._offered:
             self._menu.refresh()
 
-    def _entries(self) -> tuple[object, ...]:
-        return self._chosen, tuple(self._recent()), tuple(self._installed())
-
     def _fill(self) -> None:
-        self._shown = self._entries()
-        self._add(self._none, None)
-        recent = dict.fromkeys([*([self._chosen] if self._chosen else []), *self._recent()])
-        if recent:
-            self._menu.addSection("Recent")
-            for name in recent:
-                self._add(Path(name).name, name)
-        self._add_installed(set(recent))
+        self._offered = tuple(self._installed())
+        words = "drafter", "used here"
+        add_models(
+            self._menu, self.edited.emit, self._chosen, self._recent(), self._offered, none=self._none, words=words
+        )
         self._menu.addSeparator()
-        self._menu.addAction("Choose folder…", self._choose_folder)
+        self._menu.addAction("Choose Folder…", self._choose_folder)
 
     def _choose_folder(self) -> None:
         ask_to_open(self, self._title, FileMode.Directory, lambda names: self.edited.emit(names[0]))
 
-    def _add_installed(self, listed: Set[str]) -> None:
-        """List the installed drafters by place; those that do not fit share a line, whose tooltip has the reasons."""
-        found = self._installed()
-        for place in dict.fromkeys(each.place for each in found):
-            here = [each for each in found if each.place == place and each.model not in listed]
-            fit = [each for each in here if not each.problem]
-            unfit = [f"{each.name}: {each.problem}" for each in here if each.problem]
-            if here:
-                self._menu.addSection(button_text(place))
-            for each in fit:
-                self._add(f"{each.name}  ·  {each.kind.words}" if each.kind else each.name, each.model)
-            if unfit:
-                more = len(unfit) - _MOST_REASONS
-                left_out = self._menu.addAction(f"{counted(len(unfit), 'drafter')} that cannot be used here")
-                set_tip(left_out, "\n".join([*unfit[:_MOST_REASONS], *([f"and {more} more"] if more > 0 else [])]))
-                left_out.setEnabled(False)
 
-    def _add(self, words: str, name: str | None) -> None:
-        add_action(self._menu, words, lambda: self.edited.emit(name), self._chosen == name, name or words)
+def add_models(
+    menu: QMenu,
+    choose: Callable[[str | None], object],
+    chosen: str | None,
+    recent: Iterable[str],
+    found: Iterable[ModelCard],
+    *,
+    none: str,
+    words: tuple[str, str],
+    sections: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Add the choice of a model or drafter to a menu: none, the recent ones, and those on this machine by place.
+
+    Those that cannot be used share an entry; its tooltip has the reasons.
+
+    Args:
+        menu: The menu.
+        choose: Called with the model that the person picks.
+        chosen: The model that is chosen; it is listed in any case.
+        recent: The models chosen lately.
+        found: The models on this machine.
+        none: The text of the first entry, which stands for None.
+        words: What a model is called, and what cannot be done with those that have a problem.
+        sections: Headings of places, where they are not the place's own name.
+    """
+
+    def add(name: str, model: str | None) -> None:
+        add_action(menu, name, lambda: choose(model), chosen == model, model or "")
+
+    add(none, None)
+    listed = dict.fromkeys(([] if chosen is None else [chosen]) + [*recent])
+    if listed:
+        menu.addSection("Recent")
+    for model in listed:
+        add(Path(model).name, model)
+    by_place: dict[str, list[ModelCard]] = {}
+    for card in found:
+        if card.model not in listed:
+            by_place.setdefault(card.place, []).append(card)
+    for place, cards in by_place.items():
+        menu.addSection(button_text(sections.get(place, place)))
+        for card in cards:
+            if not card.problem:
+                add(f"{card.name}  ·  {card.kind.words}" if card.kind else card.name, card.model)
+        if unfit := [f"{card.name}: {card.problem}" for card in cards if card.problem]:
+            more = [f"and {len(unfit) - _MOST_REASONS} more"] if len(unfit) > _MOST_REASONS else []
+            text = f"{counted(len(unfit), words[0])} that cannot be {words[1]}"
+            add_action(menu, text, lambda: None, tip="\n".join([*unfit[:_MOST_REASONS], *more])).setEnabled(False)

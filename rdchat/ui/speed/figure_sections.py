@@ -1,31 +1,32 @@
 """The speed panel's sections of figures: drafts, reply, memory and model; and the line of the engine's state."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, PrefillProgress
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.services.context.summariser import SummaryProgress
+from rdchat.inference.api.requests import Mode
+from rdchat.services.context.chat_context import SummaryProgress
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look import definitions, formatting
+from rdchat.ui.look.formatting import FINISH_REASONS, FINISH_WORDS
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
 from rdchat.ui.look.layouts import column, thin_bar
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.charts import Bar, BarChart
-from rdchat.ui.speed.sections import Section
+from rdchat.ui.speed.sections import FigureRow, Section
 
 _STATE_WORDS = {
     EngineState.LOADING: "Loading the model…",
-    EngineState.IDLE: "Idle",
+    EngineState.IDLE: "Ready",
     EngineState.PREFILL: "Reading the prompt…",
-    EngineState.WRITING: "Writing",
-    EngineState.NO_MODEL: "No model is loaded",
+    EngineState.WRITING: "Writing…",
+    EngineState.NO_MODEL: "No model loaded",
 }
 _FEW_TOKENS = 8  # a shorter prefill is one call, and its rate means nothing
-_WHY_ENDED = "Why the reply ended."
 
 
 class Shown(NamedTuple):
@@ -33,6 +34,7 @@ class Shown(NamedTuple):
 
     statistics: Statistics = Statistics()
     finish: FinishReason | None = None
+    mode: Mode | None = None  # that the reply was drafted with; None where that is not known
     model: ModelInfo | None = None
     state: EngineState = EngineState.NO_MODEL
 
@@ -42,12 +44,25 @@ class Shown(NamedTuple):
         return self.statistics.context_tokens, self.model.context_length if self.model else 0
 
 
-class Figure[T](NamedTuple):
-    """A row of a section: its name, its definition and the words for its value."""
+def _context_words(shown: Shown) -> str:
+    used, limit = shown.context
+    return f"{used:,} of {limit:,}" if used and limit else f"Up to {limit:,}" if limit else formatting.NONE
+
+
+class Figure(NamedTuple):
+    """A row of a section."""
 
     name: str
     definition: str
-    words: Callable[[T], str]
+    words: Callable[[Shown], str]  # returns the words for its value
+
+
+def _of_reply(name: str, definition: str, words: Callable[[Statistics], str]) -> Figure:
+    return Figure(name, definition, lambda shown: words(shown.statistics))
+
+
+def _of_model(name: str, definition: str, words: Callable[[ModelInfo], str]) -> Figure:
+    return Figure(name, definition, lambda shown: words(shown.model) if shown.model else formatting.NONE)
 
 
 def _prefill(statistics: Statistics) -> str:
@@ -56,80 +71,85 @@ def _prefill(statistics: Statistics) -> str:
     return rate if rate == formatting.NONE else f"{rate} tokens/s"
 
 
-_DRAFTS: Sequence[Figure[Statistics]] = (
-    Figure("Rounds", definitions.ROUNDS, lambda s: formatting.count(s.rounds)),
-    Figure(
-        "Verified nodes per round",
-        definitions.NODES,
-        lambda s: formatting.decimal(s.verified_nodes / s.rounds if s.rounds else None),
+_FIGURES: Mapping[str, Sequence[Figure]] = {  # by section
+    "Drafts": (
+        _of_reply("Steps with a draft", definitions.ROUNDS, lambda s: formatting.count(s.drafted_rounds)),
+        _of_reply(
+            "Checked tokens per step",
+            definitions.NODES,
+            lambda s: formatting.decimal(s.verified_nodes / s.rounds if s.rounds else None),
+        ),
+        _of_reply(
+            "Waits per step",
+            definitions.HOST_SYNCS,
+            lambda s: formatting.decimal(s.host_syncs / s.target_calls if s.target_calls and s.rounds else None),
+        ),
     ),
-    Figure(
-        "Host syncs per round",
-        definitions.HOST_SYNCS,
-        lambda s: formatting.decimal(s.host_syncs / s.target_calls if s.target_calls and s.rounds else None),
+    "Reply": (
+        _of_reply("Tokens written", definitions.TOKENS_WRITTEN, lambda s: formatting.count(s.generated_tokens)),
+        _of_reply(
+            "Prompt tokens",
+            "Tokens of the whole chat that the model was given.",
+            lambda s: formatting.count(s.prompt_tokens),
+        ),
+        _of_reply(
+            "Kept from before",
+            "Prompt tokens that the model remembered and did not read again.",
+            lambda s: formatting.count(s.cached_prompt_tokens),
+        ),
+        _of_reply(
+            "Reading speed",
+            "Prompt tokens read per second, until the first token is known. Tokens kept from before do not count.",
+            _prefill,
+        ),
+        _of_reply("Time to first token", definitions.TTFT, lambda s: formatting.duration(s.ttft_ms)),
+        _of_reply("Writing time", definitions.DECODE_TIME, lambda s: formatting.duration(s.decode_ms)),
+        Figure(
+            "Ended",
+            "\n".join(
+                ["Why the reply ended."] + [f"{words}: {FINISH_REASONS[r]}" for r, words in FINISH_WORDS.items()]
+            ),
+            lambda shown: FINISH_WORDS[shown.finish] if shown.finish else formatting.NONE,
+        ),
     ),
-)
-_REPLY: Sequence[Figure[Statistics]] = (
-    Figure("Tokens written", definitions.TOKENS_WRITTEN, lambda s: formatting.count(s.generated_tokens)),
-    Figure(
-        "Prompt tokens",
-        "Tokens of the whole conversation that the model was given.",
-        lambda s: formatting.count(s.prompt_tokens),
+    "Memory": (
+        Figure(
+            "Context",
+            f"{definitions.CONTEXT} The second number is the model's limit.",
+            _context_words,
+        ),
+        _of_model("Weights", "Memory that the model's weights take.", lambda m: formatting.memory(m.weights_bytes)),
+        _of_reply("Peak memory", definitions.PEAK_MEMORY, lambda s: formatting.memory(s.peak_memory_bytes)),
     ),
-    Figure(
-        "Kept from before",
-        "Prompt tokens that were in the cache already and were not read again.",
-        lambda s: formatting.count(s.cached_prompt_tokens),
+    "Model": (
+        _of_model("Precision", "The format of the model's weights.", lambda m: formatting.dtype_words(m.dtype)),
+        _of_model("Runs on", "The processor that computes the model.", lambda m: m.device),
+        _of_model("Parameters", "Number of weights of the model.", lambda m: formatting.parameters(m.parameters)),
     ),
-    Figure(
-        "Prefill",
-        "Prompt tokens read a second, until the first token is known. Tokens kept from the turn before do not count.",
-        _prefill,
-    ),
-    Figure("Time to first token", definitions.TTFT, lambda s: formatting.duration(s.ttft_ms)),
-    Figure("Decode time", definitions.DECODE_TIME, lambda s: formatting.duration(s.decode_ms)),
-)
-_MEMORY: Sequence[Figure[Shown]] = (
-    Figure(
-        "Context",
-        f"{definitions.CONTEXT} The second number is the most that they may be together.",
-        lambda shown: "{:,} of {:,}".format(*shown.context) if shown.model else formatting.NONE,
-    ),
-    Figure(
-        "Weights",
-        "Memory that the model's weights take.",
-        lambda shown: formatting.memory(shown.model.weights_bytes if shown.model else 0),
-    ),
-    Figure("Peak memory", definitions.PEAK_MEMORY, lambda shown: formatting.memory(shown.statistics.peak_memory_bytes)),
-)
-_MODEL: Sequence[Figure[ModelInfo]] = (
-    Figure("Precision", "The format the model's weights are held in.", lambda m: formatting.dtype_words(m.dtype)),
-    Figure("Runs on", "The processor that computes the model.", lambda m: m.device),
-    Figure("Parameters", "Number of weights of the model.", lambda m: formatting.parameters(m.parameters)),
-)
+}
 
 
-class FigureSection[T](Section):
-    """A section with a row for each figure of `T`."""
+class FigureSection(Section):
+    """A section with a row for each of its figures."""
 
-    def __init__(self, theme: Theme, name: str, figures: Sequence[Figure[T]]) -> None:
+    def __init__(self, theme: Theme, name: str) -> None:
         super().__init__(theme, name)
-        self._figures = figures
-        self.rows = {figure.name: self.add_figure(figure.name, figure.definition) for figure in figures}
+        self.rows = {
+            figure.name: self.add(FigureRow(theme, figure.name, figure.definition)) for figure in _FIGURES[name]
+        }
 
-    def show_values(self, source: T | None) -> None:
-        """Show the figures of a source; of None dashes."""
-        for figure in self._figures:
-            self.rows[figure.name].show_value(formatting.NONE if source is None else figure.words(source))
+    def show_figures(self, shown: Shown) -> None:
+        for figure in _FIGURES[self.name]:
+            self.rows[figure.name].show_value(figure.words(shown))
 
 
-class DraftFigures(FigureSection[Statistics]):
+class DraftFigures(FigureSection):
     """What was drafted, accepted and verified; dashes and empty charts if nothing was drafted."""
 
     def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Drafts", _DRAFTS)
-        self.lengths = self._add_chart("Accepted length", definitions.LENGTHS)
-        self.positions = self._add_chart("Acceptance by position, %", definitions.POSITIONS)
+        super().__init__(theme, "Drafts")
+        self.lengths = self._add_chart("Accepted tokens, by step", definitions.LENGTHS)
+        self.positions = self._add_chart("Accepted by position, %", definitions.POSITIONS)
 
     def _add_chart(self, name: str, definition: str) -> BarChart:
         heading = self.add(ThemedLabel(self.theme, name, "muted"))
@@ -138,9 +158,9 @@ class DraftFigures(FigureSection[Statistics]):
         return self.add(BarChart(self.theme, name, definition))
 
     def show_figures(self, shown: Shown) -> None:
+        super().show_figures(shown)
         statistics = shown.statistics
-        self.show_values(statistics)
-        self.lengths.show_bars(_length_bars(statistics) if statistics.rounds else ())
+        self.lengths.show_bars(_length_bars(statistics) if statistics.drafted_rounds else ())
         self.positions.show_bars(
             [
                 Bar(str(place), share, f"{share * 100:.0f}", f"Position {place}: {formatting.percent(share)} accepted")
@@ -150,11 +170,11 @@ class DraftFigures(FigureSection[Statistics]):
 
 
 def _length_bars(statistics: Statistics) -> list[Bar]:
-    """Return a bar for each accepted length that was possible, also for those that no round reached."""
+    """Return a bar for each possible number of accepted tokens, also for those that no step reached."""
     missing = len(statistics.drafted_lengths) - len(statistics.accepted_lengths)
-    counts = (*statistics.accepted_lengths, *(0 for _ in range(missing)))
+    counts = (*statistics.lengths_of_drafts, *(0 for _ in range(missing)))
     whole, most = sum(counts), max(counts)
-    words = f"of {formatting.counted(whole, 'round')}"
+    words = f"of {formatting.counted(whole, 'step')}"
     return [
         Bar(
             str(length),
@@ -166,44 +186,30 @@ def _length_bars(statistics: Statistics) -> list[Bar]:
     ]
 
 
-class ReplySection(FigureSection[Statistics]):
-    """Tokens and times of the reply and its prompt, and why it ended."""
-
-    def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Reply", _REPLY)
-        self.finish = self.add_figure("Ended", _WHY_ENDED)
-
-    def show_figures(self, shown: Shown) -> None:
-        reason = shown.finish
-        self.show_values(shown.statistics)
-        self.finish.show_value(formatting.FINISH_WORDS[reason] if reason else formatting.NONE)
-        set_tip(self.finish, f"{_WHY_ENDED} {formatting.FINISH_REASONS[reason]}" if reason else _WHY_ENDED)
-
-
-class MemorySection(FigureSection[Shown]):
+class MemorySection(FigureSection):
     """The context in use, and the memory of weights and reply."""
 
     def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Memory", _MEMORY)
+        super().__init__(theme, "Memory")
         self.context_bar = self.add(thin_bar("Context used", 6), 1)
 
     def show_figures(self, shown: Shown) -> None:
+        super().show_figures(shown)
         used, limit = shown.context
-        self.show_values(shown)
         self.context_bar.setValue(min(round(used / limit * 1000), 1000) if limit else 0)
 
 
-class ModelSection(FigureSection[ModelInfo]):
+class ModelSection(FigureSection):
     """The loaded model's name, precision, processor and size."""
 
     def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Model", _MODEL)
+        super().__init__(theme, "Model")
         self.model_name = self.add(ElidedLabel(theme), 0)
 
     def show_figures(self, shown: Shown) -> None:
+        super().show_figures(shown)
         none = "None" if shown.state is EngineState.NO_MODEL else formatting.NONE
         self.model_name.setText(shown.model.name if shown.model else none)
-        self.show_values(shown.model)
 
 
 class StatusLine(QWidget):
@@ -228,13 +234,13 @@ class StatusLine(QWidget):
         self._show(formatting.load_words(progress), round((progress.fraction or 0.0) * 1000), whole)
 
     def show_prefill(self, progress: PrefillProgress) -> None:
-        words = f"Reading the prompt {progress.processed:,} of {progress.total:,}"
+        words = f"Reading the prompt: {progress.processed:,} of {progress.total:,}"
         self._show(words, progress.processed, max(progress.total, 1))
 
     def show_summary(self, progress: SummaryProgress) -> None:
         """Show how far the model is with the summary of a chat."""
-        reading = f"Reading for a summary {progress.read:,} of {progress.to_read:,}"
-        self._show("Writing a summary" if progress.written else reading, progress.read, progress.to_read)
+        reading = f"Reading for a summary: {progress.read:,} of {progress.to_read:,}"
+        self._show("Writing a summary…" if progress.written else reading, progress.read, progress.to_read)
         self.progress.setVisible(not progress.written)
 
     def _show(self, words: str, done: int, whole: int) -> None:

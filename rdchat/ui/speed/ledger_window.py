@@ -1,29 +1,15 @@
 """The time ledger window: a live tree of stages with calls, mean, total and percent of parent."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QModelIndex, QSize, Qt
-from PySide6.QtGui import (
-    QBrush,
-    QColor,
-    QFontMetrics,
-    QLinearGradient,
-    QShowEvent,
-    QStandardItem,
-    QStandardItemModel,
-)
-from PySide6.QtWidgets import (
-    QCheckBox,
-    QHeaderView,
-    QMessageBox,
-    QTreeView,
-    QWidget,
-)
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QBrush, QColor, QFontMetrics, QLinearGradient, QShowEvent
+from PySide6.QtWidgets import QCheckBox, QHeaderView, QMessageBox, QTreeWidget, QTreeWidgetItem, QWidget
 
-from rdchat.inference.api.ledger_tree import LedgerRow, ledger_csv, ledger_note
 from rdchat.inference.api.reply_statistics import PATH_SEPARATOR
+from rdchat.inference.api.shown_ledger import LedgerRow, ledger_csv, ledger_note
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.time_ledger import ProfileCost, TimeLedger
 from rdchat.ui.look import formatting
@@ -39,30 +25,40 @@ from rdchat.ui.look.throttle import Throttle
 _LOG = logging.getLogger(__name__)
 NAME, CALLS, MEAN, TOTAL, PERCENT = range(5)
 _HEADERS = (
-    ("Stage", "What the time was spent on, and the parts of that."),
-    ("Calls", "How often it ran."),
-    ("Mean ms", "Time of one call, its parts included."),
-    ("Total ms", "Time of all calls, its parts included."),
-    ("% of parent", "Share of the time of the stage above it."),
+    ("Stage", "What the time was spent on, and its parts."),
+    ("Times", "How often it ran."),
+    ("Mean", "Mean time, with all parts."),
+    ("Total", "Total time, with all parts."),
+    ("% of parent", "Share of the stage that it is a part of."),
 )
-_NOTHING = "Nothing was measured yet: the times of the next reply show here as it is written."
-_WIDTHS = {CALLS: 64, MEAN: 80, TOTAL: 88, PERCENT: 112}
+_NOTHING = "The times of the next reply appear here while it is written."
+_WIDTHS = {CALLS: 64, MEAN: 96, TOTAL: 96, PERCENT: 112}
+_LONG_MS = 10_000.0
 _INDENT = 14
 _AIR = 8  # pixels that a row is higher than its text
 _TINT = 70  # opacity of a bar, of 255
 _WHOLE = 0.999  # a larger share fills the cell
 
 
-class LedgerModel(QStandardItemModel):
-    """A tree of `LedgerRow`; rows that are already there keep their place, so a view keeps what is unfolded."""
+class LedgerTree(QTreeWidget):
+    """A tree of `LedgerRow`; rows that are already there keep their place and stay unfolded."""
 
     def __init__(self, theme: Theme) -> None:
-        super().__init__(0, len(_HEADERS))
+        super().__init__(columnCount=len(_HEADERS))
         self._theme = theme
         self.rows: tuple[LedgerRow, ...] = ()
-        self._items: dict[str, list[QStandardItem]] = {}  # by path, a row's items
-        for place, (name, words) in enumerate(_HEADERS):
-            self.setHorizontalHeaderItem(place, _item(place, name, words))
+        self._items: dict[str, QTreeWidgetItem] = {}  # by path
+        _fill(self.headerItem(), [name for name, _ in _HEADERS], [words for _, words in _HEADERS])
+        self.setUniformRowHeights(True)
+        self.setAlternatingRowColors(True)
+        self.setAllColumnsShowFocus(True)
+        self.setIndentation(_INDENT)
+        self.setAccessibleName("Time ledger")
+        self.header().setStretchLastSection(False)
+        self.header().setSectionResizeMode(NAME, QHeaderView.ResizeMode.Stretch)
+        for place, width in _WIDTHS.items():
+            self.setColumnWidth(place, width)
+        self.header().setSectionResizeMode(PERCENT, QHeaderView.ResizeMode.Fixed)  # as long as a full bar
 
     def show_rows(self, rows: Iterable[LedgerRow]) -> None:
         """Show new figures; new stages are added at the end of their parent's."""
@@ -70,31 +66,35 @@ class LedgerModel(QStandardItemModel):
         by_path = {f"{one.parent}{PATH_SEPARATOR}{one.name}" if one.parent else one.name: one for one in self.rows}
         if self._items.keys() - by_path.keys():
             self._items = {}
-            self.removeRows(0, self.rowCount())
+            self.clear()
         for path, stage in by_path.items():
+            if path not in self._items:
+                item = self._items[path] = QTreeWidgetItem()
+                parent = self._items.get(stage.parent, self.invisibleRootItem())
+                parent.addChild(item)
+                if parent.childCount() == 1:
+                    parent.setExpanded(True)
             share = stage.percent_of_parent
             percent = "" if share is None else f"{share:.1f}"
-            texts = (stage.name, f"{stage.calls:,}", f"{stage.mean_ms:,.2f}", f"{stage.total_ms:,.1f}", percent)
-            if items := self._items.get(path):
-                for item, text in zip(items, texts, strict=True):
-                    item.setText(text)
-            else:
-                words = f"{stage.name}: {stage_words(stage.name)}"
-                items = self._items[path] = [_item(place, text, words) for place, text in enumerate(texts)]
-                parent = self._items[stage.parent][NAME] if stage.parent in self._items else self.invisibleRootItem()
-                parent.appendRow(items)
+            times = _time_words(stage.mean_ms, 2), _time_words(stage.total_ms, 1)
+            texts = stage.name, f"{stage.calls:,}", *times, percent
+            _fill(self._items[path], texts, [f"{stage.name}: {stage_words(stage.name)}"] * len(texts))
             if share is not None:
-                items[PERCENT].setBackground(_bar(share / 100, self._theme.colors.accent))
+                self._items[path].setBackground(PERCENT, _bar(share / 100, self._theme.colors.accent))
 
 
-def _item(place: int, text: str, words: str) -> QStandardItem:
-    item = QStandardItem(text)
-    item.setSizeHint(QSize(0, QFontMetrics(item.font()).height() + _AIR))
-    item.setEditable(False)
-    item.setToolTip(tip_text(words))
-    side = Qt.AlignmentFlag.AlignLeft if place == NAME else Qt.AlignmentFlag.AlignRight
-    item.setTextAlignment(side | Qt.AlignmentFlag.AlignVCenter)
-    return item
+def _time_words(milliseconds: float, digits: int) -> str:
+    """Return `0.42 ms`, or `2 min 53 s` from ten seconds on."""
+    return f"{milliseconds:,.{digits}f} ms" if milliseconds < _LONG_MS else formatting.whole_seconds(milliseconds)
+
+
+def _fill(item: QTreeWidgetItem, texts: Sequence[str], tips: Sequence[str]) -> None:
+    item.setSizeHint(NAME, QSize(0, QFontMetrics(item.font(NAME)).height() + _AIR))
+    for place, (text, words) in enumerate(zip(texts, tips, strict=True)):
+        item.setText(place, text)
+        item.setToolTip(place, tip_text(words))
+        side = Qt.AlignmentFlag.AlignLeft if place == NAME else Qt.AlignmentFlag.AlignRight
+        item.setTextAlignment(place, side | Qt.AlignmentFlag.AlignVCenter)
 
 
 def _bar(share: float, accent: QColor) -> QBrush:
@@ -113,58 +113,37 @@ class LedgerWindow(SideWindow):
     """Follows the ledger while it is shown, at most ten times a second."""
 
     def __init__(self, ledger: TimeLedger, drafting: DraftControl, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__("Time ledger", (700, 520), (480, 300), parent)
+        super().__init__("Time Ledger", (700, 520), (480, 300), parent)
         self._ledger, self._drafting = ledger, drafting
-        self.model = LedgerModel(theme)
-        self.view = self._build_view()
+        self.tree = LedgerTree(theme)
         self.exact = QCheckBox("Exact times (profiling)")
-        self.exact.setAccessibleName("Exact times (profiling)")
         set_tip(
             self.exact,
-            "Each stage waits for its results, so that its time is its own. Replies take longer meanwhile. "
-            "Switching starts the ledger anew.",
+            "Each stage waits for its results, so that its time is its own. Replies are slower. "
+            "Switching this resets the ledger.",
         )
         self.cost = ThemedLabel(theme, "", "muted", -1, wraps=True)
         self.note = ThemedLabel(theme, "", "muted", -1, wraps=True)
-        self.reset = push_button("Reset", "Forget these times and count from now on")
-        self.export = push_button("Export CSV…", "Save the table as comma-separated values")
+        self.reset = push_button("Reset", "Clear these times and start again", ledger.reset)
+        self.export = push_button("Export CSV…", "Save the table as comma-separated values", self._choose_file)
         buttons = row(self.exact, None, self.reset, self.export)
         margins = LARGE, MEDIUM, LARGE, LARGE - 4
-        column(self.note, (self.view, 1), buttons, self.cost, within=self, margins=margins)
+        column(self.note, (self.tree, 1), buttons, self.cost, within=self, margins=margins)
         self._throttle = Throttle(self)
         self._throttle.due.connect(self._show_rows)
         ledger.changed.connect(lambda: self._throttle.note() if self.isVisible() else None)
         theme.changed.connect(self._show_rows)
         drafting.exact_times_changed.connect(self._show_kind)
         self.exact.clicked.connect(drafting.set_exact_times)
-        self.reset.clicked.connect(ledger.reset)
-        self.export.clicked.connect(self._choose_file)
-        self.model.rowsInserted.connect(self._unfold)
         self._show_kind()
-
-    def _build_view(self) -> QTreeView:
-        view = QTreeView()
-        self.model.setParent(view)
-        view.setModel(self.model)
-        view.setUniformRowHeights(True)
-        view.setAlternatingRowColors(True)
-        view.setAllColumnsShowFocus(True)
-        view.setIndentation(_INDENT)
-        view.setAccessibleName("Time ledger")
-        view.header().setStretchLastSection(False)
-        view.header().setSectionResizeMode(NAME, QHeaderView.ResizeMode.Stretch)
-        for place, width in _WIDTHS.items():
-            view.setColumnWidth(place, width)
-        view.header().setSectionResizeMode(PERCENT, QHeaderView.ResizeMode.Fixed)  # as long as a full bar
-        return view
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._show_rows()
 
     def _show_rows(self) -> None:
-        self.model.show_rows(self._ledger.rows)
-        measured = bool(self.model.rows)
+        self.tree.show_rows(self._ledger.rows)
+        measured = bool(self.tree.rows)
         self.note.setText(ledger_note(self._drafting.exact_times) if measured else _NOTHING)
         self.reset.setEnabled(measured)
         self.export.setEnabled(measured)
@@ -174,11 +153,6 @@ class LedgerWindow(SideWindow):
         self.exact.setChecked(self._drafting.exact_times)
         self._show_rows()
 
-    def _unfold(self, parent: QModelIndex) -> None:
-        """Expand a stage when its first part appears."""
-        if parent.isValid() and self.model.rowCount(parent) == 1:
-            self.view.expand(parent)
-
     def _choose_file(self) -> None:
         kinds = ["Comma-separated values (*.csv)"]
         ask_to_save(self, "Export the time ledger", "time-ledger.csv", kinds, self.save)
@@ -186,17 +160,15 @@ class LedgerWindow(SideWindow):
     def save(self, path: str) -> None:
         """Write the table to a file, or say why that failed."""
         try:
-            Path(path).write_text(ledger_csv(self.model.rows), encoding="utf-8")
+            Path(path).write_text(ledger_csv(self.tree.rows), encoding="utf-8")
         except OSError as error:
             _LOG.info("The ledger was not saved: %s", error)
             failed = f"The file could not be saved: {error.strerror}."
-            box = message_box(QMessageBox.Icon.Warning, failed, "Choose another place.", parent=self)
-            box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-            box.open()
+            message_box(QMessageBox.Icon.Warning, failed, "Choose another place.", parent=self).open()
 
 
 def _cost_words(cost: ProfileCost | None) -> str:
     if cost is None:
-        return "What exact times cost is not measured yet: it takes one reply with them and one without."
+        return "Exact times slow replies down. How much shows here after one reply with them and one without."
     exact, usual = formatting.rate(cost.exact_tps), formatting.rate(cost.usual_tps)
-    return f"With exact times: {formatting.ratio(cost.ratio)}, {exact} instead of {usual} tokens/s in the last replies."
+    return f"With exact times, the last replies ran at {exact} instead of {usual} tokens/s."

@@ -1,86 +1,77 @@
-"""The speed panel's parts: rows of figures, sections that fold, the large figures, and where a reply's time went."""
+"""The speed panel's parts: rows of figures, sections that fold, the large figures, and the times of the reply."""
 
 from collections.abc import Mapping
 
-from PySide6.QtCore import QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QAbstractButton, QSizePolicy, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.shown_ledger import Spent, spent_ms
 from rdchat.ui.look import definitions, formatting
-from rdchat.ui.look.buttons import push_button
+from rdchat.ui.look.buttons import FlatButton, push_button
 from rdchat.ui.look.definitions import stage_words
-from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.painting import paint_focus
 from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
-from rdchat.ui.speed.charts import Sparkline, Swatch, TimeBar
+from rdchat.ui.look.theme import TIGHT, Theme, control_font
+from rdchat.ui.speed.charts import Sparkline, TimeBar
 
-_CHEVRON = 12
-_ROUNDING = 1e-9  # for ratios exactly as far from 1 as their error
-_ALIKE = 0.02  # a ratio this close to 1 is neither a gain nor a loss, even with an exact baseline
-_LEAST_MS = 0.5  # shorter times are not shown
-_WHOLE = "From the request to the last token. The stages above sum up to it."
+_LEAST_MS = 0.5  # shorter times are a dash
+_WHOLE = "From the request to the last token: the sum of the rows above."
 
 
 class FigureRow(QWidget):
-    """One row: a name, and its value at the right edge."""
+    """A figure with its name: the name at the left and the value at the right, or a large value above the name.
 
-    def __init__(self, theme: Theme, name: str, definition: str, color: str = "muted") -> None:
+    Args:
+        theme: The appearance to follow.
+        name: The name of the figure.
+        definition: The tooltip.
+        color: Of the name.
+        large: Whether the value is large and above the name.
+    """
+
+    def __init__(self, theme: Theme, name: str, definition: str, color: str = "muted", *, large: bool = False) -> None:
         super().__init__()
         self._name = name
-        self.value = ThemedLabel(theme, tabular=True)
-        self.value.setAlignment(Qt.AlignmentFlag.AlignRight)
-        self.parts = row((ElidedLabel(theme, name, color), 1), self.value, within=self)  # the name gives way
+        self.value = ThemedLabel(theme, points_more=6 if large else 0, bold=large, tabular=True)
+        label = ElidedLabel(theme, name, color, -1 if large else 0)  # it is cut where there is no room for both
+        if large:
+            column(self.value, label, within=self, spacing=0)
+        else:
+            self.value.setAlignment(Qt.AlignmentFlag.AlignRight)
+            self.parts = row((label, 1), self.value, within=self)
         set_tip(self, definition)
         self.show_value(formatting.NONE)
 
     def show_value(self, words: str, more: str = "") -> None:
         """Show a value; `more` follows it for screen readers."""
         if words != self.value.text() or more:
-            self.value.setText(words)
+            self.value.say(words, "muted" if words == formatting.NONE else "text")
             self.value.setAccessibleName(f"{self._name}: {words}{more}")  # a bare figure would not say what it is
 
 
-class SectionHead(QAbstractButton):
-    """A heading that folds its section and unfolds it."""
+class SectionHead(FlatButton):
+    """A heading that folds and unfolds its section."""
 
-    def __init__(self, theme: Theme, name: str) -> None:
+    looks_checked = False
+
+    def __init__(self, name: str) -> None:
         super().__init__()
-        self._theme = theme
         self.setText(name)
         self.setCheckable(True)
         self.setChecked(True)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.setFont(control_font(-0.5, bold=True))
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.toggled.connect(self._describe)
-        theme.changed.connect(self.update)
         self._describe(True)
 
-    def sizeHint(self) -> QSize:
-        metrics = self.fontMetrics()
-        return QSize(metrics.horizontalAdvance(self.text()) + SMALL + _CHEVRON, metrics.height() + TIGHT)
-
     def _describe(self, unfolded: bool) -> None:
+        self.setArrowType(Qt.ArrowType.DownArrow if unfolded else Qt.ArrowType.RightArrow)
         self.setAccessibleName(f"{self.text()}, {'unfolded' if unfolded else 'folded'}")
         set_tip(self, f"{'Fold' if unfolded else 'Unfold'} {self.text()}")
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        colors = self._theme.colors
-        painter = QPainter(self)
-        painter.setPen(colors.text)
-        painter.drawText(self.rect(), Qt.AlignmentFlag.AlignVCenter, self.text())
-        color = colors.text if self.underMouse() else colors.muted
-        icon = "unfold" if self.isChecked() else "next"
-        chevron = line_pixmap(icon, color, _CHEVRON, self.devicePixelRatioF())
-        painter.drawPixmap(self.width() - _CHEVRON, (self.height() - _CHEVRON) // 2, chevron)
-        if self.hasFocus():
-            paint_focus(painter, QRectF(self.rect()), self._theme)
 
 
 class Section(QWidget):
@@ -92,7 +83,7 @@ class Section(QWidget):
         super().__init__()
         self.name = name
         self.theme = theme
-        self.head = SectionHead(theme, name)
+        self.head = SectionHead(name)
         body = QWidget()
         self._rows = column(within=body, spacing=TIGHT + 2)
         column(self.head, body, within=self, spacing=TIGHT + 2)
@@ -104,89 +95,69 @@ class Section(QWidget):
         self._rows.insertWidget(place, row)
         return row
 
-    def add_figure(self, name: str, definition: str) -> FigureRow:
-        return self.add(FigureRow(self.theme, name, definition))
-
     def fold(self, folded: bool) -> None:
         """Fold or unfold it without emitting `folded`."""
         self.head.setChecked(not folded)
 
 
 class SpeedSection(QWidget):
-    """Decoding speed beside plain decoding, acceptance rate and tokens per target call. It does not fold."""
+    """Whose figures these are; speed beside plain decoding, acceptance and tokens per step. It does not fold."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
-        self._theme = theme
         self.decode = ThemedLabel(theme, formatting.NONE, points_more=13, bold=True, tabular=True)
+        self.owner = ElidedLabel(theme, "", "muted", -1)
         self.ratio = ThemedLabel(theme, "", points_more=5, bold=True, tabular=True)
-        self.plain = FigureRow(theme, "Plain decoding", definitions.PLAIN)
-        self.acceptance = Tile(theme, "Acceptance rate", definitions.ACCEPTANCE)
-        self.per_call = Tile(theme, "Tokens per call", definitions.TOKENS_PER_CALL)
+        self.alike = ThemedLabel(theme, "about the\nsame speed", "muted", -1)
+        self.alike.setAlignment(Qt.AlignmentFlag.AlignRight)
+        self.plain = FigureRow(theme, "Without drafting", definitions.PLAIN)
+        self.acceptance = FigureRow(theme, "Accepted", definitions.ACCEPTANCE, large=True)
+        self.per_step = FigureRow(theme, "Tokens per step", definitions.TOKENS_PER_STEP, large=True)
         self.sparkline = Sparkline(theme)
         unit = ElidedLabel(theme, "tokens/s", "muted")
         unit.setContentsMargins(0, 0, 0, 4)
         self.ratio.setContentsMargins(0, 0, 0, 2)
-        head = row(self.decode, (unit, 1), self.ratio, spacing=TIGHT + 2)
-        for part in (self.decode, unit, self.ratio):
+        head = row(self.decode, (unit, 1), self.ratio, self.alike, spacing=TIGHT + 2)
+        for part in (self.decode, unit, self.ratio, self.alike):
             head.setAlignment(part, Qt.AlignmentFlag.AlignBottom)
-        set_tip(self.decode, definitions.SPEED)
-        set_tip(unit, definitions.SPEED)
-        tiles = row((self.acceptance, 1), (self.per_call, 1))
-        column(head, self.plain, TIGHT, tiles, self.sparkline, SMALL, within=self, spacing=TIGHT)
+            set_tip(part, definitions.SPEED)
+        tiles = row((self.acceptance, 1), (self.per_step, 1))
+        column(self.owner, head, self.plain, TIGHT, tiles, self.sparkline, within=self, spacing=TIGHT)
 
     def show_statistics(self, statistics: Statistics) -> None:
         decode = formatting.rate(statistics.decode_tps)
-        self.decode.setText(decode)
-        self.decode.setAccessibleName(f"Decode: {decode} tokens a second")
-        self.decode.set_color("muted" if statistics.decode_tps is None else "text")
-        # a reply decoded plainly is its own measure of plain decoding, and a fresher one
-        self._show_ratio(statistics.speedup if statistics.rounds else None, statistics.speedup_error)
+        self.decode.say(decode, "muted" if statistics.decode_tps is None else "text")
+        self.decode.setAccessibleName(f"Writing: {decode} tokens a second")
+        self._show_ratio(statistics)
         self.plain.show_value(_plain_words(statistics))
-        self.acceptance.show_value(formatting.percent(statistics.acceptance_rate))
-        self.per_call.show_value(formatting.decimal(statistics.tokens_per_target_call))
+        self.acceptance.show_value(formatting.acceptance(statistics))
+        self.per_step.show_value(formatting.decimal(statistics.tokens_per_target_call))
+        self.sparkline.show_speeds(statistics.speeds)
 
-    def _show_ratio(self, ratio: float | None, error: float) -> None:
-        self.ratio.setVisible(ratio is not None)
-        if ratio is None:
-            return
+    def _show_ratio(self, statistics: Statistics) -> None:
+        """Show how many times as fast as without drafting, or that it is about the same within its error."""
+        ratio, (low, high) = statistics.speedup or 0.0, statistics.speedup_range or (0.0, 0.0)
+        alike = statistics.about_as_fast
+        self.ratio.setVisible(high > 0 and not alike)
+        self.alike.setVisible(alike)
+        lies = f"{definitions.RATIO} It is between {formatting.ratio(low)} and {formatting.ratio(high)}."
+        set_tip(self.ratio, lies)
+        set_tip(self.alike, lies)
         self.ratio.setText(formatting.ratio(ratio))
-        off = f" It may be {formatting.percent(error)} off, since its baseline is older."
-        within = f"{off} A colour marks a gain or loss that is larger than that." if error else ""
-        set_tip(self.ratio, f"{definitions.RATIO}{within}")
-        self.ratio.setAccessibleName(f"{ratio:.2f} times as fast as plain decoding")
-        sure = 1 + max(error, _ALIKE)
-        self.ratio.set_color("success" if ratio > sure + _ROUNDING else "warning" if ratio < 1 / sure else "text")
-
-
-class Tile(QWidget):
-    """A large figure with its name beneath it."""
-
-    def __init__(self, theme: Theme, name: str, definition: str) -> None:
-        super().__init__()
-        self._name = name
-        self.value = ThemedLabel(theme, points_more=6, bold=True, tabular=True)
-        column(self.value, ElidedLabel(theme, name, "muted", -1), within=self, spacing=0)
-        set_tip(self, definition)
-        self.show_value(formatting.NONE)
-
-    def show_value(self, words: str) -> None:
-        if words != self.value.text():
-            self.value.setText(words)
-            self.value.set_color("muted" if words == formatting.NONE else "text")
-            self.value.setAccessibleName(f"{self._name}: {words}")
+        self.ratio.setAccessibleName(f"{ratio:.2f} times as fast as without drafting")
+        self.ratio.set_color("success" if low > 1 else "warning")
 
 
 def _plain_words(statistics: Statistics) -> str:
-    plain, error = statistics.plain_tps, statistics.plain_error
-    if plain is None:
+    plain, error = statistics.plain_tps, statistics.speedup_error
+    if plain is None or statistics.speedup_range is None:
         return formatting.NONE
     within = f" ± {plain * error:.{formatting.rate_digits(plain)}f}" if error else ""
     return f"{formatting.rate(plain)}{within} tokens/s"
 
 
 class TimeSection(Section):
-    """Shows the times of the reply that is being written, then keeps them."""
+    """Shows what the time of a reply was spent on."""
 
     ledger_requested = Signal()
 
@@ -194,10 +165,9 @@ class TimeSection(Section):
         super().__init__(theme, "Time")
         self.bar = self.add(TimeBar(theme))
         self.rows = {spent: self.add(TimeRow(theme, spent, stage_words(spent), spent)) for spent in Spent}
-        self.whole = self.add(TimeRow(theme, "Whole reply", _WHOLE))
-        tip = "Show all stages, of all replies since the app was started"
-        self.ledger = self.add(push_button("Time ledger…", tip))
-        self.ledger.clicked.connect(self.ledger_requested)
+        self.whole = self.add(TimeRow(theme, "Total", _WHOLE))
+        tip = "Show every stage of all replies since rdchat was opened"
+        self.ledger = self.add(push_button("Time Ledger…", tip, self.ledger_requested.emit))
         self._show({})
 
     def show_statistics(self, statistics: Statistics) -> None:
@@ -208,8 +178,7 @@ class TimeSection(Section):
         self.bar.show_times(milliseconds)
         for spent, figure in self.rows.items():
             time = milliseconds.get(spent, 0.0)
-            figure.setVisible(time >= _LEAST_MS)
-            figure.show_time(time, time / whole if whole else 0.0)
+            figure.show_time(time if time >= _LEAST_MS else 0.0, time / whole if time >= _LEAST_MS else None)
         self.whole.show_time(whole, 1.0 if whole else None)
 
 
@@ -223,7 +192,7 @@ class TimeRow(FigureRow):
         self.share.setMinimumWidth(self.share.fontMetrics().horizontalAdvance(formatting.share(1.0)))
         self.parts.addWidget(self.share)
         if spent:
-            self.parts.insertWidget(0, Swatch(theme, spent))
+            self.parts.insertWidget(0, ThemedLabel(theme, "■", spent.name.lower(), -3))
 
     def show_time(self, milliseconds: float, share: float | None) -> None:
         self.share.setText("" if share is None else formatting.share(share))

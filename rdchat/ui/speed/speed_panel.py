@@ -1,27 +1,27 @@
-"""The speed panel at the right: speed, drafting and times of the reply, each figure with its definition.
+"""The speed panel at the right: speed, times and drafting of a reply, each figure with its definition.
 
-Speed, drafting and times fit into a window of 1180 x 780 without scrolling; the sections below them begin folded.
+Speed and times fit into a window of 900 x 560 without scrolling; the sections below drafting begin folded.
 """
 
 from dataclasses import replace
 from typing import Any
 
-from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
+from PySide6.QtCore import QSize, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QScrollArea, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.context.chat_context import Doing
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look.labels import Ground, Separator
-from rdchat.ui.look.layouts import column
+from rdchat.ui.look.layouts import column, scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, PANEL_WIDTH, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.speed.draft_controls import DraftControls
-from rdchat.ui.speed.figure_sections import DraftFigures, MemorySection, ModelSection, ReplySection, Shown, StatusLine
+from rdchat.ui.speed.figure_sections import DraftFigures, FigureSection, MemorySection, ModelSection, Shown, StatusLine
 from rdchat.ui.speed.sections import Section, SpeedSection, TimeSection
 
 _BUSY = (EngineState.PREFILL, EngineState.WRITING)
@@ -36,12 +36,9 @@ class SpeedPanel(QScrollArea):
         super().__init__()
         self._controller, self._context, self._preferences = controller, controller.context, controller.preferences
         self._pending = Statistics()
+        self._is_elsewhere = False  # the reply that is or was last being written is in another chat
         self._shown = Shown(state=controller.replies.state)
         self.throttle = Throttle(self)
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setWidgetResizable(True)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setAccessibleName("Speed panel")
         self.setMinimumWidth(220)
         self.status = StatusLine(theme)
@@ -49,12 +46,13 @@ class SpeedPanel(QScrollArea):
         self.drafting = DraftControls(controller.drafting, theme)
         self.time = TimeSection(theme)
         self.drafts = DraftFigures(theme)
-        self.reply = ReplySection(theme)
+        self.reply = FigureSection(theme, "Reply")
         self.memory = MemorySection(theme)
         self.model = ModelSection(theme)
         self._figures = self.drafts, self.reply, self.memory, self.model
-        self.sections: tuple[Section, ...] = (self.drafting, self.time, *self._figures)
-        self.setWidget(self._build_column(theme))
+        self.sections: tuple[Section, ...] = (self.time, self.drafting, *self._figures)
+        self._column = self._build_column(theme)
+        scrolled(self._column, self)
         self._connect()
         self._show_state()
         self.show_last_reply()
@@ -65,7 +63,7 @@ class SpeedPanel(QScrollArea):
         parts = [part for section in self.sections for part in (Separator(theme), section)]
         column(self.status, self.speed, *parts, None, within=ground, margins=margins)
         collapsed = self._preferences.settings.panel_collapsed
-        for section in self.sections:
+        for section in (*self.sections, self.drafting.advanced):
             section.fold(section.name in collapsed)
             section.folded.connect(self._remember_fold)
         self.time.ledger_requested.connect(self.ledger_requested)
@@ -77,6 +75,11 @@ class SpeedPanel(QScrollArea):
             self.drafting.head.click()
         self.ensureWidgetVisible(self.drafting)
         self.drafting.mode.setFocus()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Keep the scroll bar's room free while there is none, so that no figure moves when it appears."""
+        self._column.setMaximumWidth(self.width() - self.verticalScrollBar().sizeHint().width())
+        super().resizeEvent(event)
 
     def sizeHint(self) -> QSize:
         return QSize(PANEL_WIDTH, 600)
@@ -93,48 +96,70 @@ class SpeedPanel(QScrollArea):
         self.throttle.due.connect(self._show_pending)
 
     def _show_state(self) -> None:
-        state, model = self._controller.replies.state, self._controller.model_slot.info
+        state, model, elsewhere = self._controller.replies.state, self._controller.model_slot.info, self._is_elsewhere
         if state is EngineState.PREFILL and self._shown.state is not state:
             self._begin(Statistics())  # another reply, or the same one again
         if state is not EngineState.IDLE or self._context.doing is Doing.NOTHING:
             self.status.show_state(state)
         self._show(state=state, model=model)
+        if elsewhere and state not in _BUSY:
+            self.show_last_reply()  # of the open chat
 
     def _note_statistics(self, statistics: Statistics) -> None:
         self._pending = statistics
         self.throttle.note()
 
     def _show_pending(self) -> None:
-        if self._controller.replies.state in _BUSY:
-            self.speed.sparkline.add(self._pending)
         self._show(statistics=self._pending)
 
     def _note_message(self, message: Message) -> None:
         if message.role is not Role.ASSISTANT or message.status is MessageStatus.STREAMING or not message.statistics:
             return
         self._pending = message.statistics
-        self._show(statistics=message.statistics, finish=message.finish_reason)
+        mode = message.drafting.mode if message.drafting else None
+        self._show(statistics=message.statistics, finish=message.finish_reason, mode=mode)
 
     def show_last_reply(self) -> None:
         """Show the figures of the open chat's last reply, unless one is being written."""
         if self._controller.replies.state in _BUSY:
-            return  # the figures are those of the reply that is being written
-        last = self._controller.chat.path.last_measured
-        self._begin((last and last.statistics) or Statistics(), last.finish_reason if last else None)
+            self._show()  # the figures are those of the reply that is being written
+        elif (last := self._controller.chat.path.last_measured) is not None:
+            self._note_message(last)
+        else:
+            self._begin(Statistics())
 
-    def _begin(self, statistics: Statistics, finish: FinishReason | None = None) -> None:
+    def _begin(self, statistics: Statistics) -> None:
         self._pending = statistics
-        self.speed.sparkline.clear()
-        self._show(statistics=statistics, finish=finish)
+        self._show(statistics=statistics, finish=None, mode=None)
 
     def _show(self, **changes: Any) -> None:
         """Show the figures with some fields of `Shown` changed."""
+        busy = self._controller.replies.state in _BUSY
+        if busy:
+            self._is_elsewhere = self._writes_elsewhere()
+            changes["mode"] = self._controller.drafting.reply_mode
         self._shown = self._shown._replace(**changes)
+        self.speed.owner.setText(self._owner(busy))
         self.speed.show_statistics(self._shown.statistics)
-        self.drafting.show_choice(self._shown.statistics.choice)
+        self.drafting.show_reply(self._shown.statistics, busy)
         self.time.show_statistics(self._shown.statistics)
         for section in self._figures:
             section.show_figures(self._shown)
+
+    def _writes_elsewhere(self) -> bool:
+        """Tell whether the reply that is being written is in another chat than the open one."""
+        chat, live = self._controller.chat.conversation, self._controller.replies.live
+        return not live or chat is None or live[-1].message.conversation_id != chat.id
+
+    def _owner(self, busy: bool) -> str:
+        """Return whose figures are shown, such as `Last reply · Auto`."""
+        reply = "Last reply" if not busy else "Reply in another chat" if self._is_elsewhere else "This reply"
+        if not busy and not self._shown.statistics.generated_tokens:
+            return "No reply yet"
+        option = self._controller.drafting.option(self._shown.mode) if busy and self._shown.mode else None
+        if option is not None and not option.available:
+            return f"{reply} · Nothing is drafted"
+        return f"{reply} · {self._shown.mode.words}" if self._shown.mode else reply
 
     def _remember_fold(self, name: str, folded: bool) -> None:
         settings = self._preferences.settings

@@ -1,6 +1,7 @@
-"""The row of small buttons under a message. It always keeps its space, so that nothing moves when it shows."""
+"""The row of small buttons of a message: in the gap below a reply, and beside a prompt's bubble."""
 
 from collections.abc import Callable
+from functools import partial
 
 from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtWidgets import QWidget
@@ -8,19 +9,30 @@ from PySide6.QtWidgets import QWidget
 from rdchat.chat.conversation import Message
 from rdchat.inference.api.requests import Role
 from rdchat.ui.look.buttons import CopyButton, IconButton
-from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
 from rdchat.ui.look.layouts import Part, row
 from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.transcript.message_area import MessageArea
-from rdchat.ui.transcript.reply_details import FactsLine, ReplyDetails, facts
+from rdchat.ui.look.theme import SMALL, control_font
+from rdchat.ui.transcript.message_parts import MessageArea
+from rdchat.ui.transcript.reply_details import ReplyDetails, facts, summary
 
-_HEIGHT = 28
+HEIGHT = 28
+_BETWEEN = " · "
+
+
+class FactsLine(ElidedLabel):
+    """The parts of a summary; the last ones that do not fit are left out whole."""
+
+    def shown(self, width: int) -> str:
+        parts = self.text().split(_BETWEEN)
+        while len(parts) > 1 and self.fontMetrics().horizontalAdvance(_BETWEEN.join(parts)) > width:
+            parts.pop()
+        return self.fontMetrics().elidedText(_BETWEEN.join(parts), Qt.TextElideMode.ElideRight, width)
 
 
 class MessageActions(QWidget):
     """Copy, edit or regenerate, and the step to other alternatives; for a reply also its statistics and tokens."""
 
-    copy_requested = Signal()
     edit_requested = Signal()
     menu_requested = Signal(QPoint)  # where on the screen
 
@@ -28,44 +40,43 @@ class MessageActions(QWidget):
         super().__init__(parent)
         self._message, self._area = message, area
         self._last = self._hovered = False
-        self._buttons: list[IconButton] = []
-        step = area.alternative_requested
-        self._previous = self._add("previous", self.tr("Previous alternative"), lambda: step.emit(self._message.id, -1))
+        self._buttons: list[IconButton] = []  # all but the two that step
+        is_prompt = message.role is Role.USER
+        regenerate = lambda: area.regenerate_requested.emit(self._message.id)  # noqa: E731
+        self._previous, self._next = (
+            IconButton(icon, f"{icon.capitalize()} alternative", area.theme, self, partial(self._step, by))
+            for icon, by in (("previous", -1), ("next", 1))
+        )
         self._place = ThemedLabel(area.theme, "", "muted", -1, tabular=True)
         self._place.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._next = self._add("next", self.tr("Next alternative"), lambda: step.emit(self._message.id, 1))
-        is_prompt = message.role is Role.USER
-        self.copy_button = CopyButton(self.tr("Copy message") if is_prompt else self.tr("Copy reply"), area.theme, self)
-        self.copy_button.copy_requested.connect(self.copy_requested)
-        self._keep(self.copy_button)
-        parts: list[Part] = [self._previous, self._place, self._next, self.copy_button]
-        parts = [None, *parts, *self._of_prompt()] if is_prompt else [*parts, *self._of_reply()]
-        self._more = self._add("more", self.tr("More"), self._open_menu)
-        self._facts = FactsLine(area.theme, self)
-        self._facts.setHidden(is_prompt)
-        row(*parts, self._more, (self._facts, 1), within=self, spacing=0)
-        self.setFixedHeight(_HEIGHT)
+        self.compare = IconButton(
+            "compare", "Compare alternatives", area.theme, self, lambda: area.compare_requested.emit(self._message.id)
+        )
+        self.copy_button = CopyButton("Copy message" if is_prompt else "Copy reply", area.theme, self)
+        parts: list[Part] = [None] if is_prompt else []
+        parts += [self._previous, self._place, self._next, self.compare, self._keep(self.copy_button)]
+        if is_prompt:
+            self._answer = self._button("regenerate", "Get a reply", regenerate)
+            self._answer.hide()
+            parts += [self._button("edit", "Edit message", self.edit_requested.emit), self._answer]
+        else:
+            self._details = self._button("info", "Details", self._show_details)
+            self._tokens = self._button("tokens", "Show tokens", lambda: area.tokens_requested.emit(self._message.id))
+            parts += [self._button("regenerate", "Regenerate reply", regenerate), self._details, self._tokens]
+        self._more = self._button("more", "More", self._open_menu)
+        self.facts = FactsLine(area.theme, "", "muted", -1)
+        self.facts.setFont(control_font(-1, tabular=True))
+        self.facts.setContentsMargins(SMALL, 0, 0, 0)
+        self.facts.setAccessibleName("Reply statistics")
+        row(*parts, self._more, (self.facts, 1), within=self, spacing=0)
+        self.facts.setHidden(is_prompt)
+        self.setFixedHeight(HEIGHT)
         policy = self.sizePolicy()
         policy.setRetainSizeWhenHidden(True)
         self.setSizePolicy(policy)
 
-    def _of_prompt(self) -> list[Part]:
-        edit = self._add("edit", self.tr("Edit message"), self.edit_requested.emit)
-        self._answer = self._add("regenerate", self.tr("Get a reply"), self._regenerate)
-        self._answer.hide()
-        return [edit, self._answer]
-
-    def _of_reply(self) -> list[Part]:
-        again = self._add("regenerate", self.tr("Regenerate reply"), self._regenerate)
-        self._details = self._add("info", self.tr("Details"), self._show_details)
-        tokens = self._area.tokens_requested
-        self._tokens = self._add("tokens", self.tr("Show tokens"), lambda: tokens.emit(self._message.id))
-        return [again, self._details, self._tokens]
-
-    def _add(self, icon: str, name: str, act: Callable[[], object]) -> IconButton:
-        button = IconButton(icon, name, self._area.theme, self)
-        button.clicked.connect(lambda _checked: act())
-        return self._keep(button)
+    def _button(self, icon: str, name: str, act: Callable[[], object]) -> IconButton:
+        return self._keep(IconButton(icon, name, self._area.theme, self, act))
 
     def _keep(self, button: IconButton) -> IconButton:
         button.focus_changed.connect(self._reveal)
@@ -73,26 +84,27 @@ class MessageActions(QWidget):
         return button
 
     def show_message(self, message: Message) -> None:
-        self._message = message
+        """Show which alternative this is, whether the text is the person's, and what can be done."""
+        self._message, several = message, message.siblings > 1
         self.copy_button.setEnabled(bool(message.text))
         if message.role is not Role.USER:
-            self._facts.show_message(message)
+            self.facts.setAccessibleDescription(", ".join(summary(message)))
+            set_tip(self.facts, self._summary)
             self._details.setEnabled(bool(facts(message)))
             self._tokens.setEnabled(bool(message.text))
-        self._show_alternative()
-        self._reveal()
-
-    def _show_alternative(self) -> None:
-        """Say which alternative this is, and whether the text is the person's."""
-        message, several = self._message, self._message.siblings > 1
-        self._previous.setVisible(several)
-        self._next.setVisible(several)
+        for button in (self._previous, self._next, self.compare):
+            button.setVisible(several)
         self._previous.setEnabled(message.sibling > 0)
         self._next.setEnabled(message.sibling + 1 < message.siblings)
-        number = self.tr("%d of %d") % (message.sibling + 1, message.siblings) if several else ""
-        edited = self.tr("edited") if several else self.tr("Edited")
+        number = f"{message.sibling + 1} of {message.siblings}" if several else ""
+        edited = "edited" if several else "Edited"
         self._place.say(", ".join(part for part in (number, edited if message.edited else "") if part))
-        set_tip(self._place, self.tr("You changed the text of this reply") if message.edited else "")
+        set_tip(self._place, "You edited this reply" if message.edited else "")
+        self._reveal()
+
+    @property
+    def _summary(self) -> str:
+        return _BETWEEN.join(summary(self._message))
 
     def offer_reply(self, offered: bool) -> None:
         """Offer to get a reply to a prompt that has none."""
@@ -105,14 +117,13 @@ class MessageActions(QWidget):
         self._reveal()
 
     def _reveal(self) -> None:
-        focused = any(button.hasFocus() for button in self._buttons)
+        focused = any(button.hasFocus() for button in (*self._buttons, self._previous, self._next))
         for button in self._buttons:
-            if button not in (self._previous, self._next):
-                button.set_concealed(not (self._last or self._hovered or focused))
-        self._facts.set_concealed(not self._hovered and not focused)
+            button.set_concealed(not (self._last or self._hovered or focused))
+        self.facts.setText(self._summary if self._hovered or focused else "")
 
-    def _regenerate(self) -> None:
-        self._area.regenerate_requested.emit(self._message.id)
+    def _step(self, by: int) -> None:
+        self._area.alternative_requested.emit(self._message.id, by)
 
     def _open_menu(self) -> None:
         self.menu_requested.emit(self._more.mapToGlobal(self._more.rect().bottomLeft()))

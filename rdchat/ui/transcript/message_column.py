@@ -15,17 +15,20 @@ from rdchat.inference.api.requests import Role
 from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.ui.look.theme import LARGE, SMALL, TEXT_WIDTH, Theme
 from rdchat.ui.transcript.markdown.text_body import TextBody
-from rdchat.ui.transcript.message_area import MessageArea
-from rdchat.ui.transcript.message_parts import EDGE
+from rdchat.ui.transcript.message_parts import EDGE, MessageArea
 from rdchat.ui.transcript.message_range import AROUND, MOST, STEP, MessageRange
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.messages import PersonMessage, ReplyMessage
 
 _NEAR_END = 12  # pixels from the end that still count as being there
+_HIGHEST = 16_000_000  # pixels of the column; Qt's widgets end at 2**24
 
 
 class MessageColumn(MessageArea):
     """Lays messages out, one below the other, and keeps the reader's place: the end, or else the first in view.
+
+    The scroll bar stands for the whole conversation: messages without a widget count as high as those with one are on
+    average. Where it is moved beyond these, other messages get widgets.
 
     Attributes:
         messages: The conversation.
@@ -36,6 +39,7 @@ class MessageColumn(MessageArea):
     """
 
     scrolled = Signal()  # or laid out anew
+    jumped = Signal()  # to messages that had no widget
     reading_failed = Signal(StorageError)  # of messages that were to be shown
 
     def __init__(self, theme: Theme, unsent: UnsentMemory, parent: QWidget | None = None) -> None:
@@ -47,10 +51,12 @@ class MessageColumn(MessageArea):
         self.matcher = WordMatcher("")
         self._unsent = unsent
         self._shown = replace(self.range)
+        self._top = self._bottom = 0  # of what is laid out, in the column
+        self._average = 0.0  # height of a message, taken when the range changes; 0 where all have widgets
         self._placing = self._slides = False
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setAccessibleName(self.tr("Conversation"))
+        self.setAccessibleName("Chat")
         self.verticalScrollBar().valueChanged.connect(self._on_value_changed)
         self.verticalScrollBar().setSingleStep(24)
         self.edited.connect(lambda message, text: unsent.keep(message.conversation_id, message.id, text))
@@ -101,15 +107,20 @@ class MessageColumn(MessageArea):
             if above:
                 QWidget.setTabOrder(above, widget)
             above = widget
+        self._average = 0.0
         self.place()
         return True
 
     def show_around(self, place: int, most: int = AROUND) -> bool:
         """Show a message, by its place in the conversation, and those around it; return False if it cannot be read."""
         before, self.follows = self.follows, False
+        message_id = self.messages.ids[place]
+        is_new = message_id not in self.widgets
         self.range.show_around(place, most)
-        self._slides = True  # it is not known yet where the reader will be
+        self._slides = True  # until the reader is there
         shown = self.show_range()
+        if shown and is_new:
+            self.verticalScrollBar().setValue(self.widgets[message_id].y())
         self._slides = False
         self.follows = before and not shown
         return shown
@@ -123,15 +134,44 @@ class MessageColumn(MessageArea):
         return widget
 
     def _slide(self) -> None:
-        """Show other messages where the reader is near the first or last of those shown."""
+        """Show other messages where the reader is near the first or last of those shown, or far from them."""
         bar, near = self.verticalScrollBar(), self.viewport().height() // 2
+        if self._average and not self._top - 2 * near < bar.value() < self._bottom:
+            self._jump_to(bar.value())
+            return
         for _ in range(MOST // STEP):
-            if bar.value() < near and not self.follows:
+            if bar.value() - self._top < near and not self.follows:
                 slid = self.range.slide_up()
             else:
-                slid = bar.maximum() - bar.value() < near and self.range.slide_down()
+                slid = self._bottom - bar.value() < 3 * near and self.range.slide_down()
             if not slid or not self.show_range():
                 break
+
+    def _jump_to(self, value: int) -> None:
+        """Show the message that the scroll bar stands at; if it cannot be read, go back to those shown."""
+        bar = self.verticalScrollBar()
+        above = value / self._average
+        below = self.range.end + (value - self._bottom) / self._average
+        place = min(above if value < self._top else below, self.range.total - 1)
+        self.follows = value >= bar.maximum() - _NEAR_END
+        if self.follows:
+            self.range.show_latest(self.range.total)
+        else:
+            self.range.show_from(int(place), min(round(bar.pageStep() / self._average) + 1, AROUND))
+        if not self.show_range():
+            self.follows = False
+            bar.setValue(max(self._top, min(value, self._bottom - bar.pageStep())))
+            return
+        if not self.follows:
+            widget = self.widgets[self.messages.ids[int(place)]]
+            bar.setValue(widget.y() + round(place % 1 * widget.height()))
+        self.jumped.emit()
+
+    @property
+    def fills_view(self) -> bool:
+        """Whether what is laid out covers the view."""
+        top = self.verticalScrollBar().value()
+        return self._top <= top and top + self.viewport().height() <= self._bottom
 
     @property
     def selected_body(self) -> TextBody | None:
@@ -154,11 +194,6 @@ class MessageColumn(MessageArea):
 
     # --- places
 
-    @property
-    def has_room(self) -> bool:
-        """Whether the messages leave a part of the view empty."""
-        return self.verticalScrollBar().maximum() == 0
-
     def _place_around(self) -> None:
         """Lay out after the person opened or closed something, and keep that where it is."""
         self.follows = False
@@ -172,16 +207,24 @@ class MessageColumn(MessageArea):
         offset = anchor.y() - bar.value() if anchor else 0
         width = max(120, min(TEXT_WIDTH, self.width() - 2 * LARGE))
         left = (self.width() - width) // 2  # the scroll bar stands in the margin: nothing moves when it comes
-        y = LARGE
-        for widget in self.widgets.values():
-            outer = width + 2 * EDGE
-            rect = QRect(left - EDGE, y, outer, widget.layout_for(outer))
+        outer = width + 2 * EDGE
+        heights = [widget.layout_for(outer) for widget in self.widgets.values()]
+        laid = sum(heights) + sum(widget.room_below for widget in self.widgets.values())
+        others = self.range.total - len(heights)
+        if not self._average and heights and others:
+            self._average = min(laid / len(heights), (_HIGHEST - laid) / others)
+        self._top = y = round(self.range.start * self._average)
+        self._bottom = y + LARGE + laid + SMALL
+        y += LARGE
+        for widget, height in zip(self.widgets.values(), heights, strict=True):
+            rect = QRect(left - EDGE, y, outer, height)
             if widget.geometry() != rect:
                 widget.setGeometry(rect)
             if widget.isHidden():
                 widget.show()  # only now: shown where it is made, it would take the mouse for its own
-            y += rect.height() + SMALL
-        self.column.resize(self.viewport().width(), max(y + SMALL, self.viewport().height()))
+            y += height + widget.room_below
+        below = round((self.range.total - self.range.end) * self._average)
+        self.column.resize(self.viewport().width(), max(self._bottom + below, self.viewport().height()))
         if self.follows:
             bar.setValue(bar.maximum())
         elif anchor:
@@ -192,8 +235,8 @@ class MessageColumn(MessageArea):
     def _anchor(self) -> MessageWidget | None:
         top = self.verticalScrollBar().value()
         # a widget that is still hidden was made just now, and has no place yet
-        placed = (widget for widget in self.widgets.values() if not widget.isHidden())
-        return next((widget for widget in placed if widget.geometry().bottom() > top), None)
+        placed = [widget for widget in self.widgets.values() if not widget.isHidden()]
+        return next((widget for widget in placed if widget.geometry().bottom() > top), placed[-1] if placed else None)
 
     @property
     def reading_place(self) -> ReadingPlace | None:
@@ -202,11 +245,6 @@ class MessageColumn(MessageArea):
         return ReadingPlace(anchor.message.id, self.verticalScrollBar().value() - anchor.y()) if anchor else None
 
     # --- scrolling
-
-    def follow(self) -> None:
-        """Go to the end and stay there."""
-        self.follows = True
-        self.verticalScrollBar().setValue(self.verticalScrollBar().maximum())
 
     def return_to(self, place: ReadingPlace) -> None:
         """Show a place; its message has a widget."""

@@ -1,27 +1,82 @@
-"""The editor of a message, in its place."""
+"""The field for a prompt, and the editor of a message in its place."""
+
+from math import ceil
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QInputMethodEvent, QKeyEvent, QKeySequence, QPainter, QPaintEvent, QTextCursor
-from PySide6.QtWidgets import QDialogButtonBox, QFrame, QPlainTextEdit, QWidget
+from PySide6.QtGui import QFontMetricsF, QInputMethodEvent, QKeyEvent, QKeySequence, QPaintEvent, QResizeEvent
+from PySide6.QtWidgets import QFrame, QPlainTextEdit, QWidget
 
+from rdchat.ui.look.buttons import dialog_buttons, push_button
 from rdchat.ui.look.layouts import column
-from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.theme import RADIUS, SMALL, Theme
+from rdchat.ui.look.painting import paint_card
+from rdchat.ui.look.theme import SMALL, Theme
 
-_LEAST_LINES, _MOST_LINES = 3, 16
+
+class PromptField(QPlainTextEdit):
+    """A text field as high as its lines. Return submits, Shift-Return breaks the line.
+
+    Args:
+        theme: The appearance to follow.
+        name: For screen readers.
+        lines: The least and the most lines that it shows.
+        return_submits: Whether Return alone submits; otherwise only Ctrl-Return (on a Mac, Command-Return) does.
+    """
+
+    submit_requested = Signal()
+    height_changed = Signal()
+
+    def __init__(self, theme: Theme, name: str, lines: tuple[int, int], *, return_submits: bool = True) -> None:
+        super().__init__()
+        self._theme, self._lines, self._return_submits = theme, lines, return_submits
+        self._composing = False
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setTabChangesFocus(True)
+        self.setAccessibleName(name)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.viewport().setAutoFillBackground(False)  # the ground is painted below it, with round corners
+        self.document().documentLayout().documentSizeChanged.connect(self._fit)
+        theme.changed.connect(self._restyle)
+        self._restyle()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        key, modifier = event.modifiers(), Qt.KeyboardModifier
+        if event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter) or self._composing:
+            super().keyPressEvent(event)
+        elif key & modifier.ControlModifier or (
+            self._return_submits and not key & (modifier.ShiftModifier | modifier.AltModifier)
+        ):
+            self.submit_requested.emit()
+        else:
+            self.textCursor().insertText("\n")  # Qt's own Shift-Return would insert U+2028
+            self.ensureCursorVisible()
+
+    def inputMethodEvent(self, event: QInputMethodEvent) -> None:
+        self._composing = bool(event.preeditString())
+        super().inputMethodEvent(event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def _fit(self) -> None:
+        least, most = self._lines
+        lines = round(self.document().size().height())  # a plain document counts in lines, wrapped ones too
+        policy = Qt.ScrollBarPolicy.ScrollBarAsNeeded if lines > most else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
+        if policy is not self.verticalScrollBarPolicy():
+            self.setVerticalScrollBarPolicy(policy)
+        text_height = min(max(lines, least), most) * QFontMetricsF(self.font()).lineSpacing()
+        height = ceil(text_height + 2 * self.document().documentMargin()) + 2
+        if height != self.height():
+            self.setFixedHeight(height)
+            self.height_changed.emit()
+
+    def _restyle(self) -> None:
+        self.setFont(self._theme.body_font())
+        self._fit()
 
 
 class MessageEditor(QWidget):
-    """Edits a prompt, where Return saves and sends and Shift-Return breaks the line, or a reply, where Return does.
-
-    In both, Ctrl-Return (on a Mac, Command-Return) saves, and Esc cancels.
-
-    Args:
-        text: What there is.
-        theme: The appearance to follow.
-        parent: The Qt parent.
-        of_reply: Whether it is a reply, which has many lines, and is saved only.
-    """
+    """Edits a prompt, where Return saves and sends, or a reply, where Return breaks the line. Esc cancels."""
 
     submitted = Signal(str)
     cancelled = Signal()
@@ -31,86 +86,41 @@ class MessageEditor(QWidget):
     def __init__(self, text: str, theme: Theme, parent: QWidget | None = None, *, of_reply: bool = False) -> None:
         super().__init__(parent)
         self._theme = theme
-        self._edit = _Edit(self, return_saves=not of_reply)
-        self._edit.setFrameShape(QFrame.Shape.NoFrame)
-        self._edit.viewport().setAutoFillBackground(False)  # the ground is painted below it, with round corners
-        self._edit.setPlainText(text)
-        self._edit.setFont(theme.body_font())
-        self._edit.setAccessibleName(self.tr("Edit the reply") if of_reply else self.tr("Edit your message"))
-        self._edit.setTabChangesFocus(True)
-        self._edit.document().setDocumentMargin(SMALL)
+        name = "Edit the reply" if of_reply else "Edit your message"
+        self._field = PromptField(theme, name, (3, 16), return_submits=not of_reply)
+        self._field.document().setDocumentMargin(SMALL)
+        self._field.setPlainText(text)
         if not of_reply:
-            self._edit.moveCursor(QTextCursor.MoveOperation.End)
-        buttons = QDialogButtonBox(self)
-        buttons.addButton(self.tr("Cancel"), QDialogButtonBox.ButtonRole.RejectRole)
-        words = self.tr("Save") if of_reply else self.tr("Save and send")
-        self._save = buttons.addButton(words, QDialogButtonBox.ButtonRole.AcceptRole)
+            self._field.moveCursor(self._field.textCursor().MoveOperation.End)
+        keys = QKeySequence("Ctrl+Return").toString(QKeySequence.SequenceFormat.NativeText)
+        of_prompt = "Keeps the old version too, and gets a new reply"
+        tip = f"Keeps the model's version too ({keys})" if of_reply else of_prompt
+        self._save = push_button("Save" if of_reply else "Save and Send", tip, self._submit)
         self._save.setDefault(True)
-        tip = self.tr("Keeps this version beside the old one and asks for a new reply")
-        if of_reply:
-            keys = QKeySequence("Ctrl+Return").toString(QKeySequence.SequenceFormat.NativeText)
-            tip = self.tr("Keeps your version beside the model's own (%s)") % keys
-        set_tip(self._save, tip)
-        column(self._edit, buttons, within=self)
-        self._edit.submitted.connect(self._submit)
-        self._edit.cancelled.connect(self.cancelled)
-        self._edit.textChanged.connect(self._text_changed)
-        buttons.accepted.connect(self._submit)
-        buttons.rejected.connect(self.cancelled)
-        self.setFocusProxy(self._edit)
-        self._edit.document().documentLayout().documentSizeChanged.connect(self._fit)
-        self._fit()
+        buttons = dialog_buttons(reject=push_button("Cancel", act=self.cancelled.emit), accept=self._save)
+        column(self._field, buttons, within=self)
+        self._field.submit_requested.connect(self._submit)
+        self._field.textChanged.connect(self._text_changed)
+        self._field.height_changed.connect(self.height_changed)
+        self.setFocusProxy(self._field)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(self._theme.colors.raised)
-        painter.drawRoundedRect(self._edit.geometry(), RADIUS, RADIUS)
+        paint_card(self, self._field.geometry(), self._theme.colors.raised)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape:
+            self.cancelled.emit()
+        else:
+            super().keyPressEvent(event)
 
     @property
     def text(self) -> str:
-        return self._edit.toPlainText()
+        return self._field.toPlainText()
 
     def _text_changed(self) -> None:
         self._save.setEnabled(bool(self.text.strip()))
-        self._fit()
         self.changed.emit(self.text)
-
-    def _fit(self) -> None:
-        """Let the field grow with its lines."""
-        wrapped = round(self._edit.document().size().height())  # a plain document counts in lines
-        lines = min(max(wrapped, self._edit.document().blockCount(), _LEAST_LINES), _MOST_LINES)
-        height = lines * self._edit.fontMetrics().lineSpacing() + 3 * SMALL
-        if height != self._edit.height():
-            self._edit.setFixedHeight(height)
-            self.height_changed.emit()
 
     def _submit(self) -> None:
         if self.text.strip():
             self.submitted.emit(self.text)
-
-
-class _Edit(QPlainTextEdit):
-    submitted = Signal()
-    cancelled = Signal()
-
-    def __init__(self, parent: QWidget, *, return_saves: bool) -> None:
-        super().__init__(parent)
-        self._return_saves = return_saves
-        self._composing = False
-
-    def inputMethodEvent(self, event: QInputMethodEvent) -> None:
-        self._composing = bool(event.preeditString())
-        super().inputMethodEvent(event)
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        control = bool(event.modifiers() & Qt.KeyboardModifier.ControlModifier)
-        shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
-        saves = control or (self._return_saves and not shift)
-        if event.key() == Qt.Key.Key_Escape and not self._composing:
-            self.cancelled.emit()
-        elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and saves and not self._composing:
-            self.submitted.emit()
-        else:
-            super().keyPressEvent(event)

@@ -1,10 +1,10 @@
-"""Parts of a message in the transcript: its status line, the model's thoughts, and the mark of a context cut."""
+"""Parts of a message in the transcript, and what all messages share."""
 
 from enum import StrEnum
 
-from PySide6.QtCore import QCoreApplication, QSize, Qt, Signal
-from PySide6.QtGui import QPainter, QPaintEvent, QPalette
-from PySide6.QtWidgets import QToolButton, QWidget
+from PySide6.QtCore import QRect, QSize, Qt, Signal
+from PySide6.QtGui import QPaintEvent
+from PySide6.QtWidgets import QScrollArea, QWidget
 
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.inference.api.events import FinishReason
@@ -12,8 +12,9 @@ from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.labels import Separator, ThemedLabel
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme, control_font
+from rdchat.ui.look.painting import paint_card
+from rdchat.ui.look.plain_text import button_text, set_tip
+from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
 
@@ -25,7 +26,7 @@ class Remedy(StrEnum):
 
     NOTHING = ""
     CONTINUE = "Continue"
-    TRY_AGAIN = "Try again"
+    TRY_AGAIN = "Try Again"
 
 
 def early_end(message: Message) -> tuple[str, Remedy]:
@@ -34,16 +35,16 @@ def early_end(message: Message) -> tuple[str, Remedy]:
     remedy = Remedy.CONTINUE if begun else Remedy.TRY_AGAIN
     match message.status, message.finish_reason:
         case MessageStatus.FAILED, _:
-            return message.error or _tr("The reply failed."), Remedy.TRY_AGAIN
+            return message.error or "The reply failed.", Remedy.TRY_AGAIN
         case MessageStatus.INTERRUPTED, _:
-            end = _tr("Interrupted: rdchat closed while this was being written.")
-            return end if begun else _tr("Interrupted: rdchat closed before this began."), remedy
+            end = "Interrupted: rdchat closed while this reply was being written."
+            return end if begun else "Interrupted: rdchat closed before this reply began.", remedy
         case MessageStatus.COMPLETE, FinishReason.CANCELLED:
-            return _tr("Stopped."), remedy
+            return "Stopped.", remedy
         case MessageStatus.COMPLETE, FinishReason.LENGTH:
-            return _tr("Stopped at the limit of tokens for one reply."), remedy
+            return "Stopped at the token limit for a reply.", remedy
         case MessageStatus.COMPLETE, FinishReason.CONTEXT_FULL:
-            text = _tr("The model's context is full. Leave out the oldest messages, summarise them, or start anew.")
+            text = "The model's context is full. Leave out or summarise older messages, or start a new chat."
             return text, Remedy.NOTHING
     return "", Remedy.NOTHING
 
@@ -58,116 +59,60 @@ class LineLabel(ThemedLabel):
         return QSize(self.fontMetrics().horizontalAdvance(self.text()) + 4, super().sizeHint().height())
 
 
-class StatusLine(QWidget):
-    """Why a reply ended early or what it waits for, in a muted colour or red, and at most one button."""
+class FoldedText(QWidget):
+    """A muted text below a button that folds and unfolds it: the model's thoughts, or a summary."""
 
-    remedy_requested = Signal(Remedy)
+    toggled = Signal()  # by the person
 
-    def __init__(self, theme: Theme, parent: QWidget) -> None:
+    def __init__(self, theme: Theme, name: str, parent: QWidget) -> None:
         super().__init__(parent)
-        self._remedy = Remedy.NOTHING
-        self._label = LineLabel(theme)
-        self._button = TextButton("", theme)
-        self._button.clicked.connect(lambda: self.remedy_requested.emit(self._remedy))
-        row(self._label, self._button, None, within=self, margins=(EDGE, TIGHT, EDGE, 0))
-
-    def show_message(self, message: Message, waiting: str) -> None:
-        """Show how a reply ended, or what an empty one waits for."""
-        text, self._remedy = early_end(message)
-        if message.status is MessageStatus.STREAMING and not message.text:
-            text = waiting or self.tr("Waiting for the model…")
-        self._label.setText(text)
-        self._label.set_color("danger" if message.status is MessageStatus.FAILED else "muted")
-        self._button.setText(self.tr(self._remedy))
-        self._button.setAccessibleName(self._button.text())
-        self._button.setVisible(bool(self._remedy))
-
-    @property
-    def text(self) -> str:
-        return self._label.text()
-
-
-class ThoughtBox(QWidget):
-    """The model's thoughts before a reply: a button over a muted text that it folds and unfolds."""
-
-    height_changed = Signal()
-
-    def __init__(self, theme: Theme, parent: QWidget) -> None:
-        super().__init__(parent)
-        self._theme = theme
+        self._theme, self._name = theme, name
         self.unfolded = False
         self._chosen = False  # the person folded or unfolded it: from then on it stays as it is
-        self._toggle = QToolButton(self)
-        self._toggle.setAutoRaise(True)
-        self._toggle.setFont(control_font())
+        self._toggle = TextButton("", theme, self._toggle_fold, color="muted")
         self._toggle.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-        self._toggle.clicked.connect(self._toggle_fold)
         self.body = TextBody(MarkdownParser(), theme, muted=True, parent=self)
-        self.body.setAccessibleName(self.tr("The model's thoughts"))
-        self.body.height_changed.connect(self.height_changed)
+        self.body.setAccessibleName(name.capitalize())
         indent = EDGE + 2 * MEDIUM - SMALL
-        column(
-            row(self._toggle, None),
-            row(self.body, margins=(indent, 0, SMALL, 0)),
-            within=self,
-            margins=(0, 0, 0, SMALL),
-        )
-        self._recolor()
-        theme.changed.connect(self._recolor)
+        body = row(self.body, margins=(indent, 0, SMALL, 0))
+        column(row(self._toggle, None), body, within=self, margins=(0, 0, 0, SMALL))
 
-    def show_thought(self, text: str, ms: float = 0.0, *, thinking: bool, cut_off: bool = False) -> None:
-        """Show a thought.
-
-        Args:
-            text: The thought.
-            ms: How long it took; 0 if that is not known.
-            thinking: Whether it is being written.
-            cut_off: Whether the reply ended before an answer: then the thought is unfolded.
-        """
-        self.body.set_text(text, not thinking)
+    def show_text(self, title: str, text: str, *, final: bool, unfolded: bool) -> None:
+        """Show a text, folded or not unless the person has chosen; `final`: it does not grow any more."""
+        self.body.set_text(text, final)
         if not self._chosen:
-            self.unfolded = cut_off
-        self._toggle.setText(_title(ms, thinking=thinking, cut_off=cut_off))
+            self.unfolded = unfolded
+        self._toggle.setText(button_text(title))
         self._fold()
 
     def unfold(self) -> None:
-        """Show the thought, as if the person had asked for it."""
+        """Show the text, as if the person had asked for it."""
         if not self.unfolded:
             self._toggle_fold()
-
-    def _recolor(self) -> None:
-        palette = QPalette()
-        palette.setColor(QPalette.ColorRole.ButtonText, self._theme.colors.muted)
-        self._toggle.setPalette(palette)
 
     def _toggle_fold(self) -> None:
         self._chosen, self.unfolded = True, not self.unfolded
         self._fold()
-        self.height_changed.emit()
+        self.toggled.emit()
 
     def _fold(self) -> None:
         self._toggle.setArrowType(Qt.ArrowType.DownArrow if self.unfolded else Qt.ArrowType.RightArrow)
-        name = self.tr("Hide the model's thoughts") if self.unfolded else self.tr("Show the model's thoughts")
-        self._toggle.setAccessibleName(name)
+        self._toggle.setAccessibleName(f"{'Hide' if self.unfolded else 'Show'} {self._name}")
         self.body.setVisible(self.unfolded)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         if self.unfolded:
-            painter = QPainter(self)
-            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(self._theme.colors.border)
-            painter.drawRoundedRect(EDGE + SMALL - 2, self.body.y(), 3, self.body.height(), 1.5, 1.5)
+            bar = QRect(EDGE + SMALL - 2, self.body.y(), 3, self.body.height())
+            paint_card(self, bar, self._theme.colors.border, radius=1.5)
 
 
-def _title(ms: float, *, thinking: bool, cut_off: bool) -> str:
+def thought_title(ms: float, *, thinking: bool, cut_off: bool) -> str:
+    """Return the title of a thought that took some milliseconds; 0 if that is not known."""
     if thinking:
-        return _tr("Thinking…")
+        return "Thinking…"
     if cut_off:
-        return _tr("Did not finish thinking")
-    if not ms:
-        return _tr("Thoughts")
-    return _tr("Thought for {duration}").format(duration=formatting.whole_seconds(ms))
+        return "Did not finish thinking"
+    return f"Thought for {formatting.whole_seconds(ms)}" if ms else "Thoughts"
 
 
 class CutMark(QWidget):
@@ -185,34 +130,44 @@ class CutMark(QWidget):
     def __init__(self, cut: ContextCut, messages: int, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
         self.cut, self.messages = cut, messages
-        self._theme = theme
         above = f"{formatting.counted(messages, 'message')} above"
-        words = f"The model gets a summary of the {above}" if cut.summary else f"The model is not told the {above}"
+        words = f"The model sees a summary of the {above}" if cut.summary else f"The model does not see the {above}"
         self.label = LineLabel(theme, words, "muted", -1)
-        self.button = TextButton("Tell it all again", theme)
-        set_tip(self.button, "Gives the model the whole chat again; nothing was deleted")
-        self.button.clicked.connect(self.undo_requested)
+        self.button = TextButton("Include Them Again", theme, self.undo_requested.emit)
+        set_tip(self.button, "Sends the model the whole chat again; nothing was deleted")
         lines = Separator(theme), Separator(theme)
         line = row((lines[0], 1), self.label, self.button, (lines[1], 1), spacing=MEDIUM, margins=(EDGE, 0, EDGE, 0))
-        self._column = column(line, within=self, margins=(0, TIGHT, 0, SMALL))
-        self.summary: TextBody | None = None
+        parts = column(line, within=self, margins=(0, TIGHT, 0, SMALL))
+        self.summary: FoldedText | None = None
         if cut.summary:
-            self.summary = TextBody(MarkdownParser(), theme, parent=self)
-            self.summary.setAccessibleName("Summary of the messages above")
-            self.summary.set_text(cut.summary, True)
-            title = ThemedLabel(theme, f"Summary by {cut.model}" if cut.model else "Summary", "muted", -1)
-            inner = EDGE + MEDIUM
-            self._card = column(title, self.summary, spacing=TIGHT, margins=(inner, SMALL, inner, SMALL))
-            self._column.addLayout(self._card)
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        if self.summary:
-            painter = QPainter(self)
-            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-            painter.setPen(self._theme.colors.border)
-            painter.setBrush(self._theme.colors.code)
-            painter.drawRoundedRect(self._card.geometry().adjusted(EDGE, 0, -EDGE - 1, -1), RADIUS, RADIUS)
+            self.summary = FoldedText(theme, "the summary of the messages above", self)
+            title = f"Summary by {cut.model}" if cut.model else "Summary"
+            self.summary.show_text(title, cut.summary, final=True, unfolded=True)
+            parts.addWidget(self.summary)
 
 
-def _tr(text: str) -> str:
-    return QCoreApplication.translate("MessageParts", text)
+class MessageArea(QScrollArea):
+    """A scroll area of messages: what its messages share, and the signals that they emit. `int` is a message's id."""
+
+    edit_submitted = Signal(int, str)
+    regenerate_requested = Signal(int)
+    regenerate_with_requested = Signal(int)
+    continue_requested = Signal(int)
+    alternative_requested = Signal(int, int)  # and by how many to step
+    tokens_requested = Signal(int)
+    quote_requested = Signal(str)  # Markdown
+    compare_requested = Signal(int)
+    delete_requested = Signal(int)
+    branch_requested = Signal(int)
+    cut_undo_requested = Signal(int)
+    file_requested = Signal(object)  # an `AttachedFile`
+    edited = Signal(Message, str)  # the text in a message's editor; empty once it is closed
+    caret_moved = Signal(QRect)  # in the column
+    height_changed = Signal()  # of a message, because of something the person did
+    work_added = Signal()  # a message has something to draw
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.theme = theme
+        self.column = QWidget(self)
+        self.setWidget(self.column)

@@ -28,6 +28,11 @@ class MessageRange:
             self.start = max(0, min(place - most // 2, self.total - most))
             self.end = min(self.total, self.start + most)
 
+    def show_from(self, place: int, most: int) -> None:
+        """Show a message and those behind it, `most` in all."""
+        self.start = max(0, min(place, self.total - most))
+        self.end = min(self.total, self.start + most)
+
     def grow(self) -> bool:
         """Show a few messages more on either side, up to `OPENED`; return whether that changed anything."""
         room = OPENED - (self.end - self.start)

@@ -10,22 +10,24 @@ from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.chat.search_words import WordMatcher
 from rdchat.inference.api.requests import Role
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.layouts import Part, column
-from rdchat.ui.look.theme import TIGHT
-from rdchat.ui.transcript.markdown.blocks import Block
-from rdchat.ui.transcript.markdown.copying import CopyForm, blocks_of, copy_blocks
+from rdchat.ui.transcript.markdown.copying import CopyForm, blocks_of, forms_of, put_on_clipboard
 from rdchat.ui.transcript.markdown.markdown_text import as_markdown
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_actions import MessageActions
-from rdchat.ui.transcript.message_area import MessageArea
 from rdchat.ui.transcript.message_editor import MessageEditor
-from rdchat.ui.transcript.message_parts import CutMark
+from rdchat.ui.transcript.message_parts import EDGE, CutMark, FoldedText, MessageArea
 
 
 class MessageWidget(QWidget):
-    """One message. The transcript gives it its place: it asks for the height first, and keeps the reader's place."""
+    """One message. The transcript gives it its place: it asks for the height first, and keeps the reader's place.
+
+    Attributes:
+        room_below: The distance of the next message.
+    """
+
+    room_below: int
 
     def __init__(self, message: Message, parser: Parser, area: MessageArea) -> None:
         super().__init__(area.column)
@@ -33,21 +35,19 @@ class MessageWidget(QWidget):
         self.body = TextBody(parser, area.theme, parent=self)
         self.body.caret_moved.connect(self._report_caret)
         self.body.menu_requested.connect(self._show_menu)
-        self.body.height_changed.connect(area.height_changed)
-        self.more = TextButton("", area.theme, self)
-        self.more.hide()
-        self.more.clicked.connect(self._show_more)
+        self._follow(self.body.height_changed)
         self.actions_row = MessageActions(message, area, self)
-        self.actions_row.copy_requested.connect(self.copy)
+        self.actions_row.copy_button.clicked.connect(self.copy)
         self.actions_row.edit_requested.connect(self.edit)
         self.actions_row.menu_requested.connect(self._open_menu)
         self._editor: MessageEditor | None = None
+        self.thought: FoldedText | None = None
         self._cut: CutMark | None = None
         self.is_last = False
 
     def _lay_out(self, *parts: Part) -> None:
-        """Lay the parts out, and the buttons below them."""
-        self._column = column(*parts, self.actions_row, within=self, spacing=TIGHT)
+        """Lay the parts out; an editor stands below the first one, which is hidden or has the files."""
+        self._column = column(*parts, within=self, spacing=0)
 
     # --- what subclasses add
 
@@ -55,8 +55,6 @@ class MessageWidget(QWidget):
         """Show another state of the message."""
         self.message = message
         self.actions_row.show_message(message)
-        self.more.setText(self.tr("Show more (%s characters are hidden)") % f"{self.body.hidden_characters:,}")
-        self.more.setAccessibleName(self.more.text())
         self._show_parts()
         if self.work:
             self.area.work_added.emit()
@@ -69,7 +67,6 @@ class MessageWidget(QWidget):
         """Show the editor, or what it replaces."""
         reading = not self.is_edited
         self.body.setVisible(reading)
-        self.more.setVisible(reading and self.body.hidden_characters > 0)
         self.actions_row.setVisible(reading and not self.is_busy)
 
     @property
@@ -106,7 +103,8 @@ class MessageWidget(QWidget):
             self._cut.undo_requested.connect(lambda: self.area.cut_undo_requested.emit(self.message.id))
             self._column.addWidget(self._cut)
             self._cut.show()
-            self.mark(self.body.marks.matcher)
+            if self._cut.summary:
+                self._add_folded(self._cut.summary)
 
     # --- being edited
 
@@ -118,11 +116,12 @@ class MessageWidget(QWidget):
     def open_editor(self, text: str) -> MessageEditor:
         """Show an editor of this text in the message's place, and return it."""
         editor = self._editor = MessageEditor(text, self.area.theme, self, of_reply=self.message.role is Role.ASSISTANT)
+        editor.setContentsMargins(EDGE, 0, EDGE, 0)
         editor.submitted.connect(self._submit)
         editor.cancelled.connect(self._close_editor)
         editor.height_changed.connect(self.area.height_changed)
         editor.changed.connect(lambda text: self.area.edited.emit(self.message, text))
-        self._column.insertWidget(self._column.indexOf(self.actions_row), editor)
+        self._column.insertWidget(1, editor)
         self._show_parts()
         editor.show()
         self.area.height_changed.emit()
@@ -150,15 +149,32 @@ class MessageWidget(QWidget):
 
     # --- drawing in steps
 
+    def _follow(self, changed: SignalInstance) -> None:
+        """Lay the message out again, and draw it, whenever the person changed something."""
+        changed.connect(self.area.work_added)
+        changed.connect(self.area.height_changed)
+
+    def _add_folded(self, folded: FoldedText) -> None:
+        """Let a part that folds behave as a part of the message."""
+        self._follow(folded.toggled)
+        self._follow(folded.body.height_changed)
+        folded.body.marks.set_matcher(self.body.marks.matcher)
+
+    @property
+    def _folded(self) -> list[FoldedText]:
+        return [part for part in (self.thought, self._cut and self._cut.summary) if part]
+
     @property
     def bodies(self) -> list[TextBody]:
         """The texts of the message, from the top."""
-        return [self.body, *([self._cut.summary] if self._cut and self._cut.summary else [])]
+        texts = [part.body for part in self._folded]
+        texts.insert(1 if self.thought else 0, self.body)
+        return texts
 
     @property
     def shown_bodies(self) -> list[TextBody]:
         """Those of them that are not folded."""
-        return self.bodies
+        return [self.body, *(part.body for part in self._folded if part.unfolded)]
 
     @property
     def work(self) -> Work:
@@ -177,7 +193,7 @@ class MessageWidget(QWidget):
                 body.advance(deadline)
                 return True
         if self.body.hidden_characters:
-            self._show_more()
+            self.body.show_more()
             return True
         return False
 
@@ -199,11 +215,9 @@ class MessageWidget(QWidget):
 
     def unfold(self, body: TextBody) -> None:
         """Show one of the message's texts, if it is folded."""
-
-    def _show_more(self) -> None:
-        self.body.show_more()
-        self.show_message(self.message)
-        self.area.height_changed.emit()
+        for part in self._folded:
+            if part.body is body:
+                part.unfold()
 
     # --- copying, and the context menu
 
@@ -218,11 +232,14 @@ class MessageWidget(QWidget):
         else:
             text, parser = self.written_text, type(self.body.parser)()
             thread = self.findChild(BackgroundWork) or BackgroundWork("copy", self)
-            thread.replace(lambda _job: blocks_of(text, parser), partial(self._copy_blocks, form))
+            thread.replace(lambda _job: forms_of(blocks_of(text, parser), form), self._put_on_clipboard)
 
-    def _copy_blocks(self, form: CopyForm, blocks: list[Block]) -> None:
-        copy_blocks(blocks, form)
+    def _put_on_clipboard(self, forms: tuple[str, str]) -> None:
+        put_on_clipboard(*forms)
         self.actions_row.copy_button.say_copied()
+
+    def _copy_selection(self, form: CopyForm) -> None:
+        put_on_clipboard(*forms_of(self.body.selected_blocks(), form))
 
     def _open_menu(self, place: QPoint) -> None:
         menu = QMenu(self)
@@ -232,29 +249,29 @@ class MessageWidget(QWidget):
     def _show_menu(self, event: QContextMenuEvent) -> None:
         menu = self.body.createStandardContextMenu(event.pos())
         if self.body.textCursor().hasSelection():
-            forms = menu.addMenu(self.tr("Copy selection as"))
+            forms = menu.addMenu("Copy Selection As")
             for form in CopyForm:
-                forms.addAction(form.value, lambda form=form: copy_blocks(self.body.selected_blocks(), form))
+                forms.addAction(form.value, partial(self._copy_selection, form))
             quote = lambda: self.area.quote_requested.emit(as_markdown(self.body.selected_blocks()))  # noqa: E731
-            menu.addAction(self.tr("Quote selection"), quote)
+            menu.addAction("Quote Selection", quote)
         menu.addSeparator()
         self.fill_menu(menu)
         _pop_up(menu, event.globalPos())
 
     def fill_menu(self, menu: QMenu) -> None:
         """Add what can be done with the message."""
-        menu.addAction(self.tr("Copy message"), self.copy).setEnabled(bool(self.written_text))
-        forms = menu.addMenu(self.tr("Copy message as"))
+        menu.addAction("Copy Message", self.copy).setEnabled(bool(self.written_text))
+        forms = menu.addMenu("Copy Message As")
         forms.setEnabled(bool(self.written_text))
         for form in CopyForm:
             forms.addAction(form.value, partial(self.copy_as, form))
         self._add_actions(menu)
         menu.addSeparator()
         several = self.message.siblings > 1
-        self._add(menu, self.tr("Compare alternatives"), self.area.compare_requested).setVisible(several)
+        self._add(menu, "Compare Alternatives", self.area.compare_requested).setVisible(several)
         for words, signal in (
-            (self.tr("Branch into new chat"), self.area.branch_requested),
-            (self.tr("Delete message"), self.area.delete_requested),
+            ("Branch into New Chat", self.area.branch_requested),
+            ("Delete Message", self.area.delete_requested),
         ):
             self._add(menu, words, signal).setEnabled(not self.is_busy)
 

@@ -1,35 +1,51 @@
 """The two kinds of messages: a prompt in a bubble at the right, and a model's reply."""
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QMenu
+from PySide6.QtGui import QPaintEvent
+from PySide6.QtWidgets import QGridLayout, QMenu, QWidget
 
-from rdchat.chat.conversation import Message
+from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.ui.files.chips import SentFiles
+from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.painting import paint_card
 from rdchat.ui.look.theme import MEDIUM, RADIUS, SMALL, TIGHT
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
-from rdchat.ui.transcript.markdown.text_body import TextBody
-from rdchat.ui.transcript.message_area import MessageArea
-from rdchat.ui.transcript.message_parts import EDGE, Remedy, StatusLine, ThoughtBox
+from rdchat.ui.transcript.message_actions import HEIGHT
+from rdchat.ui.transcript.message_parts import (
+    EDGE,
+    FoldedText,
+    LineLabel,
+    MessageArea,
+    Remedy,
+    early_end,
+    thought_title,
+)
 from rdchat.ui.transcript.message_widget import MessageWidget
 
 _WIDEST = 0.82  # of the column
 _LONG = 4000  # characters: such a text fills its lines, and is laid out only once
 _PAD = MEDIUM + 2
+_BUTTONS = 3 * 28 + TIGHT  # the room that a bubble leaves beside it
 
 
 class PersonMessage(MessageWidget):
-    """Shows the text as it was typed; fenced code is set apart."""
+    """Shows the text as it was typed; fenced code is set apart. The buttons stand beside the bubble if they fit."""
+
+    room_below = MEDIUM  # the reply is of the same turn
 
     def __init__(self, message: Message, area: MessageArea) -> None:
         super().__init__(message, PlainParser(), area)
-        self.body.setAccessibleName(self.tr("Your message"))
+        self.body.setAccessibleName("Your message")
         self._files = SentFiles(message.files, area.theme, self)
         self._files.opened.connect(area.file_requested)
         self._files.setVisible(bool(message.files))
-        self._bubble = column(self.body, self.more, spacing=0)
-        self._lay_out(self._files, self._bubble)
+        self._bubble, self._beside = column(self.body), row(None, self.actions_row)
+        self._under = 0  # height of the buttons where they stand under the bubble
+        both = QGridLayout()
+        both.addLayout(self._bubble, 0, 0)
+        both.addLayout(self._beside, 0, 0, Qt.AlignmentFlag.AlignBottom)
+        self._lay_out(self._files, both)
         self.show_message(message)
 
     def show_message(self, message: Message) -> None:
@@ -38,12 +54,15 @@ class PersonMessage(MessageWidget):
 
     def layout_for(self, width: int) -> int:
         column_width = width - 2 * EDGE
-        self._files.setFixedHeight(max(0, self._files.place(width - EDGE) - TIGHT))
-        widest = round(column_width * _WIDEST) - 2 * _PAD
+        self._files.setFixedHeight(self._files.place(width - EDGE))
+        beside = self.actions_row.sizeHint().width()
+        widest = min(round(column_width * _WIDEST), column_width - _BUTTONS) - 2 * _PAD
         is_short = len(self.message.text) < _LONG
         text_width = self.body.natural_width(widest) if is_short else widest
         left = width - EDGE - _PAD - text_width
-        self._bubble.setContentsMargins(left, SMALL + 2, EDGE + _PAD, SMALL)
+        self._under = HEIGHT if left - _PAD < beside else 0
+        self._bubble.setContentsMargins(left, SMALL + 2, EDGE + _PAD, SMALL + self._under)
+        self._beside.setContentsMargins(0, 0, EDGE if self._under else width - left + _PAD + TIGHT, 0)
         self.update()
         return super().layout_for(width)
 
@@ -52,74 +71,68 @@ class PersonMessage(MessageWidget):
         super().set_last(last)
 
     def _add_actions(self, menu: QMenu) -> None:
-        menu.addAction(self.tr("Edit message"), self.edit)
-        self._add(menu, self.tr("Get a reply"), self.area.regenerate_requested).setVisible(self.is_last)
+        menu.addAction("Edit Message", self.edit)
+        self._add(menu, "Get a Reply", self.area.regenerate_requested).setVisible(self.is_last)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         if not self.is_edited:
-            painter = QPainter(self)
-            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(self.area.theme.colors.raised)
             left = self._bubble.contentsMargins().left() - _PAD
-            bubble = self._bubble.geometry().adjusted(left, 0, -EDGE, 0)
-            painter.drawRoundedRect(bubble, RADIUS + 4, RADIUS + 4)
+            bubble = self._bubble.geometry().adjusted(left, 0, -EDGE, -self._under)
+            paint_card(self, bubble, self.area.theme.colors.raised, radius=RADIUS + 4)
 
 
 class ReplyMessage(MessageWidget):
     """Shows the model's thoughts, its answer, and a line that says how it ended."""
 
+    room_below = TIGHT  # below the buttons, which stand in the gap between two turns
+
     def __init__(self, message: Message, area: MessageArea) -> None:
         super().__init__(message, MarkdownParser(), area)
-        self.body.setAccessibleName(self.tr("Reply"))
-        self._thought: ThoughtBox | None = None
+        self.body.setAccessibleName("Reply")
         self._waiting = ""
-        self._status = StatusLine(area.theme, self)
-        self._status.remedy_requested.connect(self._mend)
-        self._lay_out(row(self.body, margins=(EDGE, 0, EDGE, 0)), row(self.more, None), self._status)
+        self._status = LineLabel(area.theme)
+        self._remedy = TextButton("", area.theme, self._mend)
+        self._status_line = QWidget()
+        row(self._status, self._remedy, None, within=self._status_line, margins=(EDGE, TIGHT, EDGE, 0))
+        self._lay_out(row(self.body, margins=(EDGE, 0, EDGE, 0)), self._status_line, self.actions_row)
         self.show_message(message)
 
     def show_message(self, message: Message) -> None:
         self.message = message
         final, parts = not self.is_busy, message.parts
         thinking = parts.open and not final and bool(message.text)
-        if not parts.thought and not thinking:
-            if self._thought:
-                self._thought.deleteLater()
-                self._thought = None
-        else:
-            self._thought = self._thought or self._make_thought()
+        if parts.thought or thinking:
+            self.thought = self.thought or self._make_thought()
             cut_off = parts.open and final
-            self._thought.show_thought(parts.thought, message.thinking.ms, thinking=thinking, cut_off=cut_off)
+            title = thought_title(message.thinking.ms, thinking=thinking, cut_off=cut_off)
+            self.thought.show_text(title, parts.thought, final=not thinking, unfolded=cut_off)
+        elif self.thought:
+            self.thought.deleteLater()
+            self.thought = None
         self.body.set_text(parts.answer, final)
-        self._status.show_message(message, self._waiting)
+        self._show_status()
         super().show_message(message)
 
     def set_waiting(self, text: str) -> None:
         """Say what an empty reply waits for."""
         self._waiting = text
-        self._status.show_message(self.message, text)
+        self._show_status()
         self._show_parts()
 
-    def _make_thought(self) -> ThoughtBox:
-        thought = ThoughtBox(self.area.theme, self)
-        thought.height_changed.connect(self.area.work_added)
-        thought.height_changed.connect(self.area.height_changed)
-        thought.body.marks.set_matcher(self.body.marks.matcher)
+    def _show_status(self) -> None:
+        """Show how the reply ended, or what an empty one waits for."""
+        text, remedy = early_end(self.message)
+        if self.is_busy and not self.message.text:
+            text = self._waiting or "Waiting for the model…"
+        self._status.say(text, "danger" if self.message.status is MessageStatus.FAILED else "muted")
+        self._remedy.setText(remedy)
+        self._remedy.setVisible(bool(remedy))
+
+    def _make_thought(self) -> FoldedText:
+        thought = FoldedText(self.area.theme, "the model's thoughts", self)
+        self._add_folded(thought)
         self._column.insertWidget(0, thought)
         return thought
-
-    @property
-    def bodies(self) -> list[TextBody]:
-        return [*([self._thought.body] if self._thought else []), *super().bodies]
-
-    @property
-    def shown_bodies(self) -> list[TextBody]:
-        return self.bodies if not self._thought or self._thought.unfolded else super().bodies
-
-    def unfold(self, body: TextBody) -> None:
-        if self._thought and body is self._thought.body:
-            self._thought.unfold()
 
     def _submit(self, text: str) -> None:
         if text == self.written_text.strip("\n"):
@@ -129,9 +142,9 @@ class ReplyMessage(MessageWidget):
 
     def _show_parts(self) -> None:
         super()._show_parts()
-        if self._thought:
-            self._thought.setVisible(not self.is_edited)
-        self._status.setVisible(not self.is_edited and bool(self._status.text))
+        if self.thought:
+            self.thought.setVisible(not self.is_edited)
+        self._status_line.setVisible(not self.is_edited and bool(self._status.text()))
 
     @property
     def written_text(self) -> str:
@@ -141,15 +154,15 @@ class ReplyMessage(MessageWidget):
     def _add_actions(self, menu: QMenu) -> None:
         menu.addSeparator()
         can_edit = not self.is_busy and bool(self.written_text.strip())
-        menu.addAction(self.tr("Edit reply"), self.edit).setEnabled(can_edit)
+        menu.addAction("Edit Reply", self.edit).setEnabled(can_edit)
         for words, signal, enabled in (
-            (self.tr("Regenerate reply"), self.area.regenerate_requested, not self.is_busy),
-            (self.tr("Regenerate with…"), self.area.regenerate_with_requested, not self.is_busy),
-            (self.tr("Continue reply"), self.area.continue_requested, not self.is_busy and bool(self.message.text)),
-            (self.tr("Show tokens"), self.area.tokens_requested, bool(self.message.text)),
+            ("Regenerate Reply", self.area.regenerate_requested, not self.is_busy),
+            ("Regenerate With…", self.area.regenerate_with_requested, not self.is_busy),
+            ("Continue Reply", self.area.continue_requested, not self.is_busy and bool(self.message.text)),
+            ("Show Tokens", self.area.tokens_requested, bool(self.message.text)),
         ):
             self._add(menu, words, signal).setEnabled(enabled)
 
-    def _mend(self, remedy: Remedy) -> None:
-        wanted = self.area.continue_requested if remedy is Remedy.CONTINUE else self.area.regenerate_requested
-        wanted.emit(self.message.id)
+    def _mend(self) -> None:
+        continues = early_end(self.message)[1] is Remedy.CONTINUE
+        (self.area.continue_requested if continues else self.area.regenerate_requested).emit(self.message.id)

@@ -1,12 +1,10 @@
-"""Statistics of a finished reply: in words, as a line beside its buttons, and in full in a popup."""
+"""Statistics of a finished reply: as a line of text, and in full in a popup."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from PySide6.QtCore import QPoint, QSize, Qt, Signal
-from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
+from PySide6.QtCore import QPoint, Qt, Signal
+from PySide6.QtWidgets import QFrame, QWidget
 
 from rdchat.chat.conversation import Drafting, MadeWith, Message
 from rdchat.inference.api.reply_statistics import Statistics
@@ -15,15 +13,13 @@ from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column
-from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
+from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.speed.sections import FigureRow
 
 _NAMED = {Mode.SPECULATIVE, Mode.DRAFTER}  # prompt lookup is its own name
 _LAST_PART = "of the last part"
 _POSITIONS_SHOWN = 4
 _NAME_SHOWN = 24  # characters; the definition has all of it
-_BETWEEN = " · "
 _WIDTH = 280
 
 
@@ -43,12 +39,12 @@ def summary(message: Message) -> list[str]:
         parts += [
             _mode_words(drafting) if drafting else "",
             _with_unit(formatting.rate(s.decode_tps), "tokens/s"),
-            formatting.ratio(s.speedup) if s.speedup and s.rounds else "",
-            _with_unit(formatting.decimal(s.tokens_per_target_call), "per call"),
-            _with_unit(formatting.percent(s.acceptance_rate), "accepted"),
-            formatting.counted(s.rounds, "round") if s.rounds else "",
+            formatting.speedup(s),
+            _with_unit(formatting.decimal(s.tokens_per_target_call), "tokens per step"),
+            _with_unit(formatting.acceptance(s), "accepted"),
+            f"{formatting.counted(s.drafted_rounds, 'step')} with a draft" if s.rounds else "",
             f"first token {formatting.duration(s.ttft_ms)}" if s.ttft_ms else "",
-            f"prefill {formatting.duration(s.prefill_ms)}" if s.prefill_ms else "",
+            f"reading {formatting.duration(s.prefill_ms)}" if s.prefill_ms else "",
             f"{s.cached_prompt_tokens:,} of {s.prompt_tokens:,} prompt tokens kept" if s.cached_prompt_tokens else "",
             f"drafter {drafter_name(drafting)}" if drafting and drafting.mode in _NAMED else "",
             _LAST_PART if drafting and drafting.last_part else "",
@@ -99,16 +95,14 @@ def _drafting(drafting: Drafting | None) -> list[Fact]:
 def _speed(s: Statistics) -> list[Fact]:
     rate = _with_unit(formatting.rate(s.prefill_tps), "tokens/s")
     prefill = ", ".join(part for part in (formatting.duration(s.prefill_ms), rate) if part)
-    plain = _with_unit(formatting.rate(s.plain_tps), "tokens/s") if s.speedup else ""
-    # a plainly decoded reply has no rounds: its plain speed was measured later
-    ratio = formatting.ratio(s.speedup) if s.speedup and s.rounds else ""
+    plain = _with_unit(formatting.rate(s.plain_tps), "tokens/s") if s.speedup_range else ""
     return [
         Fact("Speed", _with_unit(formatting.rate(s.decode_tps), "tokens/s") or formatting.NONE, definitions.SPEED),
-        Fact("Plain decoding", plain, definitions.PLAIN),
-        Fact("Ratio to plain decoding", ratio, definitions.RATIO),
+        Fact("Without drafting", plain, definitions.PLAIN),
+        Fact("Speed-up", formatting.speedup(s), definitions.RATIO),
         Fact("Time to first token", formatting.duration(s.ttft_ms), definitions.TTFT),
-        Fact("Prefill", prefill, "Reading the prompt; tokens kept from the turn before do not count."),
-        Fact("Decode", formatting.duration(s.decode_ms), definitions.DECODE_TIME),
+        Fact("Reading", prefill, "Reading the prompt; tokens kept from the turn before do not count."),
+        Fact("Writing", formatting.duration(s.decode_ms), definitions.DECODE_TIME),
     ]
 
 
@@ -120,21 +114,21 @@ def _drafts(s: Statistics) -> list[Fact]:
     shares = [f"{share * 100:.0f}" for share in s.acceptance_by_position]
     shown = ", ".join(shares[:_POSITIONS_SHOWN]) + ("…" if len(shares) > _POSITIONS_SHOWN else "")
     all_shares = f"{definitions.POSITIONS} From the first place on: {', '.join(shares)}."
-    lengths = ", ".join(map(str, s.accepted_lengths))
-    all_lengths = f"{definitions.LENGTHS} Shown is the mean. Rounds that accepted none, 1 and so on: {lengths}."
-    mean = formatting.decimal(s.accepted / s.rounds) if s.accepted_lengths else ""
+    lengths = ", ".join(map(str, s.lengths_of_drafts))
+    all_lengths = f"{definitions.LENGTHS} Shown is the mean. Steps that accepted none, 1 and so on: {lengths}."
+    mean = formatting.decimal(s.accepted / s.drafted_rounds) if s.accepted_lengths and s.drafted_rounds else ""
     nodes = formatting.decimal(s.verified_nodes / s.rounds) if s.verified_nodes else ""
     syncs = formatting.decimal(s.host_syncs / s.target_calls) if s.host_syncs and s.target_calls else ""
     dropped = formatting.count(s.dropped_drafts) if s.dropped_drafts else ""
     return [
-        Fact("Tokens per call", formatting.decimal(s.tokens_per_target_call), definitions.TOKENS_PER_CALL),
+        Fact("Tokens per step", formatting.decimal(s.tokens_per_target_call), definitions.TOKENS_PER_STEP),
         Fact("Accepted", accepted if s.drafted else formatting.NONE, definitions.ACCEPTANCE),
         Fact("Accepted by position, %", shown, all_shares),
         Fact("Accepted length", mean, all_lengths),
-        Fact("Rounds", formatting.count(s.rounds), definitions.ROUNDS),
-        Fact("Verified nodes per round", nodes, definitions.NODES),
+        Fact("Steps with a draft", formatting.count(s.drafted_rounds), definitions.ROUNDS),
+        Fact("Checked tokens per step", nodes, definitions.NODES),
         Fact("Dropped drafts", dropped, definitions.DROPPED_DRAFTS),
-        Fact("Host syncs per round", syncs, definitions.HOST_SYNCS),
+        Fact("Waits per step", syncs, definitions.HOST_SYNCS),
     ]
 
 
@@ -152,8 +146,6 @@ def _sizes(s: Statistics) -> list[Fact]:
 
 
 def _mode_words(drafting: Drafting) -> str:
-    if drafting.mode is Mode.OFF:
-        return "Drafting off"
     kind = drafting.kind if drafting.mode is Mode.DRAFTER else None
     return f"{drafting.mode.words}, {kind.words}" if kind else drafting.mode.words
 
@@ -166,49 +158,6 @@ def _with_unit(figure: str, unit: str) -> str:
     return "" if figure == formatting.NONE else f"{figure} {unit}"
 
 
-class FactsLine(QWidget):
-    """Shows as many parts of the summary as fit. While it is concealed it keeps its place."""
-
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._theme = theme
-        self._parts: Sequence[str] = ()
-        self._concealed = True
-        self.setFont(control_font(-1, tabular=True))
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setAccessibleName(self.tr("Statistics of the reply"))
-
-    @property
-    def shown_text(self) -> str:
-        """The visible text."""
-        return "" if self._concealed else self._fitting()
-
-    def show_message(self, message: Message) -> None:
-        self._parts = summary(message)
-        self.setAccessibleDescription(", ".join(self._parts))
-        set_tip(self, _BETWEEN.join(self._parts) if self._parts else "")
-        self.update()
-
-    def set_concealed(self, concealed: bool) -> None:
-        self._concealed = concealed
-        self.update()
-
-    def _fitting(self) -> str:
-        for count in range(len(self._parts), 0, -1):
-            text = _BETWEEN.join(self._parts[:count])
-            if self.fontMetrics().horizontalAdvance(text) <= self.width() - SMALL:
-                return text
-        return ""
-
-    def sizeHint(self) -> QSize:
-        return QSize(0, self.fontMetrics().height())
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.setPen(self._theme.colors.muted)
-        painter.drawText(self.rect().adjusted(SMALL, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, self.shown_text)
-
-
 class ReplyDetails(QFrame):
     """A popup with all statistics of one reply; a click beside it or Esc closes it."""
 
@@ -218,7 +167,7 @@ class ReplyDetails(QFrame):
         super().__init__(parent, Qt.WindowType.Popup)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setFrameShape(QFrame.Shape.StyledPanel)
-        self.setAccessibleName(self.tr("Details of the reply"))
+        self.setAccessibleName("Details of the reply")
         self.setFixedWidth(_WIDTH)
         parts = column(within=self, spacing=TIGHT + 2, margins=(MEDIUM, MEDIUM, MEDIUM, SMALL))
         if message.model:
@@ -229,7 +178,7 @@ class ReplyDetails(QFrame):
             parts.addWidget(figure)
         if message.drafting and message.drafting.reason:
             parts.addWidget(ThemedLabel(theme, message.drafting.reason, "muted", -1, wraps=True))
-        tokens = TextButton(self.tr("Show tokens"), theme)
+        tokens = TextButton("Show tokens", theme)
         tokens.clicked.connect(self.close)
         tokens.clicked.connect(self.tokens_requested)
         parts.addWidget(tokens, 0, Qt.AlignmentFlag.AlignRight)

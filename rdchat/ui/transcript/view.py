@@ -10,13 +10,12 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.conversation import Message
 from rdchat.chat.message_path import MessagePath
-from rdchat.chat.search_words import WordMatcher
 from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.unsent_memory import UnsentMemory
-from rdchat.ui.look.buttons import JumpButton
+from rdchat.ui.look.buttons import RoundButton
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, Theme
-from rdchat.ui.transcript.markdown.code_highlighter import preload_lexers
 from rdchat.ui.transcript.markdown.markdown_text import as_markdown
 from rdchat.ui.transcript.markdown.text_body import Work
 from rdchat.ui.transcript.message_column import MessageColumn
@@ -30,7 +29,7 @@ _OPENING_S = 0.03  # time to draw what is in view when a conversation opens
 _SHARE = 12  # drawing growing text takes at most one part in so many of the main thread
 _LEXER_WAIT_S = 0.05
 _READER_MS = 700  # after the reader stopped moving, their place is reported
-_PRELOAD_MS = 1500  # after the window has come up
+_JUMP_SIZE = 34
 
 
 class TranscriptView(MessageColumn):
@@ -40,10 +39,10 @@ class TranscriptView(MessageColumn):
 
     def __init__(self, theme: Theme, parent: QWidget | None = None, unsent: UnsentMemory | None = None) -> None:
         super().__init__(theme, unsent or UnsentMemory(), parent)
-        QTimer.singleShot(_PRELOAD_MS, self, preload_lexers)
         self._drawn_at, self._pause = 0.0, _FRAME_S
-        self._hits = SearchHits(self)
-        self._jump = JumpButton(theme, self)
+        self.hits = SearchHits(self)
+        self._jump = RoundButton("latest", "Jump to latest", theme, _JUMP_SIZE, self)
+        self._tell_of_more(False)
         self._jump.hide()
         self._jump.clicked.connect(self.scroll_to_end)
         self._reader_timer = QTimer(self, singleShot=True, interval=_READER_MS)
@@ -51,6 +50,8 @@ class TranscriptView(MessageColumn):
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._draw)
         self.scrolled.connect(self._on_scrolled)
+        self.jumped.connect(self._fill)
+        self.verticalScrollBar().sliderReleased.connect(self._wake)
         self.work_added.connect(self._wake)
         for asked in (self.edit_submitted, self.regenerate_requested):  # what is asked for may stand far below
             asked.connect(self.scroll_to_end, Qt.ConnectionType.QueuedConnection)
@@ -86,13 +87,13 @@ class TranscriptView(MessageColumn):
         while widget.height() <= place.above and time.perf_counter() < until and widget.draw_more(until):
             self.place()
         self.return_to(place)
-        self._draw_first()
+        self.draw_first()
 
     def _fill(self) -> None:
         """Draw what is in view, and show more messages until they fill the view: each takes some milliseconds."""
-        self._draw_first()
-        while self.has_room and self.range.grow() and self.show_range():
-            self._draw_first()
+        self.draw_first()
+        while not self.fills_view and self.range.grow() and self.show_range():
+            self.draw_first()
 
     def _report_place(self) -> None:
         self._reader_timer.stop()
@@ -102,13 +103,13 @@ class TranscriptView(MessageColumn):
     def add_message(self, message: Message) -> None:
         """Show one message more at the end. The person's own always comes into view."""
         self.messages.append(message)
-        self._jump.show_more(self._jump.isVisibleTo(self))
+        self._tell_of_more(self._jump.isVisibleTo(self))
         inside = self.range.add()
         if message.role is Role.USER:
             self.scroll_to_end()
         elif inside:
             self.show_range()
-            self._draw_first()
+            self.draw_first()
 
     def update_message(self, message: Message) -> None:
         """Show another state of a message."""
@@ -128,7 +129,7 @@ class TranscriptView(MessageColumn):
         if self.messages.place_of(message.id) is None:
             return
         self.messages.put(message)
-        self._jump.show_more(self._jump.isVisibleTo(self))
+        self._tell_of_more(self._jump.isVisibleTo(self))
         if widget := self.widgets.get(message.id):
             widget.show_message(message)
 
@@ -164,13 +165,13 @@ class TranscriptView(MessageColumn):
         if not self.range.at_end:
             self.range.show_latest(len(self.messages))
         if self.show_range():
-            self.follow()
+            self.verticalScrollBar().setValue(self.verticalScrollBar().maximum())
             self._fill()
         else:
             self.follows = before
 
     def scroll_to_start(self) -> None:
-        if self.show_around(0, FIRST):
+        if self.messages and self.show_around(0, FIRST):
             self.verticalScrollBar().setValue(0)
             self._fill()
 
@@ -179,9 +180,15 @@ class TranscriptView(MessageColumn):
         away = bar.maximum() - bar.value() > page // 8 or not self.range.at_end
         self._jump.setVisible(away and not self.follows)
         if not self._jump.isVisibleTo(self):
-            self._jump.show_more(False)
+            self._tell_of_more(False)
         if not self._reader_timer.isActive():
             self._reader_timer.start()
+
+    def _tell_of_more(self, more: bool) -> None:
+        """Fill the button while there is unread text below."""
+        self._jump.set_filled(more)
+        self._jump.setAccessibleDescription("There is more below" if more else "")
+        set_tip(self._jump, "Jump to latest: there is more below" if more else "Jump to latest")
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Home:
@@ -200,29 +207,6 @@ class TranscriptView(MessageColumn):
         self._report_place()
         super().hideEvent(event)
 
-    # --- words that are searched for
-
-    def mark(self, matcher: WordMatcher) -> None:
-        """Mark the words of a search in all messages; with a matcher without words, none."""
-        self._hits.mark(matcher)
-
-    def show_hit(self, message_id: int, *, last: bool = False) -> None:
-        """Go to the first or last word of a search in a message, or to the message where none of them is shown."""
-        place = self.messages.place_of(message_id)
-        if place is None:
-            return
-        self._hits.leave()
-        if self.show_around(place):
-            self._hits.enter(message_id, last=last)
-            self._draw_first()
-
-    def step_hit(self, by: int) -> bool:
-        """Go to the next word in the message that was gone to, or the one before; return False if there is none."""
-        found = self._hits.step(by)
-        if found:
-            self._draw_first()
-        return found
-
     # --- drawing
 
     def _wake(self) -> None:
@@ -231,7 +215,7 @@ class TranscriptView(MessageColumn):
             due = self._drawn_at + self._pause - time.perf_counter()
             self._timer.start(max(0, round(due * 1000)))
 
-    def _draw_first(self) -> None:
+    def draw_first(self) -> None:
         """Draw what is in view now, so that an opened conversation does not flash up empty."""
         self._draw_pending(time.perf_counter() + _OPENING_S, only_in_view=True)
         self._wake()
@@ -243,7 +227,7 @@ class TranscriptView(MessageColumn):
         self._pause = max(_FRAME_S, (self._drawn_at - started) * _SHARE)
         if left is Work.READY:
             self._timer.start(0)
-        elif self.range.grow():
+        elif not self.verticalScrollBar().isSliderDown() and self.range.grow():
             self.show_range()
             self._timer.start(0)
         elif left is Work.WAITING:
@@ -267,4 +251,4 @@ class TranscriptView(MessageColumn):
 
     def _restyle(self) -> None:
         self.restyle()
-        self._draw_first()
+        self.draw_first()

@@ -1,21 +1,34 @@
 """What the window's actions do, and when they are enabled."""
 
+import platform
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Qt
-from PySide6.QtWidgets import QApplication, QLineEdit, QPlainTextEdit, QTextEdit
+from PySide6.QtCore import QObject, Qt, qVersion
+from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QPlainTextEdit, QTextEdit, QWidget
 
+import rdchat
+from rdchat.chat.conversation import Conversation
 from rdchat.inference.api.requests import Mode, Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.order.chat_order import Place
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.look.buttons import OpenMenu
-from rdchat.ui.look.opening import FileMode, ask_to_open
+from rdchat.ui.look.icons import app_pixmap
+from rdchat.ui.look.opening import FileMode, SideWindow, ask_to_open, show_in_front
+from rdchat.ui.look.plain_text import message_box
 from rdchat.ui.look.theme import LARGEST_TEXT, SMALLEST_TEXT, Theme
+
+_ABOUT = """Chat with language models that run on your own machine.
+
+Python {}, Qt {}, MLX {}, mlx-lm {}
+
+Licensed under the Apache License 2.0. The default model is SmolLM2 135M Instruct by Hugging Face, Apache License 2.0. \
+Qt is used under the LGPL 3."""
 
 if TYPE_CHECKING:
     from rdchat.ui.window.main_window import MainWindow
@@ -36,24 +49,37 @@ class Commands(QObject):
 
     def __init__(self, window: "MainWindow", controller: ChatController, theme: Theme) -> None:
         super().__init__(window)
-        self._window, self._theme, self.controller, self._desk = window, theme, controller, controller.chats
-        self._opened = ""  # the folder chosen in the dialog, until it is known whether it holds a model
+        self._window, self._theme, self.controller, self._chats = window, theme, controller, controller.chats
         self.move_menu = OpenMenu(self._fill_move_menu, window)
         self.has_deleted = False
-        for loaded in (controller.model_slot.loaded, controller.model_slot.failed):
-            loaded.connect(self._remember_folder)
+
+    @property
+    def chat(self) -> Conversation | None:
+        """The open chat; None if it is not stored yet."""
+        return self._chats.chat.conversation
 
     # When actions are enabled
 
     def has_chat(self) -> bool:
         """Tell whether a stored chat is open."""
-        return self._desk.chat.conversation is not None
+        return self.chat is not None
 
     def busy(self) -> bool:
         """Tell whether a reply is being written."""
         controller = self.controller
         writing = controller.replies.state in (EngineState.PREFILL, EngineState.WRITING)
         return writing or controller.chat.streaming_id is not None
+
+    def can_stop(self) -> bool:
+        """Tell whether a reply of the open chat is being written, or waits for the model."""
+        return self.controller.chat.id in self.controller.replies.chats_being_written
+
+    def stop(self) -> None:
+        """Close what is open above the window; without it, stop the open chat's reply."""
+        if (popup := QApplication.activePopupWidget()) is not None:
+            popup.close()
+        else:
+            self.controller.stop()
 
     def has_reply(self) -> bool:
         """Tell whether the chat ends with a reply."""
@@ -73,56 +99,48 @@ class Commands(QObject):
 
     def new_chat(self) -> None:
         """Begin a chat, and list the chats."""
-        self._desk.chat.start_new()
-        if self.place is not Place.CHATS:
+        self._chats.chat.start_new()
+        if self._chats.place is not Place.CHATS:
             self._window.sidebar.show_place(Place.CHATS)
         self._window.conversation.composer.setFocus()
 
     def new_folder(self) -> None:
         """Create a folder and open the editor of its name."""
-        self._show_place(Place.CHATS)
+        self.show_place(Place.CHATS)
         self._window.sidebar.row_actions.make_folder()
 
     def chat_action_text(self, name: str, text: str) -> str:
         """Return the text of an action on the open chat, or `text` if there is none."""
-        chat = self._desk.chat.conversation
-        return self._window.sidebar.row_actions.chat_actions(chat)[name][0].format(" chat") if chat else text
+        chat = self.chat
+        return self._window.sidebar.row_actions.chat_actions(chat)[name][0].format(" Chat") if chat else text
 
     def run_chat_action(self, name: str) -> None:
         """Carry out an action on the open chat."""
-        if (chat := self._desk.chat.conversation) is not None:
+        if (chat := self.chat) is not None:
             if name == "rename":
                 self._window.show_side(self._window.sidebar)
             self._window.sidebar.row_actions.chat_actions(chat)[name][1]()
 
     def _fill_move_menu(self) -> None:
-        if (chat := self._desk.chat.conversation) is not None:
+        if (chat := self.chat) is not None:
             self._window.sidebar.row_actions.fill_move_menu(self.move_menu, chat)
 
-    @property
-    def place(self) -> Place:
-        """What the sidebar lists."""
-        return self._desk.place
-
-    def toggle_place(self, place: Place) -> None:
-        """List the archive or the bin, or the chats again."""
-        self._show_place(Place.CHATS if self.place is place else place)
-
-    def _show_place(self, place: Place) -> None:
+    def show_place(self, place: Place) -> None:
+        """List the archive, the bin or the chats; a place that is listed already gives way to the chats."""
         self._window.show_side(self._window.sidebar)
-        self._window.sidebar.show_place(place)
+        self._window.sidebar.show_place(Place.CHATS if self._chats.place is place else place)
 
-    def find(self) -> None:
-        """Search the open chat, or all chats if none is open."""
-        if self.has_chat():
+    def find(self, *, in_chat: bool = True) -> None:
+        """Search the window in front: a side window's own search, else the open chat, else all chats."""
+        front = QApplication.activeWindow()
+        if in_chat and isinstance(front, SideWindow) and front.search is not None:
+            front.search.setFocus(Qt.FocusReason.ShortcutFocusReason)  # which selects its text
+        elif in_chat and self.chat is not None:
+            show_in_front(self._window)
             self._window.conversation.find_bar.open()
         else:
-            self.search()
-
-    def search(self) -> None:
-        """Go to the search field of the sidebar."""
-        self._window.show_side(self._window.sidebar)
-        self._window.sidebar.focus_search()
+            self._window.show_side(self._window.sidebar)
+            self._window.sidebar.focus_search()
 
     # Editing
 
@@ -133,7 +151,7 @@ class Commands(QObject):
             focused.undo()
             return
         self._window.conversation.banners.close_banner("undo")
-        self._desk.undo()
+        self._chats.undo()
 
     def edit(self, slot: str) -> None:
         """Call a slot of the focused text field, such as `paste`; all kinds of text fields have the same slots."""
@@ -145,7 +163,7 @@ class Commands(QObject):
 
     def regenerate_text(self) -> str:
         """Return the text of the action that writes the last reply again, or writes the missing one."""
-        return "Regenerate last reply" if self.has_reply() else "Get a reply"
+        return "Regenerate Last Reply" if self.has_reply() else "Get a Reply"
 
     def regenerate(self) -> None:
         """Write the last reply again."""
@@ -159,10 +177,9 @@ class Commands(QObject):
         if controller.borrowed.loan is not None:
             own = controller.borrowed.loan.own_name
         model.look()
-        asked = controller.chat.options
-        sheet = RegenerateSheet(
-            own, model.choices, asked.system_prompt, asked.sampling, theme=self._theme, parent=self._window
-        )
+        chat = controller.chat
+        prompt = chat.system_prompt_of(chat.about)
+        sheet = RegenerateSheet(own, model.choices, prompt, chat.sampling, theme=self._theme, parent=self._window)
         sheet.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         model.choices_changed.connect(sheet.offer_found)
         sheet.wished.connect(lambda wish: controller.regenerate(reply, wish))
@@ -171,10 +188,6 @@ class Commands(QObject):
     def open_options(self) -> None:
         """Open the chat's options below their button."""
         self._window.header.open_options()
-
-    def uses_mode(self, mode: Mode) -> bool:
-        """Tell whether a draft mode is the chosen one."""
-        return self.controller.drafting.settings.mode is mode
 
     def choose_mode(self, mode: Mode) -> None:
         """Change the draft mode; show why, if it is not available."""
@@ -193,34 +206,23 @@ class Commands(QObject):
         """Show the tokens and drafts of the last reply."""
         self._window.windows.show_tokens(self.controller.chat.path[-1].id)
 
-    def open_race(self) -> None:
-        """Open the race with the text of the message field."""
-        self._window.windows.open_race(self._window.conversation.composer.text)
-
     # Model folders
 
     def choose_model(self) -> None:
         """Ask for a model folder and load it."""
-        self._ask_for_folder("Open model folder", self._load)
+        self._ask_for_folder("Open Model Folder", self._load)
 
     def choose_models_folder(self) -> None:
         """Ask for the folder where the dialog for models begins."""
-        self._ask_for_folder("Choose the models folder", self._begin_in)
+        self._ask_for_folder("Choose Where to Look for Models", self._begin_in)
 
     def _ask_for_folder(self, title: str, then: Callable[[list[str]], None]) -> None:
         begin = self.controller.preferences.settings.models_folder
         ask_to_open(self._window, title, FileMode.Directory, then, folder=begin)
 
     def _load(self, chosen: list[str]) -> None:
-        self._opened = chosen[0]
-        self.controller.model_slot.load(self._opened)
-
-    def _remember_folder(self) -> None:
-        """Begin the next dialog beside the folder chosen in this one, if that one held a model."""
-        opened, self._opened = self._opened, ""
-        slot = self.controller.model_slot
-        if opened and slot.info is not None and slot.chosen == opened:
-            self._begin_in([str(Path(opened).parent)])
+        self._begin_in([str(Path(chosen[0]).parent)])
+        self.controller.model_slot.load(chosen[0])
 
     def _begin_in(self, chosen: list[str]) -> None:
         self._window.change(models_folder=chosen[0])
@@ -229,8 +231,20 @@ class Commands(QObject):
 
     def close_front(self) -> None:
         """Close the window in front, which may be another one: a Mac has one menu bar for all windows."""
-        front = QApplication.activeWindow() or self._window
+        front = self._front
         self.quit() if front is self._window else front.close()
+
+    def minimize(self) -> None:
+        """Minimise the window in front."""
+        self._front.showMinimized()
+
+    def turn_full_screen(self) -> None:
+        """Have the window in front fill the screen, or no longer."""
+        self._front.setWindowState(self._front.windowState() ^ Qt.WindowState.WindowFullScreen)
+
+    @property
+    def _front(self) -> QWidget:
+        return QApplication.activeWindow() or self._window
 
     def quit(self) -> None:
         """Close the main window, unless a benchmark runs and the person wants to keep it."""
@@ -242,6 +256,10 @@ class Commands(QObject):
         points = self.controller.preferences.settings.text_size + by
         self._window.change(text_size=min(max(points, SMALLEST_TEXT), LARGEST_TEXT))
 
-    def toggle_full_screen(self) -> None:
-        """Fill the screen with the window, or end that."""
-        self._window.showNormal() if self._window.isFullScreen() else self._window.showFullScreen()
+    def show_about(self) -> None:
+        """Show the versions and licences. Versions come from metadata: MLX is not imported."""
+        versions = platform.python_version(), qVersion(), version("mlx"), version("mlx-lm")
+        title, words = f"rdchat {rdchat.__version__}", _ABOUT.format(*versions)
+        box = message_box(QMessageBox.Icon.NoIcon, title, words, title="About rdchat", parent=self._window)
+        box.setIconPixmap(app_pixmap(72, 2))
+        box.open()

@@ -1,28 +1,34 @@
-"""The toolbar: the model with its menu, and buttons of the window's actions."""
+"""The toolbar: the model with its menu, buttons of the window's actions, and the downloads under way."""
 
-from collections.abc import Sequence, Set
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QActionGroup
+from PySide6.QtGui import QAction, QActionGroup
 from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QToolBar, QWidget
 
+from rdchat import paths
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import Dtype
 from rdchat.services.background.background_work import FolderSearch
-from rdchat.services.chat.settings_control import SettingsControl
+from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.look import formatting
-from rdchat.ui.look.buttons import OpenMenu, add_action
+from rdchat.ui.look.buttons import IconButton, OpenMenu, add_action
 from rdchat.ui.look.icons import show_icon
 from rdchat.ui.look.plain_text import button_text, set_tip
 from rdchat.ui.look.theme import Theme
+from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.settings.chat_options import ChatOptions
+from rdchat.ui.speed.fields import add_models
 from rdchat.ui.window.menus import WindowActions
+from rdchat.ui.window.side_windows import SideWindows
 
-_MOST_REASONS = 20  # in a tip
+if TYPE_CHECKING:
+    from rdchat.hub.downloads.download import Download
+    from rdchat.services.models.models_desk import ModelsDesk
 
 
 class ModelButton(QPushButton):
@@ -72,7 +78,7 @@ class ModelButton(QPushButton):
         """Show the loaded model, or that there is none."""
         model = self._slot.info
         if self._slot.loading:
-            self._show("Loading the model…", "The model is being loaded. Click to choose another.")
+            self._show("Loading the model…", "Loading the model. Click to choose another.")
         elif model is None:
             self._show("No model", "No model is loaded. Click to choose one.")
         else:
@@ -85,44 +91,31 @@ class ModelButton(QPushButton):
         self.setAccessibleDescription(words)
 
     def _show_load(self, progress: LoadProgress) -> None:
-        self._show(formatting.load_words(progress), "The model is being loaded. Click to choose another.")
+        if self._slot.loading:  # else a draft model is loaded beside it
+            self._show(formatting.load_words(progress), "Loading the model. Click to choose another.")
 
     def _fill_menu(self) -> None:
-        recent, chosen = self._preferences.settings.recent_models, self._slot.chosen
-        if chosen is not None and chosen not in recent:  # it did not load, and the precision below is for it
-            recent = (chosen, *recent)
         for action in self._precisions.actions():
             action.setChecked(action.data() == self._slot.dtype)
-        self._add_model(formatting.DEFAULT_MODEL, None)
-        if recent:
-            self._menu.addSection("Recent")
-            for model in recent:
-                self._add_model(Path(model).name, model)
-        if self._installed is not None:
-            self._add_installed(self._installed.found, {None, *recent})
+        recent, slot = self._preferences.settings.recent_models, self._slot
+        found = self._installed.found if self._installed is not None else ()
+        sections = {card.place: f"From {card.place}" for card in found} | {"rdchat": "Converted"}
+        words = "model", "loaded"
+        add_models(
+            self._menu,
+            slot.load,
+            slot.chosen,
+            recent,
+            found,
+            none=formatting.DEFAULT_MODEL,
+            words=words,
+            sections=sections,
+        )
         self._menu.addSeparator()
         self._menu.addMenu(self._precisions)
         self._menu.addSeparator()
         self._menu.addAction("Models…", self.models_requested.emit)
-        self._menu.addAction("Open folder…", self.folder_requested.emit)
-
-    def _add_installed(self, models: Sequence[ModelCard], listed: Set[str | None]) -> None:
-        """List models that are not in the menu yet, by place; count those that cannot be loaded in one line."""
-        for place in dict.fromkeys(model.place for model in models):
-            here = [model for model in models if model.place == place and model.model not in listed]
-            fit = [model for model in here if not model.problem]
-            unfit = [f"{model.name}: {model.problem}" for model in here if model.problem]
-            if here:
-                self._menu.addSection(f"From {button_text(place)}" if place != "rdchat" else "Converted")
-            for model in fit:
-                self._add_model(model.name, model.model)
-            if unfit:
-                words = f"{formatting.counted(len(unfit), 'model')} that cannot be loaded"
-                tip = "\n".join(unfit[:_MOST_REASONS])
-                add_action(self._menu, words, lambda: None, tip=tip).setEnabled(False)
-
-    def _add_model(self, name: str, model: str | None) -> None:
-        add_action(self._menu, name, partial(self._slot.load, model), self._slot.chosen == model, model or "")
+        self._menu.addAction("Open Model Folder…", self.folder_requested.emit)
 
     def _build_precisions(self) -> QMenu:
         menu = QMenu("Precision", self._menu)
@@ -174,3 +167,87 @@ def _spring() -> QWidget:
     spring = QWidget()
     spring.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
     return spring
+
+
+class DownloadButton(IconButton):
+    """Shows how far the downloads are, or a warning after a failure; hidden otherwise. Banners say what has ended.
+
+    Args:
+        windows: Has the models window.
+        bar: The toolbar.
+        before: The action of the toolbar to stand before.
+        banners: Shows the banners.
+        theme: The appearance to follow.
+    """
+
+    def __init__(self, windows: SideWindows, bar: QToolBar, before: QAction, banners: BannerArea, theme: Theme) -> None:
+        super().__init__("download", "Downloads", theme, act=self._show_page)
+        self._windows, self._banners = windows, banners
+        self._desk: ModelsDesk | None = None
+        self._unseen_failures: set[str] = set()
+        self.setMaximumWidth(80)  # with the share that is done beside the icon
+        self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.action = bar.insertWidget(before, self)
+        self.action.setVisible(False)
+        self._throttle = Throttle(self)
+        self._throttle.due.connect(self._show_totals)
+        windows.on_models_desk = self._follow
+
+    def resume_downloads(self) -> None:
+        """Resume the downloads of the last run, if there were any."""
+        if paths.downloads_path().exists():
+            assert self._windows.models_desk, "the desk resumes them when it is built"
+
+    def _follow(self, desk: "ModelsDesk") -> None:
+        self._desk = desk
+        desk.downloads.progressed.connect(self._throttle.note)
+        desk.downloads.removed.connect(self._throttle.note)
+        desk.downloads.went_on.connect(self._on_resumed)
+        desk.downloads.finished.connect(self._on_ended)
+        desk.downloads.failed.connect(self._on_ended)
+
+    def _show_totals(self) -> None:
+        from rdchat.ui.models.downloads.words import totals_words  # noqa: PLC0415  once something is downloaded
+
+        assert self._desk is not None, "the desk notes what is to be shown"
+        totals = self._desk.downloads.totals()
+        self._unseen_failures &= {each.id for each in self._desk.downloads.all() if each.state == "failed"}
+        if self._windows.shows_downloads:
+            self._unseen_failures.clear()
+        words = totals_words(totals) or ("A download stopped." if self._unseen_failures else "")
+        self.show_as("download" if totals.going else "warning", words)
+        self.setAccessibleName("Downloads")
+        self.setAccessibleDescription(words)
+        self.setText(f"{totals.fraction:.0%}" if totals.going else "")
+        self.action.setVisible(bool(words))
+
+    def _show_page(self) -> None:
+        self._windows.models.show_page(self._windows.models.downloads)
+        self._throttle.note()
+
+    def _on_resumed(self, downloads: "tuple[Download, ...]") -> None:
+        names = ", ".join(download.repository for download in downloads)
+        what = "a download" if len(downloads) == 1 else f"{len(downloads)} downloads"
+        words = f"{names} was not finished when rdchat quit."
+        banner = Banner(self._theme, f"Resuming {what}", words, "download")
+        banner.add_action("Show", self._show_page)
+        self._banners.show_banner(banner, "downloads went on", UNDO_MS)
+
+    def _on_ended(self, download: "Download") -> None:
+        """Say that a download is finished or failed, unless the person sees it."""
+        if self._windows.shows_downloads:
+            return
+        if download.state == "failed":
+            self._unseen_failures.add(download.id)
+            self._throttle.note()
+            title = f"The download of {download.repository} stopped"
+            banner = Banner(self._theme, title, download.problem, "warning", "danger")
+        else:
+            banner = Banner(self._theme, f"{download.repository} has been downloaded", "", "check", "success")
+        desk = self._desk
+        if download.state != "failed" and download.is_model and desk is not None:
+            banner.add_action("Load", lambda: desk.slot.load(download.model_name))
+        else:
+            banner.add_action("Show", self._show_page)
+        self._banners.show_banner(banner, f"download {download.id}")

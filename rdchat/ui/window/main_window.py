@@ -3,8 +3,8 @@
 from dataclasses import replace
 from functools import cached_property
 
-from PySide6.QtCore import QByteArray, Qt
-from PySide6.QtGui import QCloseEvent, QResizeEvent
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QCloseEvent, QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import QApplication, QMainWindow, QSplitter, QWidget
 
 from rdchat.chat.settings import Appearance, Settings
@@ -12,7 +12,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.look.icons import app_icon
-from rdchat.ui.look.opening import show_in_front
+from rdchat.ui.look.layouts import splitter
 from rdchat.ui.look.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.preferences import Preferences
@@ -22,7 +22,7 @@ from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.commands import Commands
 from rdchat.ui.window.header import Header, ModelButton
 from rdchat.ui.window.menus import WindowActions, menus
-from rdchat.ui.window.side_windows import SideWindows
+from rdchat.ui.window.side_windows import SideWindows, decoded, encoded
 from rdchat.ui.window.unsaved_question import UnsavedQuestion
 
 _SCHEMES = {
@@ -31,7 +31,7 @@ _SCHEMES = {
     Appearance.DARK: Qt.ColorScheme.Dark,
 }
 _ANSWER_MS = 10_000  # a system that shuts down kills what has not ended after some 20 seconds
-_ROOM_FOR_SIDEBAR, _ROOM_FOR_PANEL = 640, 900  # narrower windows hide them
+_ROOM_FOR_ONE, _ROOM_FOR_BOTH = 640, 940  # sides; narrower windows hide the sidebar first, then the panel
 
 
 class MainWindow(QMainWindow):
@@ -63,9 +63,9 @@ class MainWindow(QMainWindow):
         self.sidebar = Sidebar(controller.chats, theme)
         self.conversation = ConversationView(controller, theme, transcript)
         self.panel = SpeedPanel(controller, theme)
-        self._sides = {self.sidebar: _ROOM_FOR_SIDEBAR, self.panel: _ROOM_FOR_PANEL}
         self.commands = Commands(self, controller, theme)
         self.actions_ = WindowActions(self.menuBar(), menus(self, self.commands), self)
+        self.windows.keys = self.actions_.keys
         options = ChatOptions(controller.chats, controller.preferences, controller.model_slot, theme)
         self.header = Header(ModelButton(controller.model_slot, controller.preferences), options, theme, self.actions_)
         self.addToolBar(self.header)
@@ -80,16 +80,13 @@ class MainWindow(QMainWindow):
 
     @cached_property
     def preferences(self) -> Preferences:
-        """The preferences window, built when it is first needed."""
+        """The settings window, built when it is first needed."""
         preferences = Preferences(self._controller.preferences, self._controller.model_slot, self._theme, self)
+        self.windows.place("settings", preferences)
         preferences.choose_model_requested.connect(self.commands.choose_model)
         preferences.choose_models_folder_requested.connect(self.commands.choose_models_folder)
         preferences.token_requested.connect(lambda: self.windows.ask_for_token(self.preferences))
         return preferences
-
-    def bring_to_front(self) -> None:
-        """Show the window over others, as a second start of the app requests."""
-        show_in_front(self)
 
     def close_soon(self) -> None:
         """Close on a signal of the system, even if nobody answers a question."""
@@ -104,7 +101,7 @@ class MainWindow(QMainWindow):
     def toggle(self, side: QWidget) -> None:
         """Show or hide the sidebar or the panel; remember it unless the window is too narrow for it."""
         shown = side.isHidden()
-        if self.width() < self._sides[side]:
+        if self._opened_by_hand is not None or self.width() < self._room_for(side):
             self._opened_by_hand = side if shown else None  # a narrow window has room for one side
             self._fold()
         elif side is self.sidebar:
@@ -121,6 +118,34 @@ class MainWindow(QMainWindow):
         super().resizeEvent(event)
         self._fold()
 
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        """Move the focus by Tab: from the message field to the last reply, the panel, the toolbar and the chats."""
+        current, stops = self.focusWidget(), self._tab_stops()
+        if current not in stops:
+            return super().focusNextPrevChild(forward)
+        place = (stops.index(current) + (1 if forward else -1)) % len(stops)
+        stops[place].setFocus(Qt.FocusReason.TabFocusReason if forward else Qt.FocusReason.BacktabFocusReason)
+        return True
+
+    def _tab_stops(self) -> list[QWidget]:
+        """Return the widgets that Tab goes to, in its order.
+
+        `nextInFocusChain` is of no use here: PySide takes each widget for the child of the one before.
+        """
+        composer, messages = self.conversation.composer, list(self.conversation.transcript.widgets.values())
+        before = self.header, self.sidebar, self.conversation, *messages[:-1]
+        parts = [self, *before, composer.attach, composer, *messages[-1:], self.panel]
+        every = QGuiApplication.styleHints().tabFocusBehavior() is Qt.TabFocusBehavior.TabFocusAllControls
+        policy = Qt.FocusPolicy.TabFocus if every else Qt.FocusPolicy.StrongFocus
+        stops: dict[int, list[QWidget]] = {}
+        for widget in self.findChildren(QWidget):
+            is_shown = widget.window() is self and widget.isVisible() and not widget.focusProxy()
+            is_stop = is_shown and widget.isEnabled() and widget.focusPolicy() & policy == policy
+            if is_stop or widget is self.focusWidget():
+                holders = (n for n, part in enumerate(parts) if part is widget or part.isAncestorOf(widget))
+                stops.setdefault(max(holders), []).append(widget)
+        return [widget for _, part in sorted(stops.items()) for widget in part]
+
     def closeEvent(self, event: QCloseEvent) -> None:
         if event.spontaneous() and not self.windows.may_quit():  # the window's own close button
             event.ignore()
@@ -128,22 +153,18 @@ class MainWindow(QMainWindow):
         if not self._unsaved.may_close():
             event.ignore()
             return
-        state, geometry = (blob.toBase64().toStdString() for blob in (self._splitter.saveState(), self.saveGeometry()))
-        self.change(window_state=state, window_geometry=geometry)
+        state, geometry = encoded(self._splitter.saveState()), encoded(self.saveGeometry())
+        self.change(window_state=state, window_geometry=geometry, side_windows=self.windows.places())
         self.hide()  # ending the engine thread may take as long as one chunk of a prompt
         self.windows.close()
         self._controller.close()
         event.accept()
 
     def _build_splitter(self) -> QSplitter:
-        splitter = QSplitter(Qt.Orientation.Horizontal)
-        splitter.setHandleWidth(1)
-        splitter.setChildrenCollapsible(False)
-        for part in (self.sidebar, self.conversation, self.panel):
-            splitter.addWidget(part)
-        splitter.setStretchFactor(1, 1)
-        splitter.setSizes([SIDEBAR_WIDTH, 10_000, PANEL_WIDTH])
-        return splitter
+        parts = (self.sidebar, SIDEBAR_WIDTH), (self.conversation, 10_000), (self.panel, PANEL_WIDTH)
+        found = splitter(Qt.Orientation.Horizontal, *parts)
+        found.setStretchFactor(1, 1)
+        return found
 
     def _connect_parts(self) -> None:
         commands, conversation, windows = self.commands, self.conversation, self.windows
@@ -190,10 +211,10 @@ class MainWindow(QMainWindow):
         self.actions_.refresh()
 
     def _restore(self, settings: Settings) -> None:
-        if not self.restoreGeometry(_decoded(settings.window_geometry)):
+        if not self.restoreGeometry(decoded(settings.window_geometry)):
             room = self.screen().availableSize()
             self.resize(min(1180, room.width() - 80), min(780, room.height() - 80))
-        self._splitter.restoreState(_decoded(settings.window_state))
+        self._splitter.restoreState(decoded(settings.window_state))
 
     def _apply_settings(self, settings: Settings) -> None:
         self._theme.set_scheme(_SCHEMES[settings.appearance])
@@ -204,20 +225,20 @@ class MainWindow(QMainWindow):
         """Show the sides that the person wants and the window has room for."""
         settings, by_hand = self._controller.preferences.settings, self._opened_by_hand
         wanted = {self.sidebar: settings.sidebar_visible, self.panel: settings.panel_visible}
-        if by_hand is not None and self.width() >= self._sides[by_hand]:
+        if by_hand is not None and self.width() >= self._room_for(by_hand):
             by_hand = self._opened_by_hand = None
-        for side, room in self._sides.items():
-            shown = side is by_hand if by_hand is not None else wanted[side] and self.width() >= room
+        for side, is_wanted in wanted.items():
+            shown = side is by_hand if by_hand is not None else is_wanted and self.width() >= self._room_for(side)
             if not shown and side.isAncestorOf(self.focusWidget()):
                 self.conversation.composer.setFocus()
             side.setVisible(shown)
         self.actions_.refresh()
 
+    def _room_for(self, side: QWidget) -> int:
+        """Return the width from which the window shows a side."""
+        panel_wanted = self._controller.preferences.settings.panel_visible
+        return _ROOM_FOR_BOTH if side is self.sidebar and panel_wanted else _ROOM_FOR_ONE
+
     def _show_title(self) -> None:
         conversation = self._controller.chat.conversation
         self.setWindowTitle(conversation.title if conversation else "New chat")
-
-
-def _decoded(text: str) -> QByteArray:
-    """Return what base64 stands for; Qt refuses what a settings file that was edited by hand may have."""
-    return QByteArray.fromBase64(text.encode("ascii", "ignore"))

@@ -5,23 +5,23 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMenu, QMenuBar, QWidget
 
 from rdchat import paths
 from rdchat.inference.api.requests import Mode
 from rdchat.services.order.chat_order import Place
-from rdchat.ui.look.opening import show_folder, show_in_front
-from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.opening import SideWindow, show_folder, show_in_front
+from rdchat.ui.look.plain_text import button_text, set_tip
 from rdchat.ui.look.theme import DEFAULT_TEXT
-from rdchat.ui.window.about import about_box
 
 if TYPE_CHECKING:
     from rdchat.ui.window.commands import Commands
     from rdchat.ui.window.main_window import MainWindow
 
 _Standard, _Role = QKeySequence.StandardKey, QAction.MenuRole
+_WINDOW = "&Window"
 _Key = str | QKeySequence.StandardKey
 
 
@@ -41,6 +41,7 @@ class Command:
     when: Callable[[], bool] | None = None  # whether it is enabled; None: always
     checked: Callable[[], bool] | None = None  # None: not checkable
     label: Callable[[], str] | None = None  # the text that suits the state, where it changes
+    in_front: bool = False  # brings the main window to the front, as its effect shows there
 
 
 class WindowActions(QObject):
@@ -49,15 +50,19 @@ class WindowActions(QObject):
     Args:
         bar: Lists the menus.
         menus: The commands of each menu by its title; None is a separator.
-        parent: The window.
+        window: The main window.
     """
 
-    def __init__(self, bar: QMenuBar, menus: dict[str, list[Command | None]], parent: QObject) -> None:
-        super().__init__(parent)
+    def __init__(self, bar: QMenuBar, menus: dict[str, list[Command | None]], window: QWidget) -> None:
+        super().__init__(window)
+        self._window = window
         self._groups: dict[str, QActionGroup] = {}
         self._actions: dict[str, tuple[QAction, Command]] = {}
+        self._menus = menus
         for title, commands in menus.items():
             menu = bar.addMenu(title)
+            if title == _WINDOW:
+                menu.aboutToShow.connect(partial(self._list_windows, menu))
             for command in commands:
                 if command is None:
                     menu.addSeparator()
@@ -82,10 +87,26 @@ class WindowActions(QObject):
             if command.label is not None:
                 action.setText(command.label())
 
+    def keys(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """Return the title of each menu, with the name and the main key of its entries that have one."""
+        shown = QKeySequence.SequenceFormat.NativeText
+        return [
+            (
+                title.replace("&", ""),
+                [
+                    (action.text().rstrip("…"), action.shortcut().toString(shown))
+                    for action in (self._actions[command.name][0] for command in commands if command is not None)
+                    if not action.shortcut().isEmpty()
+                ],
+            )
+            for title, commands in self._menus.items()
+        ]
+
     def _add(self, command: Command) -> QAction:
         action = QAction(command.text, self, checkable=command.checked is not None)
         keys = command.keys if isinstance(command.keys, tuple) else (command.keys,)
         action.setShortcuts([sequence for key in keys for sequence in _sequences(key)])
+        action.setShortcutContext(Qt.ShortcutContext.ApplicationShortcut)  # the side windows have no menu bar
         action.setMenuRole(command.role)
         action.setIconVisibleInMenu(False)
         shown = action.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
@@ -99,7 +120,24 @@ class WindowActions(QObject):
         self._actions[command.name] = action, command
         return action
 
+    def _list_windows(self, menu: QMenu) -> None:
+        """List the open windows at the end of a menu; choosing one brings it to the front."""
+        for old in [action for action in menu.actions() if action.actionGroup() is not None]:
+            menu.removeAction(old)
+            old.actionGroup().deleteLater()
+        group = QActionGroup(menu)
+        windows = [each for each in self._window.findChildren(SideWindow) if each.isVisible()]
+        for window in (None, self._window, *windows):
+            action = QAction(button_text(window.windowTitle()) if window else "", group, checkable=window is not None)
+            action.setSeparator(window is None)
+            if window is not None:
+                action.setChecked(window.isActiveWindow())
+                action.triggered.connect(partial(show_in_front, window))
+            menu.addAction(action)
+
     def _run(self, command: Command) -> None:
+        if command.in_front and not self._window.isActiveWindow():
+            show_in_front(self._window)
         if command.run is not None:
             command.run()
         self.refresh()
@@ -115,33 +153,41 @@ def menus(window: "MainWindow", do: "Commands") -> dict[str, list[Command | None
         "&File": _file(window, do),
         "&Edit": _edit(window, do),
         "&Chat": _chat(window, do),
-        "&Draft": _draft(window, do),
+        "&Drafting": _drafting(window, do),
         "&View": _view(window, do),
-        "&Window": [Command("minimize", "Minimise", window.showMinimized, "Ctrl+M")],
+        _WINDOW: [Command("minimize", "Minimise", do.minimize, "Ctrl+M")],
         "&Help": [
-            Command("show_log", "Show log", partial(show_folder, paths.log_path())),
-            Command("about", "About rdchat", lambda: about_box(window).open(), role=_Role.AboutRole),
+            Command(
+                "about_drafting",
+                "What Is Drafting?",
+                lambda: show_in_front(window.windows.about_drafting),
+                _Standard.HelpContents,
+            ),
+            Command("shortcuts", "Keyboard Shortcuts", lambda: show_in_front(window.windows.shortcuts), "Ctrl+/"),
+            None,
+            Command("show_log", "Show Log", partial(show_folder, paths.log_path())),
+            Command("about", "About rdchat", do.show_about, role=_Role.AboutRole),
         ],
     }
 
 
 def _file(window: "MainWindow", do: "Commands") -> list[Command | None]:
     return [
-        Command("new_chat", "New chat", do.new_chat, _Standard.New),
-        Command("new_folder", "New folder", do.new_folder, "Ctrl+Shift+N"),
-        Command("attach", "Attach files…", window.conversation.files.choose, "Ctrl+Shift+U"),
+        Command("new_chat", "New Chat", do.new_chat, _Standard.New, in_front=True),
+        Command("new_folder", "New Folder", do.new_folder, "Ctrl+Shift+N", in_front=True),
+        Command("attach", "Attach Files…", window.conversation.files.choose, "Ctrl+Shift+U", in_front=True),
         None,
-        Command("open_folder", "Open model folder…", do.choose_model, _Standard.Open),
+        Command("open_folder", "Open Model Folder…", do.choose_model, _Standard.Open),
         Command("models", "Models…", lambda: show_in_front(window.windows.models), "Ctrl+Shift+M"),
         None,
-        Command("import_chats", "Import chats…"),
-        Command("export_chat", "Export chat…", None, "Ctrl+Shift+E", when=do.has_chat),
-        Command("export_all", "Export all chats…"),
+        Command("import_chats", "Import Chats…"),
+        Command("export_chat", "Export Chat…", None, "Ctrl+Shift+E", when=do.has_chat),
+        Command("export_all", "Export All Chats…"),
         None,
-        Command("back_up", "Back up…"),
+        Command("back_up", "Back Up…"),
         Command("restore", "Restore…"),
         None,
-        Command("close_window", "Close window", do.close_front, _Standard.Close),
+        Command("close_window", "Close Window", do.close_front, _Standard.Close),
         Command("quit", "Quit rdchat", do.quit, _Standard.Quit, role=_Role.QuitRole),
     ]
 
@@ -155,15 +201,15 @@ def _edit(window: "MainWindow", do: "Commands") -> list[Command | None]:
         Command("cut", "Cut", partial(do.edit, "cut"), _Standard.Cut),
         Command("copy", "Copy", partial(do.edit, "copy"), _Standard.Copy),
         Command("paste", "Paste", partial(do.edit, "paste"), _Standard.Paste),
-        Command("select_all", "Select all", partial(do.edit, "selectAll"), _Standard.SelectAll),
-        Command("quote", "Quote selection", window.conversation.quote_selection, "Ctrl+'"),
+        Command("select_all", "Select All", partial(do.edit, "selectAll"), _Standard.SelectAll),
+        Command("quote", "Quote Selection", window.conversation.quote_selection, "Ctrl+'"),
         None,
-        Command("find", "Find in chat", do.find, _Standard.Find),
-        Command("find_next", "Find next", partial(find_bar.step, 1), _Standard.FindNext),
-        Command("find_previous", "Find previous", partial(find_bar.step, -1), _Standard.FindPrevious),
-        Command("search", "Search chats", do.search, "Ctrl+Alt+F"),
+        Command("find", "Find in Chat", do.find, _Standard.Find),
+        Command("find_next", "Find Next", partial(find_bar.step, 1), _Standard.FindNext),
+        Command("find_previous", "Find Previous", partial(find_bar.step, -1), _Standard.FindPrevious),
+        Command("search", "Search Chats", partial(do.find, in_chat=False), "Ctrl+Alt+F", in_front=True),
         None,
-        Command("preferences", "Preferences…", lambda: show_in_front(window.preferences), "Ctrl+,", role=role),
+        Command("preferences", "Settings…", lambda: show_in_front(window.preferences), "Ctrl+,", role=role),
     ]
 
 
@@ -171,69 +217,71 @@ def _chat(window: "MainWindow", do: "Commands") -> list[Command | None]:
     conversation, tip = window.conversation, "System prompt and sampling of this chat"
     copy, editor, regenerate = conversation.transcript.copy_last_reply, do.controller.editor, do.regenerate_text()
     return [
-        Command("stop", "Stop reply", do.controller.stop, ("Esc", "Ctrl+."), when=do.busy),
+        Command("stop", "Stop Reply", do.stop, ("Esc", "Ctrl+."), when=do.can_stop),
         Command("regenerate", regenerate, do.regenerate, "Ctrl+R", when=do.can_regenerate, label=do.regenerate_text),
-        Command("regenerate_with", "Regenerate with…", do.regenerate_with, "Ctrl+Shift+R", when=do.can_regenerate_with),
-        Command("copy_reply", "Copy last reply", copy, "Ctrl+Shift+C", when=do.has_reply),
-        Command("restore_message", "Restore deleted message", editor.restore_deleted, when=lambda: do.has_deleted),
+        Command("regenerate_with", "Regenerate With…", do.regenerate_with, "Ctrl+Shift+R", when=do.can_regenerate_with),
+        Command("copy_reply", "Copy Last Reply", copy, "Ctrl+Shift+C", when=do.has_reply),
+        Command("restore_message", "Restore Deleted Message", editor.restore_deleted, when=lambda: do.has_deleted),
         None,
-        Command("options", "Chat options…", do.open_options, "Ctrl+Shift+O", tip=tip),
-        Command("write", "Go to message field", conversation.composer.setFocus, "Ctrl+L"),
+        Command("options", "Chat Options…", do.open_options, "Ctrl+Shift+O", tip=tip, in_front=True),
+        Command("write", "Go to Message Field", conversation.composer.setFocus, "Ctrl+L", in_front=True),
         None,
-        _on_chat(do, "rename", "Rename chat"),
-        _on_chat(do, "pin", "Pin chat"),
-        Command("move", "Move to folder", submenu=do.move_menu, when=do.has_chat),
-        _on_chat(do, "duplicate", "Duplicate chat", "Ctrl+D"),
+        _on_chat(do, "rename", "Rename Chat"),
+        _on_chat(do, "pin", "Pin Chat"),
+        Command("move", "Move to Folder", submenu=do.move_menu, when=do.has_chat),
+        _on_chat(do, "duplicate", "Duplicate Chat", "Ctrl+D"),
         None,
-        _on_chat(do, "archive", "Archive chat", "Ctrl+Alt+A"),
-        _on_chat(do, "delete", "Delete chat"),
+        _on_chat(do, "archive", "Archive Chat", "Ctrl+Alt+A"),
+        _on_chat(do, "delete", "Delete Chat"),
     ]
 
 
 def _on_chat(do: "Commands", name: str, text: str, *keys: str) -> Command:
     """Return a command on the open chat, which the sidebar's context menu also has."""
     label = partial(do.chat_action_text, name, text)
-    return Command(name, text, partial(do.run_chat_action, name), keys, when=do.has_chat, label=label)
+    return Command(name, text, partial(do.run_chat_action, name), keys, when=do.has_chat, label=label, in_front=True)
 
 
-def _draft(window: "MainWindow", do: "Commands") -> list[Command | None]:
+def _drafting(window: "MainWindow", do: "Commands") -> list[Command | None]:
     return [
         *(_mode(do, mode, f"Ctrl+Alt+{place}") for place, mode in enumerate(Mode, start=1)),
         None,
-        Command("draft_settings", "Draft settings", do.show_drafting, "Ctrl+Shift+D"),
+        Command("draft_settings", "Drafting Settings", do.show_drafting, "Ctrl+Shift+D", in_front=True),
         None,
-        Command("race", "Race…", do.open_race, "Ctrl+Alt+R"),
+        Command("race", "Race…", lambda: window.windows.open_race(window.conversation.composer.text), "Ctrl+Alt+R"),
         Command("benchmark", "Benchmark…", lambda: show_in_front(window.windows.benchmark), "Ctrl+Alt+B"),
     ]
 
 
 def _mode(do: "Commands", mode: Mode, keys: str) -> Command:
     drafting, name, choose = do.controller.drafting, f"draft_{mode.value}", partial(do.choose_mode, mode)
-    used = partial(do.uses_mode, mode)
-    return Command(name, mode.words, choose, keys, group="draft", when=lambda: drafting.ready, checked=used)
+    is_used, is_ready = (lambda: drafting.settings.mode is mode), (lambda: drafting.ready)
+    return Command(name, mode.words.title(), choose, keys, group="draft", when=is_ready, checked=is_used)
 
 
 def _view(window: "MainWindow", do: "Commands") -> list[Command | None]:
     return [
-        _side(window, window.sidebar, "sidebar", "Sidebar", "Ctrl+Alt+S", tip="Show or hide the conversations"),
+        _side(window, window.sidebar, "sidebar", "Sidebar", "Ctrl+Alt+S", tip="Show or hide the chats"),
         _place(do, "show_archive", "Archive", Place.ARCHIVE),
         _place(do, "show_bin", "Bin", Place.BIN),
         None,
-        _side(window, window.panel, "panel", "Speed panel", "Ctrl+Alt+P", tip="Show or hide the speed panel"),
-        Command("tokens", "Tokens and drafts", do.show_tokens, "Ctrl+Shift+T", when=do.has_reply),
-        Command("ledger", "Time ledger…", lambda: show_in_front(window.windows.ledger), "Ctrl+Alt+L"),
+        _side(window, window.panel, "panel", "Speed Panel", "Ctrl+Alt+P", tip="Show or hide the speed panel"),
+        Command("tokens", "Tokens and Drafts", do.show_tokens, "Ctrl+Shift+T", when=do.has_reply),
+        Command("ledger", "Time Ledger", lambda: show_in_front(window.windows.ledger), "Ctrl+Alt+L"),
         None,
-        Command("larger", "Larger text", partial(do.change_text_size, 1), _Standard.ZoomIn),
-        Command("smaller", "Smaller text", partial(do.change_text_size, -1), _Standard.ZoomOut),
-        Command("usual", "Usual text size", partial(window.change, text_size=DEFAULT_TEXT), "Ctrl+0"),
+        Command("larger", "Larger Text", partial(do.change_text_size, 1), _Standard.ZoomIn),
+        Command("smaller", "Smaller Text", partial(do.change_text_size, -1), _Standard.ZoomOut),
+        Command("usual", "Actual Size", partial(window.change, text_size=DEFAULT_TEXT), "Ctrl+0"),
         None,
-        Command("full_screen", "Full screen", do.toggle_full_screen, _Standard.FullScreen),
+        Command("full_screen", "Full Screen", do.turn_full_screen, _Standard.FullScreen),
     ]
 
 
 def _side(window: "MainWindow", side: QWidget, name: str, text: str, keys: str, *, tip: str) -> Command:
-    return Command(name, text, partial(window.toggle, side), keys, tip=tip, checked=lambda: not side.isHidden())
+    shown = lambda: not side.isHidden()  # noqa: E731
+    return Command(name, text, partial(window.toggle, side), keys, tip=tip, checked=shown, in_front=True)
 
 
 def _place(do: "Commands", name: str, text: str, place: Place) -> Command:
-    return Command(name, text, partial(do.toggle_place, place), checked=lambda: do.place is place)
+    listed = lambda: do.controller.chats.place is place  # noqa: E731
+    return Command(name, text, partial(do.show_place, place), checked=listed, in_front=True)

@@ -3,11 +3,13 @@
 import threading
 from collections.abc import Callable
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QByteArray, Qt
 from PySide6.QtWidgets import QWidget
 
+from rdchat.chat.settings import WindowPlace
 from rdchat.inference.api.requests import DraftSettings, Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.sources import DeviceMemory, ModelSources
@@ -17,7 +19,6 @@ from rdchat.ui.look.theme import Theme
 
 if TYPE_CHECKING:
     from rdchat.services.models.models_desk import ModelsDesk
-    from rdchat.ui.benchmark.obstacles import Obstacles
     from rdchat.ui.benchmark.race_window import RaceWindow
     from rdchat.ui.benchmark.window import BenchmarkWindow
     from rdchat.ui.drafts.window import DraftsWindow
@@ -38,28 +39,63 @@ class SideWindows:
         drops: Takes models and files that are dropped on the main window.
         memory: The memory of this machine.
         on_models_desk: Called with the models desk when it is built.
+        keys: Returns the keys of each menu.
     """
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget, sources: ModelSources) -> None:
         self._controller, self._theme, self._parent, self._sources = controller, theme, parent, sources
         self._chat_of_tokens: int | None = None
+        self._placed: dict[str, QWidget] = {}
         self.on_models_desk: Callable[[ModelsDesk], object] = lambda _desk: None
+        self.keys: Callable[[], list[tuple[str, list[tuple[str, str]]]]] = list
         self.memory = DeviceMemory(sources.memory, parent)
         self.drops = FileDrops(sources.problem, controller.model_slot.load, parent, theme, takes_files=True)
+
+    def place[W: QWidget](self, name: str, window: W) -> W:
+        """Put a new window where it was when rdchat last quit; Qt moves it onto a screen that exists."""
+        places = {place.window: place.geometry for place in self._controller.preferences.settings.side_windows}
+        window.restoreGeometry(decoded(places.get(name, "")))
+        self._placed[name] = window
+        return window
+
+    def places(self) -> tuple[WindowPlace, ...]:
+        """Return where the windows are now, or were in an earlier run."""
+        places = {place.window: place for place in self._controller.preferences.settings.side_windows}
+        places |= {name: WindowPlace(name, encoded(window.saveGeometry())) for name, window in self._placed.items()}
+        return tuple(places.values())
+
+    @cached_property
+    def about_drafting(self) -> QWidget:
+        """Explains drafting."""
+        from rdchat.ui.window.help_window import HelpWindow, about_drafting  # noqa: PLC0415
+
+        return self.place(
+            "about drafting", HelpWindow("What Is Drafting?", about_drafting(), self._theme, self._parent)
+        )
+
+    @cached_property
+    def shortcuts(self) -> QWidget:
+        """Lists the keys of the menus."""
+        from rdchat.ui.window.help_window import HelpWindow, shortcuts_text  # noqa: PLC0415
+
+        text = shortcuts_text(self.keys())
+        return self.place("shortcuts", HelpWindow("Keyboard Shortcuts", text, self._theme, self._parent))
 
     @cached_property
     def ledger(self) -> "LedgerWindow":
         """The time ledger."""
         from rdchat.ui.speed.ledger_window import LedgerWindow  # noqa: PLC0415
 
-        return LedgerWindow(self._controller.time_ledger, self._controller.drafting, self._theme, self._parent)
+        controller = self._controller
+        window = LedgerWindow(controller.time_ledger, controller.drafting, self._theme, self._parent)
+        return self.place("ledger", window)
 
     @cached_property
     def drafts(self) -> "DraftsWindow":
         """A reply's tokens and draft trees."""
         from rdchat.ui.drafts.window import DraftsWindow  # noqa: PLC0415
 
-        window = DraftsWindow(self._controller.traces, self._theme, self._parent)
+        window = self.place("drafts", DraftsWindow(self._controller.traces, self._theme, self._parent))
         self._controller.chats.conversation_removed.connect(self._close_tokens_of)
         return window
 
@@ -75,7 +111,7 @@ class SideWindows:
 
     def compare(self, message_id: int) -> None:
         """Show two alternatives of a message of the open chat beside each other."""
-        from rdchat.ui.alternatives import AlternativesWindow  # noqa: PLC0415
+        from rdchat.ui.conversation.alternatives_window import AlternativesWindow  # noqa: PLC0415
 
         message = self._controller.chat.path.find(message_id)
         for open_one in self._parent.findChildren(AlternativesWindow):
@@ -84,18 +120,11 @@ class SideWindows:
             AlternativesWindow(self._controller, message, self._theme, self._parent).open_in_front()
 
     @cached_property
-    def _obstacles(self) -> "Obstacles":
-        """What prevents a race or a benchmark."""
-        from rdchat.ui.benchmark.obstacles import Obstacles  # noqa: PLC0415
-
-        return Obstacles(self._controller, self._parent)
-
-    @cached_property
     def race(self) -> "RaceWindow":
         """Drafting against plain decoding."""
         from rdchat.ui.benchmark.race_window import RaceWindow  # noqa: PLC0415
 
-        return RaceWindow(self._controller, self._obstacles, self._theme, self._parent)
+        return self.place("race", RaceWindow(self._controller, self._theme, self._parent))
 
     def try_in_race(self, draft: DraftSettings) -> None:
         """Open the race with draft settings that the chat does not have to use."""
@@ -114,7 +143,7 @@ class SideWindows:
         """Ways of drafting on many prompts."""
         from rdchat.ui.benchmark.window import BenchmarkWindow  # noqa: PLC0415
 
-        return BenchmarkWindow(self._controller, self._obstacles, self._theme, self._parent)
+        return self.place("benchmark", BenchmarkWindow(self._controller, self._theme, self._parent))
 
     @cached_property
     def models_desk(self) -> "ModelsDesk":
@@ -139,7 +168,7 @@ class SideWindows:
         from rdchat.ui.models import ModelsWindow  # noqa: PLC0415
 
         desk = self.models_desk
-        window = ModelsWindow(desk, self._theme, self._sources.problem, self._parent)
+        window = self.place("models", ModelsWindow(desk, self._theme, self._sources.problem, self._parent))
         desk.shelf.race_requested.connect(self.try_in_race)
         return window
 
@@ -151,11 +180,7 @@ class SideWindows:
     @property
     def shows_downloads(self) -> bool:
         """Whether the person sees the page of downloads."""
-        return "models" in self.__dict__ and self.models.shows_downloads
-
-    def show_downloads(self) -> None:
-        """Open the models window at the page of downloads."""
-        self.models.show_page(self.models.downloads)
+        return "models" in self.__dict__ and self.models.downloads.isVisible()
 
     def ask_for_token(self, parent: QWidget) -> None:
         """Open the dialog of the hub's token in front of a window."""
@@ -167,7 +192,9 @@ class SideWindows:
 
     def prepare(self) -> None:
         """Import the models window's modules on a thread: two thirds of its first opening are imports."""
-        threading.Thread(target=_import_models, name="models window", daemon=True).start()
+        threading.Thread(
+            target=import_module, args=("rdchat.ui.models.window",), name="models window", daemon=True
+        ).start()
 
     def close(self) -> None:
         """End the work in the background."""
@@ -181,9 +208,15 @@ class SideWindows:
         if not self._controller.benchmark.running:
             return True
         show_in_front(self.benchmark)
-        self.benchmark.ask_to_stop("Stop the benchmark and quit?", "Stop and quit", self._parent.close)
+        self.benchmark.ask_to_stop("Stop the benchmark and quit?", "Stop and Quit", self._parent.close)
         return False
 
 
-def _import_models() -> None:
-    import rdchat.ui.models.window  # noqa: F401, PLC0415
+def encoded(blob: QByteArray) -> str:
+    """Return one of Qt's blobs as base64, for the settings."""
+    return blob.toBase64().toStdString()
+
+
+def decoded(text: str) -> QByteArray:
+    """Return what base64 stands for; Qt refuses what a settings file that was edited by hand may have."""
+    return QByteArray.fromBase64(text.encode("ascii", "ignore"))

@@ -2,19 +2,19 @@
 
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Qt, QTimer, Slot
+from PySide6.QtCore import QObject, QTimer, Slot
 from PySide6.QtWidgets import QDialog, QMessageBox, QWidget
 
 from rdchat.chat.conversation import Notice
 from rdchat.errors import StorageError
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, UnsavedReply
+from rdchat.services.order.chat_order import named
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.opening import ask_to_save
 from rdchat.ui.look.plain_text import message_box
 
 _LOOK_MS = 500  # how often to look whether the store has taken the replies
 _MOST_NAMED = 5
-_LONGEST_TITLE = 40
 
 
 class UnsavedQuestion(QObject):
@@ -54,15 +54,14 @@ class UnsavedQuestion(QObject):
 
     def _ask(self, trouble: Notice | None) -> None:
         box = message_box(QMessageBox.Icon.Question, "", parent=self._window)
-        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         box.setObjectName("unsaved")
         role = QMessageBox.ButtonRole
-        again = box.addButton("Try again", role.AcceptRole)
+        again = box.addButton("Try Again", role.AcceptRole)
         cancel = box.addButton("Cancel", role.RejectRole)
         again.clicked.connect(self._window.close)
         cancel.clicked.connect(self._limit.stop)
-        box.addButton("Save text…", role.ActionRole).clicked.connect(self._choose_file)
-        box.addButton("Quit anyway", role.DestructiveRole).clicked.connect(self._give_up)
+        box.addButton("Save Text…", role.ActionRole).clicked.connect(self._choose_file)
+        box.addButton("Quit Anyway", role.DestructiveRole).clicked.connect(self._give_up)
         box.setDefaultButton(again)
         box.setEscapeButton(cancel)
         box.finished.connect(self._forget)
@@ -82,7 +81,7 @@ class UnsavedQuestion(QObject):
 
     def _choose_file(self) -> None:
         filters = ["Markdown (*.md)", "Plain text (*.txt)"]
-        dialog = ask_to_save(self._window, "Save the text", "Unsaved replies.md", filters, self._save_elsewhere)
+        dialog = ask_to_save(self._window, "Save the Text", "Unsaved replies.md", filters, self._save_elsewhere)
         dialog.rejected.connect(self._ask_again)
         dialog.finished.connect(self._forget)
         self._open = dialog
@@ -123,21 +122,17 @@ def question_words(replies: list[UnsavedReply]) -> str:
     """Return the question, with how much would be lost."""
     missing = counted(sum(reply.missing for reply in replies), "character")
     titles = list(dict.fromkeys(reply.title for reply in replies))
-    where = f"“{_short(titles[0])}”" if len(titles) == 1 else counted(len(titles), "chat")
+    where = named(titles[0]) if len(titles) == 1 else counted(len(titles), "chat")
     return f"Quit and lose {missing} of {where}?"
 
 
 def detail_words(replies: list[UnsavedReply], trouble: Notice | None) -> str:
     """Return why the replies are not saved, and which they are."""
     lines = [
-        f"“{_short(reply.title)}”: {reply.missing:,} of {counted(len(reply.text), 'character')}"
+        f"{named(reply.title)}: {reply.missing:,} of {counted(len(reply.text), 'character')}"
         for reply in replies[:_MOST_NAMED]
     ]
     if (more := len(replies) - _MOST_NAMED) > 0:
         lines.append(f"and {counted(more, 'more reply', 'more replies')}")
     why = f"{trouble.title} {trouble.detail}".strip() if trouble else ""
     return "\n\n".join(part for part in (why, "\n".join(lines)) if part)
-
-
-def _short(title: str) -> str:
-    return title if len(title) <= _LONGEST_TITLE else f"{title[: _LONGEST_TITLE - 1]}…"

@@ -1,13 +1,15 @@
-"""Parts of a file that is too long, and how they are named."""
+"""Choosing a part of a file that is too long, and naming it."""
+
+from collections.abc import Callable
 
 import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile
 from rdchat.chat.attachments.choosing import (
     PASSAGE,
+    Part,
     Passage,
     beginning,
-    best_within,
     joined,
     named_numbers,
     pages,
@@ -15,6 +17,7 @@ from rdchat.chat.attachments.choosing import (
     passages_of,
     ranked,
 )
+from rdchat.services.files.part_choice import TokenCount, fitting_passages
 
 BOOK = ReadFile("book.pdf", FileKind.PDF, tuple(f"This is page {number}." for number in range(1, 91)))
 FRUIT = ("Apples are red.", "Pears are green.", "Bananas are yellow, and bananas bend.", "Nothing here.", "A banana.")
@@ -100,8 +103,10 @@ def test_passages_are_found_in_german_and_in_scripts_without_spaces(question: st
 def test_the_best_are_taken_as_far_as_they_fit() -> None:
     passages = [Passage(text) for text in FRUIT]
     order = ranked(passages, "banana")
-    assert best_within(passages, order, 10_000) == order
-    assert best_within(passages, order, 1) == order[:1]
+    count: Callable[[Part], TokenCount] = lambda part: TokenCount(len(part.text))  # noqa: E731
+    assert fitting_passages(passages, order, 10_000, 1.0, count)[0] == len(order)
+    taken, part, _ = fitting_passages(passages, order, 1, 1.0, count)
+    assert (taken, part) == (1, joined(passages, order[:1]))
 
 
 def test_neighbours_are_joined_in_the_order_of_the_file() -> None:

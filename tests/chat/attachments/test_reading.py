@@ -1,4 +1,4 @@
-"""What is read of each kind of file, in the child process that reads them."""
+"""Reading each kind of file in the child process."""
 
 import os
 from collections.abc import Iterator
@@ -155,13 +155,13 @@ def test_a_docx_keeps_headings_lists_and_tables_in_their_order(read: Reading) ->
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("photo.png", b"\x89PNG\r\n\x1a\n\0\0", "rdchat cannot look at images yet"),
-        ("photo.txt", b"\xff\xd8\xff\xe0\0\x10JFIF", "rdchat cannot look at images yet"),
-        ("photo.heic", b"\0\0\0\x18ftypheic\0\0", "rdchat cannot look at images yet"),
-        ("song.mp3", b"ID3\4\0\0", "cannot listen"),
-        ("film.mp4", b"\0\0\0\x18ftypmp42\0\0", "cannot listen"),
+        ("photo.png", b"\x89PNG\r\n\x1a\n\0\0", "which rdchat cannot read yet"),
+        ("photo.txt", b"\xff\xd8\xff\xe0\0\x10JFIF", "which rdchat cannot read yet"),
+        ("photo.heic", b"\0\0\0\x18ftypheic\0\0", "which rdchat cannot read yet"),
+        ("song.mp3", b"ID3\4\0\0", "which rdchat cannot read"),
+        ("film.mp4", b"\0\0\0\x18ftypmp42\0\0", "which rdchat cannot read"),
         ("tool", b"\xcf\xfa\xed\xfe\0\1", "is a program"),
-        ("old.doc", b"\xd0\xcf\x11\xe0\xa1\xb1", "old format of Office"),
+        ("old.doc", b"\xd0\xcf\x11\xe0\xa1\xb1", "old Office format"),
         ("a.rtf", b"{\\rtf1 Hi}", "is RTF"),
         ("a.tar.gz", b"\x1f\x8b\x08\0", "is an archive"),
         ("chats.db", b"SQLite format 3\0\x10", "is a database"),
@@ -203,8 +203,8 @@ def test_links_lead_to_files_and_what_is_no_file_is_not_waited_for(reader: FileR
     assert reader.read(tmp_path / "link.txt").parts == ("Hi",)
     for path, words in (
         (tmp_path, "is a folder"),
-        (tmp_path / "pipe", "is no ordinary file"),
-        (Path("/dev/zero"), "is no ordinary file"),
+        (tmp_path / "pipe", "is not an ordinary file"),
+        (Path("/dev/zero"), "is not an ordinary file"),
         (tmp_path / "gone", "cannot be found"),
         (tmp_path / "circle", "cannot be read"),
         (tmp_path / ("x" * 300), "cannot be read"),

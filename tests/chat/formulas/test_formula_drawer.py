@@ -60,7 +60,7 @@ def test_one_that_takes_too_much_memory_is_given_up(seen: Callable[[], list[str]
     drawer = FormulaDrawer(seconds=30, memory_bytes=100 << 20)
     assert drawer.draw("grow", True) is None
     assert seen() == ["grow"]
-    assert drawer.pid is None
+    assert drawer.child.pid is None
 
 
 def test_one_that_crashes_the_process_is_tried_once_more(seen: Callable[[], list[str]]) -> None:
@@ -101,7 +101,7 @@ def test_the_apps_own_process_draws_and_ends_with_its_input_in_the_midst_of_a_fo
 def test_the_process_does_not_outlive_the_one_that_asks() -> None:
     code = (
         "from rdchat.chat.formulas.formula_drawer import FormulaDrawer as D; d = D();"
-        "d.draw('x', True); print(d.pid, flush=True); import time; time.sleep(60)"
+        "d.draw('x', True); print(d.child.pid, flush=True); import time; time.sleep(60)"
     )
     asking = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert asking.stdout is not None

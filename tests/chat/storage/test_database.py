@@ -1,4 +1,4 @@
-"""Databases that are damaged, of another version, someone else's, locked, or not to be written to."""
+"""Databases that are damaged, of another version, another program's, locked, or read-only."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from rdchat.chat.store import ConversationStore
-store = ConversationStore.open(Path(sys.argv[1]))
+store = ConversationStore(Path(sys.argv[1]))
 print("open", flush=True)
 sys.stdin.read()
 """
@@ -46,7 +46,7 @@ os._exit(0)
 @pytest.fixture
 def filled(database: Path) -> Path:
     """A closed database of some twenty pages."""
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         chat = store.create_conversation("before")
         parent = None
         for number in range(30):
@@ -61,7 +61,7 @@ def kept_databases(database: Path) -> dict[str, bytes]:
 
 def assert_set_aside(database: Path, content: bytes, label: str) -> None:
     """Assert that a new database is in use, and that the old one is kept untouched where the notice says."""
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert store.notice is not None
         assert store.conversations() == []
         store.create_conversation("after")
@@ -70,7 +70,7 @@ def assert_set_aside(database: Path, content: bytes, label: str) -> None:
         (name,) = kept
         assert name.startswith(f"conversations-{label}-")
         assert str(database.with_name(name)) in store.notice.detail
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert store.notice is None
         assert [chat.title for chat in store.conversations()] == ["after"]
 
@@ -101,7 +101,7 @@ def test_a_damaged_page_is_found_wherever_it_is(filled: Path) -> None:
     for page in range(pages):
         content = whole[: page * 4096] + b"\xff" * 4096 + whole[(page + 1) * 4096 :]
         filled.write_bytes(content)
-        with closing(ConversationStore.open(filled)) as store:
+        with closing(ConversationStore(filled)) as store:
             assert store.notice is not None, page
             assert "damaged" in store.notice.detail
     assert len(kept_databases(filled)) == pages  # none replaced another
@@ -110,7 +110,7 @@ def test_a_damaged_page_is_found_wherever_it_is(filled: Path) -> None:
 def test_an_empty_file_is_a_new_database(database: Path) -> None:
     database.parent.mkdir()
     database.touch()
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert store.notice is None
         assert store.conversations() == []
 
@@ -121,7 +121,7 @@ def test_a_newer_database_is_set_aside_with_its_log_before_anything_is_written(
     """Its version stands in the write-ahead log only: the newer app died before a checkpoint."""
     start_process(DIE_AS_NEWER_VERSION, filled).wait()
     content, log = filled.read_bytes(), filled.with_name(f"{filled.name}-wal").read_bytes()
-    with closing(ConversationStore.open(filled)) as store:
+    with closing(ConversationStore(filled)) as store:
         assert store.notice is not None
         assert store.notice.title == "Your chats are from a newer version of rdchat"
         assert store.conversations() == []
@@ -149,17 +149,17 @@ def test_a_second_process_is_told_so_until_the_first_dies(database: Path, start_
     assert first.stdout is not None
     assert first.stdout.readline() == "open\n"
     with pytest.raises(StorageLockedError) as caught:
-        ConversationStore.open(database)
+        ConversationStore(database)
     assert caught.value.message == f"Another rdchat is using the chats in {database.parent}."
-    assert caught.value.hint == "Use the window that is already open, or quit it and start again."
+    assert caught.value.hint == "Use the window that is already open, or quit it and try again."
     first.kill()
     first.wait()
-    ConversationStore.open(database).close()
+    ConversationStore(database).close()
 
 
 def test_a_store_is_held_once_within_a_process_too(store: ConversationStore, database: Path) -> None:
     with pytest.raises(StorageLockedError):
-        ConversationStore.open(database)
+        ConversationStore(database)
     store.create_conversation()
 
 
@@ -169,10 +169,10 @@ def test_another_program_that_holds_the_file_is_named_when_opening(filled: Path,
     assert other.stdout is not None
     assert other.stdout.readline() == "locked\n"
     with pytest.raises(StorageLockedError, match=r"Another program is using .*conversations\.db"):
-        ConversationStore.open(filled)
+        ConversationStore(filled)
     print(file=other.stdin, flush=True)
     assert other.stdout.readline() == "released\n"
-    with closing(ConversationStore.open(filled)) as store:
+    with closing(ConversationStore(filled)) as store:
         assert store.notice is None
         assert len(store.conversations()) == 1
 
@@ -194,30 +194,30 @@ def test_another_program_that_writes_delays_ours_but_harms_nothing(
 
 
 def test_a_database_that_breaks_while_it_is_open_is_reported(database: Path) -> None:
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         store.create_conversation()
         with closing(sqlite3.connect(database)) as other:
             other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         database.write_bytes(b"\xff" * 40_000)
-        store.database.rows("PRAGMA shrink_memory")
+        store.rows("PRAGMA shrink_memory")
         with pytest.raises(StorageError, match="is damaged") as caught:
             store.conversations("word")
         assert "start it again" in caught.value.hint
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert store.notice is not None
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="cannot make its folder") as caught:
-        ConversationStore.open(tmp_path / "file" / "data" / "conversations.db")
+        ConversationStore(tmp_path / "file" / "data" / "conversations.db")
     assert "RDCHAT_DATA_DIR" in caught.value.hint
 
 
 def test_a_folder_in_the_place_of_the_database_is_left_alone(database: Path) -> None:
     database.mkdir(parents=True)
     with pytest.raises(StorageError, match="cannot open"):
-        ConversationStore.open(database)
+        ConversationStore(database)
     assert database.is_dir()
     assert kept_databases(database) == {}
 
@@ -227,7 +227,7 @@ def test_a_disk_that_cannot_be_written_to_is_reported_and_nothing_moves(disk: Sm
     database.write_bytes(b"damaged")
     disk.make_read_only()
     with pytest.raises(StorageError, match="Read-only file system") as caught:
-        ConversationStore.open(database)
+        ConversationStore(database)
     assert str(disk.folder) in caught.value.message
     assert [path.name for path in disk.folder.iterdir()] == ["conversations.db"]
 
@@ -239,8 +239,8 @@ def test_a_damaged_database_that_cannot_be_moved_stays_with_its_log(database: Pa
     log.write_bytes(b"its log")
     with pinned(database):
         with pytest.raises(StorageError, match=os.strerror(errno.EBUSY)) as caught:
-            ConversationStore.open(database)
-        assert caught.value.message.startswith(f"{database} is damaged, and rdchat cannot move it out of the way")
+            ConversationStore(database)
+        assert caught.value.message.startswith(f"{database} is damaged, and rdchat cannot move it")
         assert database.read_bytes() == b"damaged " * 1000
         assert log.read_bytes() == b"its log"
     assert kept_databases(database) == {}

@@ -15,12 +15,12 @@ from rdchat.inference.api.requests import Role
 from tests.chat.conftest import StartProcess
 from tests.disks import SmallDisk
 
-BACK = "The file of your chats was brought back"
+BACK = "The file of your chats was restored"
 HOLD = """
 import sys
 from pathlib import Path
 from rdchat.chat.store import ConversationStore
-store = ConversationStore.open(Path(sys.argv[1]))
+store = ConversationStore(Path(sys.argv[1]))
 store.create_conversation("of the other rdchat")
 print("open", flush=True)
 sys.stdin.read()
@@ -36,16 +36,16 @@ def told() -> list[Notice]:
 @pytest.fixture
 def store(database: Path, told: list[Notice]) -> Iterator[ConversationStore]:
     """An open store with a chat, part of it in the file and part of it in the log only."""
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         store.create_conversation("in the file")
-    with closing(ConversationStore.open(database)) as store:
-        store.tell(told.append)
+    with closing(ConversationStore(database)) as store:
+        store.on_notice = told.append
         store.create_conversation("in the log")
         yield store
 
 
 def titles(database: Path) -> list[str]:
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert store.notice is None
         return sorted(chat.title for chat in store.conversations())
 
@@ -62,7 +62,7 @@ def test_a_deleted_database_is_written_again_with_all_that_was_in_it(
     store.add_message(chat.id, None, Role.USER, "text")
     assert len(told) == 1
     with pytest.raises(StorageLockedError):
-        ConversationStore.open(database)
+        ConversationStore(database)
     store.close()
     assert titles(database) == ["after", "in the file", "in the log"]
     assert {path.name for path in database.parent.iterdir()} == {database.name, f"{database.name}.lock"}
@@ -97,12 +97,12 @@ def test_a_database_put_in_the_place_of_ours_is_kept_and_told_of(
     store: ConversationStore, database: Path, told: list[Notice], tmp_path: Path
 ) -> None:
     other = tmp_path / "other.db"
-    with closing(ConversationStore.open(other)) as another:
+    with closing(ConversationStore(other)) as another:
         another.create_conversation("of the other file")
     other.replace(database)
     store.create_conversation("after")
     (kept,) = database.parent.glob("conversations-replaced-*.db")
-    assert told[0].detail.endswith(f"the other file is kept as {kept}.")
+    assert told[0].detail.endswith(f"the other file was kept as {kept}.")
     store.close()
     assert titles(database) == ["after", "in the file", "in the log"]
     assert titles(kept) == ["of the other file"]
@@ -133,8 +133,8 @@ def test_nothing_counts_as_stored_while_the_file_cannot_be_written_again(
     database: Path, disk: SmallDisk, told: list[Notice]
 ) -> None:
     path = disk.folder / "conversations.db"
-    with closing(ConversationStore.open(path)) as store:
-        store.tell(told.append)
+    with closing(ConversationStore(path)) as store:
+        store.on_notice = told.append
         store.create_conversation("before")
         path.unlink()
         disk.fill()

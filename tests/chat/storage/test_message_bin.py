@@ -1,10 +1,12 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rdchat.chat.asked_questions import asked_questions
 from rdchat.chat.conversation import ContextCut, MadeWith
-from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
+from rdchat.chat.storage.message_bin import erasing_messages
+from rdchat.chat.storage.search import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role, SamplingParams
@@ -121,17 +123,17 @@ def test_deleted_messages_are_not_found_copied_or_asked_again(tree: Tree) -> Non
 
 def test_after_30_days_they_are_erased_step_by_step(database: Path) -> None:
     clock = ManualClock()
-    timed = ConversationStore.open(database, clock)
+    timed = ConversationStore(database, clock)
     tree = Tree(timed)
     timed.message_bin.delete(tree.replies[1].id)
     clock.now += 29 * 86_400
-    timed.message_bin.erase().result()
+    timed.organiser.erase().result()
     assert timed.message_bin.last(tree.chat.id) is not None
     clock.now += 2 * 86_400
-    steps = timed.message_bin._erasing()
-    timed.database.write(lambda _connection: next(steps))  # the youngest is gone; a crash here leaves the others hidden
+    steps = erasing_messages(timed, clock.now)
+    timed.write(lambda _connection: next(steps))  # the youngest is gone; a crash here leaves the others hidden
     assert tree.texts == ["How do I cook soup?", "Boil no."]
-    assert timed.database.write(lambda _connection: len(list(steps))) == 2
+    assert timed.write(lambda _connection: len(list(steps))) == 2
     assert timed.message_bin.last(tree.chat.id) is None
     with pytest.raises(StorageError):
         timed.message(tree.replies[1].id)
@@ -140,11 +142,11 @@ def test_after_30_days_they_are_erased_step_by_step(database: Path) -> None:
 
 def test_messages_that_a_wrong_clock_deleted_are_kept_another_day(database: Path) -> None:
     clock = ManualClock()
-    timed = ConversationStore.open(database, clock)
+    timed = ConversationStore(database, clock)
     tree = Tree(timed)
     timed.message_bin.delete(tree.replies[1].id)
     clock.now += 20 * 365 * 86_400
-    timed.message_bin.erase().result()
+    timed.organiser.erase().result()
     assert timed.message_bin.restore_last(tree.chat.id) == tree.replies[1].id
     timed.close()
 
@@ -158,7 +160,7 @@ def test_a_branch_has_the_path_and_the_cuts_that_leave_something_to_be_told(tree
     store = tree.store
     folder = store.organiser.create_folder("Recipes")
     store.organiser.move(tree.chat.id, folder.id)
-    store.set_chat_options(tree.chat.id, "Be brief.", SamplingParams(temperature=0.1))
+    store.set_chat_options(replace(tree.chat, system_prompt="Be brief.", sampling=SamplingParams(temperature=0.1)))
     store.set_context_cut(tree.question.id, ContextCut("soup", "tiny"))
     store.set_context_cut(tree.more.id, ContextCut())
     branch = store.organiser.copy(tree.chat.id, "Branch", tree.more.id).result()
@@ -196,7 +198,7 @@ from pathlib import Path
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 
-store = ConversationStore.open(Path(sys.argv[1]))
+store = ConversationStore(Path(sys.argv[1]))
 chat = store.create_conversation("killed")
 first = parent = store.add_message(chat.id, None, Role.USER, "0")
 for number in range(1, 300):

@@ -1,4 +1,4 @@
-"""Edits, alternatives and the active path, against a plain model that works another way."""
+"""Edits, alternatives and the active path, compared with a plain model that works in another way."""
 
 import random
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Database files made by hand: what is in them is code that SQLite would run."""
+"""Database files made by hand, which may contain code that SQLite would run."""
 
 import os
 import sqlite3
@@ -21,7 +21,7 @@ ENDLESS = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELE
 
 @pytest.fixture
 def filled(database: Path) -> Path:
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         chat = store.create_conversation("before")
         prompt = store.add_message(chat.id, None, Role.USER, "question")
         store.add_message(chat.id, prompt.id, Role.ASSISTANT, "answer")
@@ -36,7 +36,7 @@ def change(database: Path, *statements: str) -> None:
 
 def assert_damaged(database: Path) -> None:
     content = database.read_bytes()
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert store.notice is not None
         assert store.notice.title == "Your chats could not be read"
         assert store.conversations() == []
@@ -132,7 +132,7 @@ def test_two_tables_on_the_same_pages_are_set_aside(filled: Path) -> None:
 def test_our_mark_on_an_empty_file_is_a_new_database(database: Path) -> None:
     database.parent.mkdir()
     change(database, f"PRAGMA application_id = {APPLICATION_ID}")
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert store.notice is None
         store.create_conversation()
 
@@ -144,16 +144,16 @@ def test_every_version_that_was_released_is_known(database: Path, version: int) 
         migrate(old, MIGRATIONS[:version])
         old.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('old', 1, 1)")
         old.execute("ANALYZE")  # another program's, which changes nothing
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert store.notice is None
         assert [chat.title for chat in store.conversations()] == ["old"]
 
 
 def test_a_text_of_100_mb_is_refused_in_plain_words_and_the_other_chats_open(filled: Path) -> None:
     change(filled, "UPDATE messages SET text = hex(zeroblob(50000000)) WHERE id = 2")
-    with closing(ConversationStore.open(filled)) as store:
+    with closing(ConversationStore(filled)) as store:
         (chat,) = store.conversations()
-        with pytest.raises(StorageError, match="longer than the 64 MB that rdchat reads"):
+        with pytest.raises(StorageError, match="too long: rdchat reads up to 64 MB"):
             store.messages(chat.id)
         other = store.create_conversation("other")
         assert store.messages(other.id) == []
@@ -162,7 +162,7 @@ def test_a_text_of_100_mb_is_refused_in_plain_words_and_the_other_chats_open(fil
 def test_a_pipe_in_the_place_of_the_database_is_set_aside(database: Path) -> None:
     database.parent.mkdir()
     os.mkfifo(database)
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert store.notice is not None
         assert "another program" in store.notice.title
         store.create_conversation()
@@ -171,7 +171,7 @@ def test_a_pipe_in_the_place_of_the_database_is_set_aside(database: Path) -> Non
 def test_a_link_to_an_endless_device_is_set_aside(database: Path) -> None:
     database.parent.mkdir()
     database.symlink_to("/dev/zero")
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert store.notice is not None
         store.create_conversation()
     assert database.is_file()
@@ -198,7 +198,7 @@ def test_questions_are_not_waited_for_at_a_pipe(database: Path) -> None:
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(10)
-    assert "holds no chats of rdchat" in found[0].message
+    assert "has no chats of rdchat" in found[0].message
 
 
 @pytest.mark.parametrize(
@@ -212,14 +212,14 @@ def test_questions_are_not_waited_for_at_a_pipe(database: Path) -> None:
 def test_a_search_index_that_does_not_fit_the_chats_is_made_anew(filled: Path, statement: str) -> None:
     """With it no message could be added, and a chat deleted in it kept the store from opening for ever."""
     change(filled, statement)
-    with closing(ConversationStore.open(filled)) as store:
+    with closing(ConversationStore(filled)) as store:
         assert store.notice is None
         (chat,) = store.conversations()
         assert len(store.messages(chat.id)) == 2
         store.add_message(chat.id, 2, Role.USER, "another question")
         assert store.conversations("another") == [store.conversation(chat.id)]
         store.delete_conversation(chat.id)
-    with closing(ConversationStore.open(filled)) as store:
+    with closing(ConversationStore(filled)) as store:
         assert store.conversations() == []
 
 
@@ -227,5 +227,5 @@ def test_opening_leaves_nothing_of_its_check(filled: Path) -> None:
     with closing(sqlite3.connect(filled)) as read:
         tables = "conversations", "messages", "sqlite_sequence", "messages_index_docsize", "titles_index_docsize"
         before = [read.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
-        ConversationStore.open(filled).close()
+        ConversationStore(filled).close()
         assert [read.execute(f"SELECT * FROM {table}").fetchall() for table in tables] == before

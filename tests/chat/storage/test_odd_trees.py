@@ -1,4 +1,4 @@
-"""Stores made by hand: trees of messages that are none, words and numbers that rdchat never writes."""
+"""Stores made by hand: invalid trees of messages, and values that rdchat never writes."""
 
 import sqlite3
 import time
@@ -16,7 +16,7 @@ from tests.chat.storage.messages import texts
 
 type MakeChat = Callable[..., int]
 
-WRONG_PLACE = "Some messages were not where they belong"
+WRONG_PLACE = "Some messages were moved"
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def make_chat(database: Path) -> MakeChat:
     """Writes a chat of messages with these parents, by id and whatever they are, into the closed store."""
 
     def make(parents: dict[int, int | None], **columns: object) -> int:
-        with closing(ConversationStore.open(database)) as store:
+        with closing(ConversationStore(database)) as store:
             chat_id = store.create_conversation("made by hand").id
         row = {"role": "user", "status": "complete", "created_at": 1.0, "finish_reason": None} | columns
         with closing(sqlite3.connect(database)) as by_hand, by_hand:

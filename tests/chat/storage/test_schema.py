@@ -24,7 +24,7 @@ def test_an_empty_database_gets_every_version_in_turn() -> None:
 
 
 def test_a_database_of_an_older_version_is_brought_up_to_date_with_what_it_holds(database: Path) -> None:
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         store.create_conversation("from the old version")
     with closing(Database(database, NEXT)) as newer:
         assert newer.notice is None
@@ -33,7 +33,7 @@ def test_a_database_of_an_older_version_is_brought_up_to_date_with_what_it_holds
 
 
 def test_a_step_that_fails_leaves_the_version_before(database: Path) -> None:
-    ConversationStore.open(database).close()
+    ConversationStore(database).close()
     with pytest.raises(StorageError, match="no_such_function"):
         Database(database, BROKEN)
     with closing(Database(database)) as old:
@@ -64,6 +64,6 @@ def test_messages_of_the_version_before_control_offsets_have_none(database: Path
             "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"
             " VALUES (1, 1, 'assistant', 'complete', 0, 'x <think>')"
         )
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert store.notice is None
         assert [message.control_offsets for message in store.messages(1)] == [()]

@@ -8,8 +8,7 @@ import pytest
 from rdchat.chat.conversation import ContextCut, MessageStatus
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.schema import MIGRATIONS
-from rdchat.chat.storage.search import rebuild_search
-from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
+from rdchat.chat.storage.search import SearchQuery, SearchReader, rebuild_search
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 from tests.stores import finish_message, written_by_hand
@@ -149,7 +148,7 @@ def test_long_texts_of_the_version_that_searched_their_beginning_are_found_whole
                 " VALUES (1, 1, 'user', ?, 0, ?)",
                 (status, text),
             )
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert [found(store, words) for words in ("short", "word last", "cut", "nul")] == [{"chat"}] * 4
         finish_message(store, 2, "other", MessageStatus.COMPLETE)
         finish_message(store, 4, "other", MessageStatus.COMPLETE)
@@ -183,7 +182,7 @@ def test_a_store_whose_index_or_text_is_odd_is_brought_to_this_version(database:
         if "DROP" in damage:
             by_hand.execute(trigger)
     for _ in range(2):
-        with closing(ConversationStore.open(database)) as store:
+        with closing(ConversationStore(database)) as store:
             assert store.notice is None
             assert found(store, "last") == {"chat"}
 
@@ -192,7 +191,7 @@ def test_the_index_made_anew_leaves_out_replies_that_are_being_written(store: Co
     chat = store.create_conversation("chat")
     message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
     store.save_text(message.id, "alpha")
-    store.database.write(rebuild_search)
+    store.write(rebuild_search)
     finish_message(store, message.id, "beta", MessageStatus.COMPLETE)
     assert found(store, "alpha") == set()
     assert found(store, "beta") == {"chat"}
@@ -232,5 +231,5 @@ def test_the_index_of_summaries_agrees_with_them_in_copies_and_where_they_are_da
     with written_by_hand(store) as connection:
         connection.execute("DELETE FROM conversations WHERE deleted_at IS NOT NULL")
         connection.execute("INSERT INTO summaries_index (summaries_index, rank) VALUES ('integrity-check', 1)")
-    store.database.write(rebuild_search)
+    store.write(rebuild_search)
     assert found(store, "rain") == {"copy"}

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.search_words import WordMatcher
-from rdchat.chat.storage import search_reader
-from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
+from rdchat.chat.storage.search import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 
@@ -114,7 +113,7 @@ def test_the_bin_and_what_is_being_copied_are_not_found_and_the_archive_is(
     store.delete_conversation(1)
     store.organiser.set_archived(2, archived=True)
     copying = store.organiser._copying(3, "copy", None)
-    store.database.write(lambda _connection: next(copying))
+    store.write(lambda _connection: next(copying))
     found = reader.search(SearchQuery("certainly")).hits
     assert sorted(hit.conversation.title for hit in found) == ["C++ templates", "Party", "Straße", "Travel"]
 
@@ -122,7 +121,7 @@ def test_the_bin_and_what_is_being_copied_are_not_found_and_the_archive_is(
 def test_of_a_word_that_is_everywhere_the_newest_messages_are_looked_at(
     reader: SearchReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_reader, "_MOST_MESSAGES", 3)
+    monkeypatch.setattr("rdchat.chat.storage.search._MOST_MESSAGES", 3)
     answer = reader.search(SearchQuery("certainly"))
     assert answer.is_part
     assert [hit.conversation.title for hit in answer.hits] == ["Straße", "Party", "Travel"]
@@ -140,3 +139,24 @@ def test_it_writes_nothing_and_says_what_is_wrong(reader: SearchReader, database
     reader.interrupt()
     with pytest.raises(sqlite3.Error):
         SearchReader(database.with_name("nothing.db")).search(SearchQuery("a"))
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("The **bread** is *good*, __warm__ and `in_code`", "The bread is good, warm and in_code"),
+        ("## All about bread\n\n- one\n* two\n\n---\n> said", "All about bread one two said"),
+        ("$5 for bread, $10 for a_b_c and 2 * 3", "$5 for bread, $10 for a_b_c and 2 * 3"),
+        ("With $x^2$, \\(y\\) and $$bread$$", "…x^2, y and bread"),
+        ("[this bread](http://example.org/1) is", "this bread is"),
+        ("[this](http://example.org/bread) is", "…example.org/bread) is"),  # the word is only in the address
+        ("| a | bread |\n|---|:--:|\n| 1 | 2 |", "a bread 1 2"),
+        ("```python\nbread()\n```\nend", "bread() end"),
+        ("<think>\nbread?\n</think>\nCrust", "bread? Crust"),
+        ("bread " + "-" * 1000 + "`" * 1000 + "[" * 1000, "bread " + "-" * 154),
+    ],
+)
+def test_a_snippet_has_no_markdown_marks(store: ConversationStore, written: str, shown: str) -> None:
+    chat = store.create_conversation("chat")
+    store.add_message(chat.id, None, Role.ASSISTANT, written)
+    assert SearchReader(store.path).search(SearchQuery("bread")).hits[0].snippet == shown

@@ -5,7 +5,7 @@ from rdchat.inference.api.requests import Role
 
 
 def test_what_was_typed_is_kept_over_a_restart_and_goes_with_its_place(tmp_path: Path) -> None:
-    store = ConversationStore.open(tmp_path / "chats.db")
+    store = ConversationStore(tmp_path / "chats.db")
     chat, other = store.create_conversation("One"), store.create_conversation("Two")
     message = store.add_message(chat.id, None, Role.USER, "Hello")
     store.unsent.keep(None, None, "a new chat")
@@ -16,15 +16,16 @@ def test_what_was_typed_is_kept_over_a_restart_and_goes_with_its_place(tmp_path:
     store.unsent.keep(other.id + 1, None, "for none")
     store.unsent.keep(chat.id, message.id + 1, "of none")
     store.close()
-    store = ConversationStore.open(tmp_path / "chats.db")
-    assert store.unsent.of_chat(None) == {None: "a new chat"}
-    assert store.unsent.of_chat(chat.id) == {None: "typed on\0?", message.id: "edited"}
-    assert store.unsent.of_chat(other.id + 1) == {}
+    store = ConversationStore(tmp_path / "chats.db")
+    find = store.unsent.find
+    assert find(None, None) == "a new chat"
+    assert (find(chat.id, None), find(chat.id, message.id)) == ("typed on\0?", "edited")
+    assert (find(other.id + 1, None), find(chat.id, message.id + 1)) == ("", "")
     store.unsent.keep(None, None, "")
-    assert store.unsent.of_chat(None) == {}
+    assert find(None, None) == ""
     store.delete_conversation(chat.id)
-    store.organiser.erase_later([chat.id])
+    store.organiser.schedule_erase([chat.id])
     store.organiser.erase().result()
-    assert store.unsent.of_chat(chat.id) == {}
-    assert store.unsent.of_chat(other.id) == {None: "for the other"}
+    assert (find(chat.id, None), find(chat.id, message.id)) == ("", "")
+    assert find(other.id, None) == "for the other"
     store.close()

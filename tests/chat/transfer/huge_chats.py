@@ -1,4 +1,4 @@
-"""JSON that takes very much more memory than its archive: made by the block, never held."""
+"""JSON that needs far more memory than its archive, generated in blocks."""
 
 import json
 import zipfile

@@ -1,4 +1,4 @@
-"""Files of chats in the shapes that each app publishes or is known to write."""
+"""Files of chats in the formats that each app publishes or is known to write."""
 
 import json
 from pathlib import Path

@@ -20,7 +20,7 @@ from rdchat.work.job import Job
 
 def import_into(store: ConversationStore, paths: Sequence[Path]) -> ImportReport:
     """Read files and store their chats; what crosses between the processes crosses as JSON here, too."""
-    writer, job = ImportWriter(store.database), Job[ImportReport]()
+    writer, job = ImportWriter(store), Job[ImportReport]()
     read_files(store.path, paths, lambda frame: writer.take(json.loads(json.dumps(frame))), TaskProgress(job))
     writer.end({"ended": True}, job.end)
     return job.result()

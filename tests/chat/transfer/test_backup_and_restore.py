@@ -45,14 +45,14 @@ restore.carry_out(data, data / "conversations.db", data / "settings.json")
 
 def fill(path: Path, title: str) -> None:
     """Make a store with one chat, and settings of that name."""
-    with closing(ConversationStore.open(path / "conversations.db")) as store:
+    with closing(ConversationStore(path / "conversations.db")) as store:
         chat = store.create_conversation(title)
         store.add_message(chat.id, None, Role.USER, f"About {title}")
     (path / "settings.json").write_text(json.dumps({"system_prompt": title}))
 
 
 def titles(path: Path) -> list[str]:
-    with closing(ConversationStore.open(path)) as store:
+    with closing(ConversationStore(path)) as store:
         assert store.notice is None
         return [each.title for each in store.conversations()]
 
@@ -87,7 +87,7 @@ def restore(backup: Path, data: Path) -> Restored:
 
 
 def test_a_backup_has_what_the_open_store_has_at_that_moment(data: Path, tmp_path: Path):
-    with closing(ConversationStore.open(data / "conversations.db")) as store:
+    with closing(ConversationStore(data / "conversations.db")) as store:
         store.create_conversation("Just now")  # in the write-ahead log still
         facts = back_up(data, tmp_path / "backup.zip")
         store.create_conversation("Later")
@@ -101,7 +101,7 @@ def test_a_backup_has_what_the_open_store_has_at_that_moment(data: Path, tmp_pat
 
 
 def test_what_is_in_the_bin_is_counted_neither_in_a_backup_nor_before_a_restore(data: Path, tmp_path: Path):
-    with closing(ConversationStore.open(data / "conversations.db")) as store:
+    with closing(ConversationStore(data / "conversations.db")) as store:
         binned, cut = store.create_conversation("Binned"), store.create_conversation("Cut")
         store.add_message(binned.id, None, Role.USER, "Hi")
         store.delete_conversation(binned.id)
@@ -139,7 +139,7 @@ def test_a_restore_is_undone_with_what_it_kept_and_that_too(data: Path, backup: 
 def test_a_restore_that_is_killed_leaves_the_old_or_the_new_chats_and_is_finished_next_time(
     data: Path, backup: Path, start_process: StartProcess, steps: int
 ):
-    with closing(ConversationStore.open(data / "conversations.db")) as store:
+    with closing(ConversationStore(data / "conversations.db")) as store:
         store.create_conversation("In the log")
         prepare(backup, data)
     process = start_process(CARRY_OUT, data, steps)
@@ -163,7 +163,7 @@ def test_what_a_killed_app_left_in_the_log_is_kept_too(data: Path, backup: Path,
 import os, signal, sys
 from pathlib import Path
 from rdchat.chat.store import ConversationStore
-ConversationStore.open(Path(sys.argv[1])).create_conversation("In the log")
+ConversationStore(Path(sys.argv[1])).create_conversation("In the log")
 os.kill(os.getpid(), signal.SIGKILL)
 """
     start_process(write_and_die, data / "conversations.db").wait()
@@ -281,7 +281,7 @@ def test_a_restore_that_cannot_move_the_chats_gives_up_and_leaves_them(
 def test_a_decided_restore_waits_for_the_process_that_has_the_store(data: Path, backup: Path):
     prepare(backup, data)
     decide(data)
-    with closing(ConversationStore.open(data / "conversations.db")), pytest.raises(StorageLockedError):
+    with closing(ConversationStore(data / "conversations.db")), pytest.raises(StorageLockedError):
         finish(data, data / "conversations.db", data / "settings.json")
     assert finish(data, data / "conversations.db", data / "settings.json") is not None
     assert titles(data / "conversations.db") == ["Then"]

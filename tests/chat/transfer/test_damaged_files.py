@@ -1,4 +1,4 @@
-"""Files that are damaged, hostile or none of ours: a sentence, and nothing of them in the store."""
+"""Damaged, hostile and foreign files give one sentence, and nothing of them is stored."""
 
 import json
 import os
@@ -11,11 +11,10 @@ import pytest
 
 from rdchat.chat.storage.whole_chat import WholeChat
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer import source_files
+from rdchat.chat.transfer import chatgpt, source_files
 from rdchat.chat.transfer.chat_import import ImportWriter
-from rdchat.chat.transfer.formats import chatgpt
 from rdchat.chat.transfer.importing import read_files
-from rdchat.chat.transfer.reports import ImportReport, NotTaken, TaskProgress
+from rdchat.chat.transfer.reports import ImportReport, SkippedChat, TaskProgress
 from rdchat.work.job import CancelledError, Job, StopWork
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, lm_studio_chat, write_jan, write_old_lm_studio
@@ -27,13 +26,13 @@ GOOD = chatgpt_chat(chatgpt_node("q", None, "user", "Fine"), title="Good")
     ("content", "words"),
     [
         (b"", "is empty"),
-        (json.dumps([GOOD]).encode()[:-40], "damaged or cut off"),
-        (b"[" * 200_000, "damaged or cut off"),
+        (json.dumps([GOOD]).encode()[:-40], "damaged or incomplete"),
+        (b"[" * 200_000, "damaged or incomplete"),
         (b'{"a":' * 200_000, "nested too deeply"),
-        (b"\x80abc", "no text"),
+        (b"\x80abc", "is not text"),
         (b"1" * 5000, "has a number that is too long"),
-        (b'{"chats": 3}', "none of the files that rdchat imports"),
-        (b"[]", "holds no chats"),
+        (b'{"chats": 3}', "is not a file that rdchat can import"),
+        (b"[]", "has no chats"),
         (b'{"format": "rdchat chats", "version": 2, "chats": []}', "newer version of rdchat"),
         (b'{"format": "rdchat chats", "version": 1, "chats": 4}', "is damaged"),
         (b"PK\x03\x04" + b"\0" * 40, "damaged archive"),
@@ -65,15 +64,15 @@ def changed(place: str, value: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
-        ("mapping.q.parent", "a", "in a circle"),
-        ("mapping.q.parent", 7, "says wrongly what it follows"),
-        ("mapping.q", [1], "is not what it should be"),
-        ("mapping.a.message", "text", "is not what it should be"),
-        ("mapping.a.message.content", 5, "is not what it should be"),
-        ("mapping.a.message.content.parts", "letters", "is not what it should be"),
-        ("mapping.a.message.content.parts", [3.5], "is not what it should be"),
-        ("mapping.a.message.author", [], "is not what it should be"),
-        ("mapping.a.message.metadata", 1, "is not what it should be"),
+        ("mapping.q.parent", "a", "form a cycle"),
+        ("mapping.q.parent", 7, "has a wrong parent"),
+        ("mapping.q", [1], "has the wrong type"),
+        ("mapping.a.message", "text", "has the wrong type"),
+        ("mapping.a.message.content", 5, "has the wrong type"),
+        ("mapping.a.message.content.parts", "letters", "has the wrong type"),
+        ("mapping.a.message.content.parts", [3.5], "has the wrong type"),
+        ("mapping.a.message.author", [], "has the wrong type"),
+        ("mapping.a.message.metadata", 1, "has the wrong type"),
         ("mapping.a.message.author.role", [], "is not a text"),
         ("mapping.a.message.content.content_type", {}, "is not a text"),
     ],
@@ -134,7 +133,7 @@ def test_damage_that_no_reader_foresaw_leaves_one_chat_out(
     monkeypatch.setattr(chatgpt, "read", fail)
     report = import_files(write_json("conversations.json", [GOOD | {"title": "Odd"}, GOOD]))
     assert [each.title for each in store.conversations()] == ["Good"]
-    assert report.not_taken == (NotTaken("Odd", "It is damaged."),)
+    assert report.not_taken == (SkippedChat("Odd", "It is damaged."),)
 
 
 def test_odd_letters_are_kept_as_far_as_they_can_be_stored(
@@ -238,12 +237,12 @@ def test_a_damaged_part_of_an_archive_takes_nothing_of_it(
     report = import_files(tmp_path / "export.zip")
     assert "conversations-001.json is damaged" in report.files[0].problem
     assert not store.conversations()
-    assert store.database.rows("SELECT count(*) FROM messages")[0][0] == 0
+    assert store.rows("SELECT count(*) FROM messages")[0][0] == 0
 
 
 def test_an_import_that_is_stopped_takes_back_what_it_wrote(store: ConversationStore, write_json: WriteJson):
     path = write_json("conversations.json", [GOOD, GOOD | {"title": "Other"}, GOOD | {"title": "Third"}])
-    job, writer, sent = Job[ImportReport](), ImportWriter(store.database), list[object]()
+    job, writer, sent = Job[ImportReport](), ImportWriter(store), list[object]()
 
     def send(frame: dict[str, Any]) -> None:
         writer.take(frame)
@@ -253,10 +252,10 @@ def test_an_import_that_is_stopped_takes_back_what_it_wrote(store: ConversationS
 
     with pytest.raises(StopWork):
         read_files(store.path, [path], send, TaskProgress(job))
-    assert store.database.rows("SELECT count(*) FROM conversations")[0][0] == 2
+    assert store.rows("SELECT count(*) FROM conversations")[0][0] == 2
     assert not store.conversations()
     writer.end(CancelledError(), job.end)
     report = job.result()
     assert report.cancelled
     assert not report.chats
-    assert store.database.rows("SELECT count(*) FROM conversations")[0][0] == 0
+    assert store.rows("SELECT count(*) FROM conversations")[0][0] == 0

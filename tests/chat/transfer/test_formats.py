@@ -1,4 +1,4 @@
-"""Chats of other apps, in the shapes of their files."""
+"""Chats of other apps, in their file formats."""
 
 import zipfile
 from pathlib import Path

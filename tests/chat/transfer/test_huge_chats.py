@@ -1,4 +1,4 @@
-"""A chat that would take too much memory is left out by its name, and the others are taken."""
+"""A chat that would need too much memory is left out and named; the others are imported."""
 
 import gzip
 import json
@@ -9,7 +9,7 @@ import pytest
 
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import source_files
-from rdchat.chat.transfer.reports import NotTaken
+from rdchat.chat.transfer.reports import SkippedChat
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
 from tests.chat.transfer.huge_chats import HUGE, good, within, write, write_zip
 
@@ -44,7 +44,7 @@ def test_a_chat_that_is_too_large_is_left_out_by_its_name(
     [
         (b"[" * 50_000 + b"]" * 50_000, "nested too deeply"),
         (b"1" * 5000, "a number that is too long"),
-        (b"[" + b"{}," * 40_000 + b"{}]", "more parts"),
+        (b"[" + b"{}," * 40_000 + b"{}]", "too many parts"),
     ],
 )
 def test_a_chat_that_is_short_and_yet_too_much_is_left_out_by_its_name(
@@ -100,7 +100,7 @@ def test_parts_that_are_too_long_together_leave_one_chat_out(
     node = {"message": {"author": {"role": "user"}, "content": {"parts": ["a" * 12_000_000] * 2}}}
     chats = [json.loads(good("First")), {"title": "Long", "mapping": {"a": node}}]
     assert import_files(write_json("conversations.json", chats)).not_taken == (
-        NotTaken("Long", "A message is longer than 16 million characters."),
+        SkippedChat("Long", "A message is longer than 16 million characters."),
     )
     assert titles(store) == {"First"}
 
@@ -111,7 +111,7 @@ def test_a_long_list_of_empty_chats_is_given_up(
 ):
     path = tmp_path / "conversations.json"
     (report,) = import_files(write(path, [b"[" + unit, (b"," + unit) * 300_000, b"]"])).files
-    assert "none of the files" in report.problem or "more than 10,000" in report.problem
+    assert "is not a file that rdchat can import" in report.problem or "more than 10,000" in report.problem
     assert not store.conversations()
 
 
@@ -172,6 +172,6 @@ def test_what_stands_behind_our_chats_is_whole_json_too(
     head = b'{"format": "rdchat chats", "version": 1, "chats": ['
     chat = b'{"title": "T", "messages": [{"parent": null, "role": "user", "text": "a"}]}'
     path = write(tmp_path / "chats.json", [head, chat, b"]", rest])
-    assert "damaged or cut off" in import_files(path).files[0].problem
+    assert "damaged or incomplete" in import_files(path).files[0].problem
     assert not store.conversations()
     assert import_files(write(path, [head, chat, b'], "more": [1]} \n'])).complete

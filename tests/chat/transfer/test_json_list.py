@@ -1,4 +1,4 @@
-"""A list that is split gives what `json` reads of it as a whole, wherever its chunks end."""
+"""Splitting a list gives what `json` reads from the whole, wherever chunks end."""
 
 import io
 import json

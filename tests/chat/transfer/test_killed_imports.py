@@ -1,4 +1,4 @@
-"""An import is killed at any moment: all chats of a file are there afterwards, or none."""
+"""An import is killed at any moment: afterwards all chats of a file are there, or none."""
 
 import json
 import random
@@ -19,7 +19,7 @@ from pathlib import Path
 from rdchat.chat.store import ConversationStore
 from tests.chat.transfer.tasks import import_into
 
-store = ConversationStore.open(Path(sys.argv[1]))
+store = ConversationStore(Path(sys.argv[1]))
 print("begun", flush=True)
 import_into(store, [Path(sys.argv[2])])
 print("done", flush=True)
@@ -47,16 +47,16 @@ def kill_at(moment_s: float, database: Path, file: Path, start_process: StartPro
     time.sleep(moment_s)  # the moment itself is what is tried, not something that is waited for
     process.send_signal(signal.SIGKILL)
     process.wait()
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         assert store.notice is None
         shown = store.conversations()
         assert not store.organiser.bin()
         store.organiser.erase().result()
-        stored = store.database.rows("SELECT count(*) FROM messages")[0][0]
+        stored = store.rows("SELECT count(*) FROM messages")[0][0]
         assert stored == MESSAGES * len(shown), "nothing is left of what is not shown"
         for chat in shown:
             store.delete_conversation(chat.id)
-        store.organiser.erase_later([chat.id for chat in shown])
+        store.organiser.schedule_erase([chat.id for chat in shown])
     return len(shown)
 
 

@@ -1,4 +1,4 @@
-"""Our own JSON gives back what was exported, and Markdown what can be read of it."""
+"""Our JSON restores what was exported, and Markdown shows it."""
 
 import json
 import zipfile
@@ -34,8 +34,9 @@ STATISTICS = Statistics(
 def full_chat(store: ConversationStore) -> int:
     """A chat with all there can be: options, alternatives of both kinds, figures, a trace, a failed reply."""
     chat = store.create_conversation("All: <there> is")
-    store.set_chat_options(chat.id, "Be *brief*.", SamplingParams(temperature=0.1, stop=("END",)))
-    store.set_thinking_choice(chat.id, ThinkingChoice.LOW)
+    sampling = SamplingParams(temperature=0.1, stop=("END",))
+    options = replace(chat, system_prompt="Be *brief*.", sampling=sampling, thinking_choice=ThinkingChoice.LOW)
+    store.set_chat_options(options)
     question = store.add_message(chat.id, None, Role.USER, "Why?\n\n# A heading")
     failed = store.add_message(chat.id, question.id, Role.ASSISTANT, "", status=MessageStatus.STREAMING, model="tiny")
     finish_message(store, failed.id, "Hm", MessageStatus.FAILED, error="No memory.")
@@ -48,7 +49,7 @@ def full_chat(store: ConversationStore) -> int:
         drafting=Drafting(Mode.DRAFTER, "", "drafters/tiny"), control_offsets=(33,),
         thinking=Thinking(begun=True, ms=1500.0),
     )  # fmt: skip
-    store.save_trace(reply.id, b"".join(encode(drafted_trace(3))), onward=False)
+    store.save_trace(reply.id, encode(drafted_trace(3)), onward=False)
     store.set_context_cut(reply.id, ContextCut("So far, so good.", "tiny"))
     store.add_message(
         chat.id, question.id, Role.ASSISTANT, "Mine", model="tiny", edited=True,
@@ -213,7 +214,7 @@ def test_markdown_says_what_is_cut_edited_and_made_once(store: ConversationStore
     store.select_sibling(second.id, 1)
     export(store, tmp_path / "chat.md", "markdown", full_chat)
     text = (tmp_path / "chat.md").read_text()
-    assert "\n\n---\n\n*The model is not told the message above.*\n\n---\n\n## tiny (edited)\n\nMine" in text
+    assert "\n\n---\n\n*The model does not get the message above.*\n\n---\n\n## tiny (edited)\n\nMine" in text
     assert "*Reply 3 of 3" in text
     assert "for this reply alone: temperature 0.2; system prompt “Rhyme.”" in text
 
@@ -243,7 +244,8 @@ def test_markdown_has_settings_and_statistics_where_they_are_wanted(
     assert "## System prompt\n\nBe *brief*." in text
     assert "*Reply 2 of 3, " in text
     assert (
-        "ended at the token limit, 41 tokens, 40.0 tokens/s, 0.03 s to the first token, drafted by drafter, 75%" in text
+        "ended at the token limit, 41 tokens, 40.0 tokens/s, 0.03 s to the first token, drafted by drafter head, 75%"
+        in text
     )
 
 
@@ -255,7 +257,7 @@ def test_all_chats_as_markdown_are_a_folder_of_files_with_names_of_their_own(sto
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert len(names) == 4
     assert "A B c.md" in names or "a b c.md" in names
-    with pytest.raises(StorageError, match="something at"):
+    with pytest.raises(StorageError, match="already exists"):
         export(store, tmp_path / "out", "folder")
 
 
@@ -331,9 +333,9 @@ def test_a_large_file_that_is_cut_off_brings_nothing(
     whole = many_chats.read_bytes()
     many_chats.write_bytes(whole[: int(left * len(whole)) if left > 0 else int(left)])
     (report,) = import_files(many_chats).files
-    assert "damaged or cut off" in report.problem
+    assert "damaged or incomplete" in report.problem
     assert not store.conversations()
-    assert not store.database.rows("SELECT id FROM conversations WHERE unlisted > 0")
+    assert not store.rows("SELECT id FROM conversations WHERE unlisted > 0")
 
 
 def test_what_is_packed_is_held_against_its_checksum(
@@ -372,5 +374,5 @@ def test_blank_lines_are_passed_over_and_what_is_damaged_throughout_is_given_up(
     assert "damaged" in import_files(path).files[0].problem
     monkeypatch.setattr(importing, "_MOST_NOT_TAKEN", 3)
     path.write_text(f"{head}{chat.replace('A', 'D')},\n" + "0,\n" * 5 + "0\n]}\n")
-    assert "more than 3 of its chats cannot be taken" in import_files(path).files[0].problem
+    assert "more than 3 of its chats cannot be imported" in import_files(path).files[0].problem
     assert not [chat for chat in store.conversations() if chat.title in "CD"]

@@ -1,4 +1,4 @@
-"""Chats that an older version has put aside, as too new for it, come back when the newer one is started again."""
+"""Chats that an older version set aside as too new are offered again by the newer version."""
 
 import shutil
 import sqlite3
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import ContextCut
+from rdchat.chat.storage.connections import decline_file, recoverable_files
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.stored_chats import leave_aside, readable_again
 from rdchat.inference.api.requests import Role
 from tests.chat.conftest import StartProcess
 from tests.chat.transfer.conftest import ImportFiles
@@ -23,16 +23,16 @@ import os, signal, sys
 from pathlib import Path
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
-store = ConversationStore.open(Path(sys.argv[1]))
+store = ConversationStore(Path(sys.argv[1]))
 store.add_message(store.create_conversation("In the log").id, None, Role.USER, "Hi")
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 @pytest.fixture
-def put_aside(database: Path, start_process: StartProcess) -> Path:
+def files_set_aside(database: Path, start_process: StartProcess) -> Path:
     """A store of this version that an older one found and put aside, before it began its own."""
-    with closing(ConversationStore.open(database)) as store:
+    with closing(ConversationStore(database)) as store:
         chat = store.create_conversation("Before")
         question = store.add_message(chat.id, None, Role.USER, "Why?")
         for text in ("Because.", "Well."):
@@ -49,15 +49,15 @@ def put_aside(database: Path, start_process: StartProcess) -> Path:
             "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"
             " VALUES (1, 1, 'user', 'complete', 0, 'Hm')"
         )
-    (found,) = readable_again(database)
+    (found,) = recoverable_files(database)
     return found
 
 
 def test_they_come_beside_those_that_the_older_one_had(
-    put_aside: Path, store: ConversationStore, import_files: ImportFiles
+    files_set_aside: Path, store: ConversationStore, import_files: ImportFiles
 ) -> None:
     assert store.notice is None
-    assert import_files(put_aside).complete
+    assert import_files(files_set_aside).complete
     assert [chat.title for chat in store.conversations()] == ["In the log", "Before", "Meanwhile"]
     before = store.conversations()[1]
     assert [folder.id for folder in store.organiser.folders()] == [before.folder_id]
@@ -65,19 +65,21 @@ def test_they_come_beside_those_that_the_older_one_had(
     assert [message.text for message in path] == ["Why?", "Well."]
     assert path[1].context_cut == ContextCut("So far.", "tiny")
     assert [each.text for each in store.alternatives(path[1].id)] == ["Because.", "Well."]
-    assert import_files(put_aside).already_here == 2
+    assert import_files(files_set_aside).already_here == 2
 
 
-def test_they_are_not_named_again_once_they_are_left_aside(put_aside: Path, database: Path) -> None:
-    whole = put_aside.read_bytes()
-    leave_aside(database, put_aside)
-    assert readable_again(database) == []
+def test_they_are_not_named_again_once_they_are_left_aside(files_set_aside: Path, database: Path) -> None:
+    whole = files_set_aside.read_bytes()
+    decline_file(database, files_set_aside)
+    assert recoverable_files(database) == []
     (kept,) = database.parent.glob("conversations-kept-*.db")
     assert kept.read_bytes() == whole
     assert kept.with_name(f"{kept.name}-wal").stat().st_size
 
 
-def test_what_this_version_cannot_read_is_not_named(put_aside: Path, database: Path, import_files: ImportFiles) -> None:
+def test_what_this_version_cannot_read_is_not_named(
+    files_set_aside: Path, database: Path, import_files: ImportFiles
+) -> None:
     folder = database.parent
     for change in ("user_version = 99", "application_id = 7"):
         with closing(
@@ -86,8 +88,8 @@ def test_what_this_version_cannot_read_is_not_named(put_aside: Path, database: P
             made.execute(f"PRAGMA {change}")
     (folder / "conversations-newer-text.db").write_text("text")
     (folder / "conversations-newer-folder.db").mkdir()
-    (folder / "other-newer-1.db").write_bytes(put_aside.read_bytes())
-    assert readable_again(database) == [put_aside]
+    (folder / "other-newer-1.db").write_bytes(files_set_aside.read_bytes())
+    assert recoverable_files(database) == [files_set_aside]
     report = import_files(*sorted(folder.glob("conversations-newer-[au]*.db")))
     assert [each.problem for each in report.files] == [
         "conversations-newer-app.db is not a backup of rdchat.",
@@ -109,7 +111,7 @@ def test_one_chat_that_cannot_be_read_costs_no_other_one_and_nothing_is_left_bes
 ) -> None:
     paths = [tmp_path / "one" / "chats.db", tmp_path / "two" / "chats.db"]
     for path in paths:
-        with closing(ConversationStore.open(path)) as other:
+        with closing(ConversationStore(path)) as other:
             for title in ("First", "Second"):
                 other.add_message(
                     other.create_conversation(title).id, None, Role.USER, f"{title} of {path.parent.name}"
@@ -130,7 +132,7 @@ def test_a_database_that_another_tool_left_in_the_midst_of_writing_is_not_read_h
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path
 ) -> None:
     path, left = tmp_path / "whole" / "chats.db", tmp_path / "left"
-    with closing(ConversationStore.open(path)) as other:
+    with closing(ConversationStore(path)) as other:
         for number in range(50):
             chat = other.create_conversation(f"Chat {number}")
             other.add_message(chat.id, None, Role.USER, "committed " * 3000)

@@ -16,7 +16,7 @@ from tests.inference.benchmark.csv_samples import result, written
 
 def test_a_mode_is_read_by_its_former_name_and_written_by_its_own() -> None:
     assert Mode("recurrent") is Mode("drafter") is Mode.DRAFTER
-    assert (Mode.DRAFTER.value, Mode.DRAFTER.words) == ("drafter", "Drafter")
+    assert (Mode.DRAFTER.value, Mode.DRAFTER.words) == ("drafter", "Drafter head")
     assert "recurrent" not in [mode.value for mode in Mode]
     with pytest.raises(ValueError, match="repeating"):
         Mode("repeating")

@@ -1,8 +1,8 @@
-"""What a model needs of memory, and whether it is there."""
+"""What memory a model needs, and whether it is available."""
 
 import pytest
 
-from rdchat.inference.api.memory_facts import Fit, MemoryRoom, ModelSizes, fit_of, gigabytes, memory_need
+from rdchat.inference.api.memory_facts import Fit, MemoryRoom, ModelSizes, fit_of, memory_need
 from rdchat.inference.api.requests import Dtype
 
 SIZES = ModelSizes(1000, 600, 4, Dtype.BFLOAT16, 8, 8192)
@@ -40,18 +40,3 @@ def test_what_is_refused_and_what_is_warned_of(limit: int, free: int, fit: Fit) 
     need = memory_need(ModelSizes(500, 1000, None, Dtype.BFLOAT16, 0, 1), Dtype.AUTO, on_gpu=True)
     assert need.total_bytes == 1000
     assert fit_of(need, MemoryRoom(limit, free)) is fit
-
-
-@pytest.mark.parametrize(
-    ("size", "words"),
-    [
-        (0, "0 MB"),
-        (2**20 * 540, "540 MB"),
-        (2**30, "1 GB"),
-        (2**30 * 2.13, "2.1 GB"),
-        (2**34, "16 GB"),
-        (2**37, "128 GB"),
-    ],
-)
-def test_memory_is_counted_as_it_is_sold(size: float, words: str) -> None:
-    assert gigabytes(size) == words

@@ -34,7 +34,7 @@ def test_a_byte_order_mark_and_borders_of_lines_inside_a_text_change_nothing(tmp
 
 @pytest.mark.parametrize("line", ['{"prompt": "\\ud83d"}', '{"prompt": "x", "category": "\\ud83d"}'])
 def test_half_a_character_is_refused_before_a_tokenizer_meets_it(line: str, tmp_path: Path) -> None:
-    with pytest.raises(RdchatError, match=r"Line 2 of .*prompts\.txt holds half a character"):
+    with pytest.raises(RdchatError, match=r"Line 2 of .*prompts\.txt has half a character"):
         read_prompts(written(tmp_path, f"fine\n{line}\n"))
 
 
@@ -46,7 +46,7 @@ def test_a_broken_line_is_named(line: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "\n \n"])
 def test_a_file_without_prompts_is_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(RdchatError, match="holds no prompts"):
+    with pytest.raises(RdchatError, match="has no prompts"):
         read_prompts(written(tmp_path, text))
 
 

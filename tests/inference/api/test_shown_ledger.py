@@ -1,8 +1,7 @@
-"""The time ledger in people's words: each recorded stage's own time goes to what it was spent on."""
+"""The time ledger for people: each stage's own time is assigned to what it was spent on."""
 
-from rdchat.inference.api.ledger_tree import ledger_rows
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
-from rdchat.inference.api.shown_ledger import Spent, shown, spent_ms
+from rdchat.inference.api.shown_ledger import Spent, ledger_rows, shown, spent_ms
 
 
 def ledger(*stages: tuple[str, int, float]) -> tuple[LedgerEntry, ...]:
@@ -54,39 +53,40 @@ def as_rows(recorded: tuple[LedgerEntry, ...]) -> list[tuple[int, str, int, floa
 def test_a_plain_reply() -> None:
     assert as_rows(PLAIN) == [
         (0, "Reply", 1, 100.0),
-        (1, "Prompt", 1, 25.0),
+        (1, "Reading", 1, 25.0),
         (2, "Chat template and tokens", 1, 2.0),
-        (2, "Prefill", 2, 20.0),
+        (2, "Reading the prompt", 2, 20.0),
         (2, "First token", 1, 3.0),
-        (1, "Target call", 10, 59.0),
-        (1, "Host work", 10, 15.0),
-        (2, "Prepare calls", 9, 12.0),
+        (1, "Writing", 10, 59.0),
+        (1, "Other", 10, 16.0),
+        (2, "Prepare steps", 9, 12.0),
         (2, "Text", 10, 1.0),
         (2, "Hand over tokens", 10, 2.0),
-        (1, "Not measured", 1, 1.0),
+        (2, "Not measured", 1, 1.0),
     ]
 
 
 def test_a_reply_in_rounds() -> None:
     assert as_rows(ROUNDS) == [
         (0, "Reply", 1, 128.0),
-        (1, "Prompt", 1, 28.0),
+        (1, "Reading", 1, 28.0),
         (2, "Chat template and tokens", 1, 2.0),
-        (2, "Prefill", 2, 20.0),
-        (2, "Prefill of the drafter", 1, 5.0),
+        (2, "Reading the prompt", 2, 20.0),
+        (2, "Reading by the drafter", 1, 5.0),
         (2, "First token", 1, 1.0),
-        (1, "Draft", 4, 20.0),
+        (1, "Drafting", 4, 20.0),
         (2, "Prepare drafts", 4, 2.0),
         (2, "Beam search", 4, 8.0),
         (2, "Wait for the draft", 1, 10.0),
-        (1, "Draft and target call", 3, 48.0),
-        (1, "Target call", 1, 20.0),
-        (1, "Host work", 9, 12.0),
-        (2, "Prepare calls", 4, 9.0),
+        (1, "Checking", 4, 68.0),
+        (2, "Forward and choice", 1, 20.0),
+        (2, "Forward, choice and the next draft", 3, 48.0),
+        (1, "Other", 9, 12.0),
+        (2, "Prepare steps", 4, 9.0),
         (2, "Accept", 4, 1.0),
         (2, "Text", 9, 1.0),
         (2, "Commit", 4, 1.0),
-        (1, "Not measured", 1, 0.0),
+        (2, "Not measured", 1, 0.0),
     ]
 
 
@@ -103,18 +103,19 @@ def test_exact_times_tell_the_forward_pass_and_the_choice_apart() -> None:
         ("not measured", 1, 0.0),
     )
     assert as_rows(recorded)[1:] == [
-        (1, "Draft", 2, 6.0),
+        (1, "Drafting", 2, 6.0),
         (2, "Prepare drafts", 2, 1.0),
         (2, "Draft model", 6, 5.0),
-        (1, "Target call", 2, 12.0),
+        (1, "Checking", 2, 12.0),
         (2, "Forward", 2, 8.0),
         (2, "Choice", 2, 4.0),
-        (1, "Host work", 2, 2.0),
-        (1, "Not measured", 1, 0.0),
+        (1, "Other", 2, 2.0),
+        (2, "Prepare steps", 2, 2.0),
+        (2, "Not measured", 1, 0.0),
     ]
 
 
-def test_a_ledger_of_version_0_1_charges_its_waits_to_the_target_call() -> None:
+def test_a_ledger_of_version_0_1_charges_its_waits_to_the_model() -> None:
     old = Statistics(
         ttft_ms=22.0,
         decode_ms=88.0,
@@ -128,16 +129,17 @@ def test_a_ledger_of_version_0_1_charges_its_waits_to_the_target_call() -> None:
             ("detokenize", 10, 1.0),
         ),
     )
-    assert spent_ms(old) == {Spent.PROMPT: 22.0, Spent.TARGET: 81.0, Spent.HOST: 1.0, Spent.NOT_MEASURED: 6.0}
+    assert spent_ms(old) == {Spent.READING: 22.0, Spent.WRITING: 81.0, Spent.OTHER: 7.0}
 
 
-def test_stages_of_another_version_are_host_work_and_their_waits_the_target_calls() -> None:
+def test_stages_of_another_version_are_other_work_and_their_waits_are_writing() -> None:
     recorded = ledger(("new", 3, 9.0), ("new/wait", 3, 8.0), ("not measured", 1, 0.0))
     assert as_rows(recorded) == [
         (0, "Reply", 1, 9.0),
-        (1, "Target call", 3, 8.0),
-        (1, "Host work", 3, 1.0),
-        (1, "Not measured", 1, 0.0),
+        (1, "Writing", 3, 8.0),
+        (1, "Other", 3, 1.0),
+        (2, "new", 3, 1.0),
+        (2, "Not measured", 1, 0.0),
     ]
 
 
@@ -153,13 +155,14 @@ def test_handing_a_round_to_the_device_is_its_call_and_a_draft_begun_ahead_is_a_
         ("not measured", 1, 0.0),
     )
     assert as_rows(recorded)[1:] == [
-        (1, "Draft", 2, 6.0),
+        (1, "Drafting", 2, 6.0),
         (2, "Prepare drafts", 2, 1.0),
         (2, "Beam search", 2, 4.0),
         (2, "Wait for the draft", 2, 1.0),
-        (1, "Target call", 2, 22.0),
-        (1, "Host work", 2, 2.0),
-        (1, "Not measured", 1, 0.0),
+        (1, "Checking", 2, 22.0),
+        (1, "Other", 2, 2.0),
+        (2, "Prepare steps", 2, 2.0),
+        (2, "Not measured", 1, 0.0),
     ]
 
 

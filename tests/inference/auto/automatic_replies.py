@@ -1,4 +1,4 @@
-"""Replies of the automatic mode with a planner that picks anything, so that each kind of draft follows each other."""
+"""Replies of the automatic mode with a random planner, so that every kind of draft follows every other."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,12 +7,10 @@ import numpy as np
 
 from rdchat.inference.api.events import GenerationEvent
 from rdchat.inference.api.requests import GenerationRequest, Mode
-from rdchat.inference.auto.auto_drafter import AutoDrafter
-from rdchat.inference.auto.auto_iterator import AutoIterator
+from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.plan import MOST_ROWS, Choice, Plan
-from rdchat.inference.auto.planner import Planner
-from rdchat.inference.auto.sources import Drafts
+from rdchat.inference.auto.planner import Drafts, Planner
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.drafting.draft_model import DraftModel
@@ -47,7 +45,7 @@ class RandomPlanner(Planner):
 def state_of(model: LoadedModel, drafters: AvailableDrafters) -> AutoState:
     """Return a state with made-up costs."""
     state = AutoState(model)
-    state.equip(drafters)
+    state.use_drafters(drafters)
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0})
     return state
 

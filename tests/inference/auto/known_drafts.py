@@ -1,13 +1,13 @@
-"""Replies of the automatic mode with a recurrent drafter of which a made-up chance is believed."""
+"""Replies of the automatic mode with a recurrent drafter whose acceptance is made up."""
 
 import numpy as np
 import pytest
 
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams
-from rdchat.inference.auto.acceptance import Acceptance, AcceptanceEstimates, DraftEstimate
+from rdchat.inference.auto.acceptance import AcceptanceEstimates, DraftEstimate
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
-from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS
+from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTH
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.drafting.lookup_index import LookupIndex
 from rdchat.inference.target.target import LoadedModel
@@ -41,13 +41,10 @@ class Known(AcceptanceEstimates):
     """
 
     def __init__(self, length: int, accepted: float) -> None:
-        values = np.zeros((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1))
-        values[0, LENGTHS.index(length), length:] = accepted
-        super().__init__(Acceptance((1.0,), values))
-        self._fixed = _Fixed([n - 1 for n in LENGTHS], values[0])
-
-    def head(self, width: int) -> DraftEstimate:
-        return self._fixed
+        super().__init__()
+        values = np.zeros((len(LENGTHS), MOST_ROWS + 1))
+        values[LENGTHS.index(length), length:] = accepted
+        self.head = _Fixed([n - 1 for n in LENGTHS], values)
 
 
 class KnownState(AutoState):
@@ -69,9 +66,9 @@ def reply_with_drafts(
     model = tiny_llama()
     model.tokenizer.eos_token_ids = frozenset()
     state, request = KnownState(model), ask("abcabcabc", temperature=1, max_tokens=41)
-    state.equip(AvailableDrafters(random_drafter(model)))
+    state.use_drafters(AvailableDrafters(random_drafter(model)))
     calls = {1: 1.0, 2: 1.1, **{rows: 1.1 + 0.45 * (rows - 2) for rows in range(3, MOST_ROWS + 1)}}
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, **{(rows, 128): ms for rows, ms in calls.items()}})
-    state.costs.use(Part.BEAMS, {(width, length): 0.1 for width in WIDTHS for length in LENGTHS})
+    state.costs.use(Part.BEAMS, {(WIDTH, length): 0.1 for length in LENGTHS})
     state.known = Known(4, believed)  # always three tokens
     return reply_of(state, request), model, request

@@ -2,19 +2,17 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, Mode
-from rdchat.inference.auto.acceptance import Acceptance, AcceptanceEstimates
-from rdchat.inference.auto.calibration import values_by_length
-from rdchat.inference.auto.control_loop import Done, decode
-from rdchat.inference.auto.controller import Controller
+from rdchat.inference.auto.acceptance import AcceptanceEstimates, DraftEstimate
+from rdchat.inference.auto.controller import CallResult, Controller, decode
 from rdchat.inference.auto.cost_model import CostModel
-from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDEST, WIDTHS, Plan
-from rdchat.inference.auto.planner import Planner
-from rdchat.inference.auto.sources import Source, head_source
-from rdchat.inference.drafting.beam_search import HostPool, NodePool, children
+from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTH, Plan
+from rdchat.inference.auto.planner import Planner, Source, head_source
+from rdchat.inference.drafting.beam_search import NodePool
 from scripts.chips import STEP_MS, Chip
 
 NOTHING = np.empty(0)
@@ -34,7 +32,7 @@ class Drafting:
     first: float
     boast: float = 1.0
 
-    def draw(self, width: int = WIDEST, length: int = LONGEST, place: int = 0) -> HostPool:
+    def draw(self, width: int = WIDTH, length: int = LONGEST, place: int = 0) -> NodePool:
         """Return a draft below a place in the text; its tokens tell place and rank among their siblings."""
         kept = 2 * width if width > 1 else 1
         boast = min(self.boast, 0.99 / (2 * self.first))
@@ -48,37 +46,47 @@ class Drafting:
             parents.append(live[best // kept])
             scores.append(grown[best])
             live, totals = np.arange(width) + 1 + (depth - 1) * kept, grown[best][:width]
-        return NodePool(*(np.concatenate(column) for column in (tokens, parents, scores)), length - 1, width)
+        return NodePool(*cast(Any, [np.concatenate(column) for column in (tokens, parents, scores)]), length - 1, width)
 
-    def true_values(self) -> np.ndarray:
-        """Return the expected accepted length, (widths, lengths, nodes), by the true chances."""
-        honest = [Drafting(self.first).draw(width) for width in WIDTHS]
-        return np.array([values_by_length(pool, np.exp(pool.scores)) for pool in honest])
+    def true_values(self, width: int = WIDTH) -> np.ndarray:
+        """Return the expected accepted length, (lengths, nodes), by the true chances: the sum of the nodes' chances."""
+        pool: Any = Drafting(self.first).draw(width)
+        values = np.zeros((len(LENGTHS), MOST_ROWS + 1))
+        best_first = np.argsort(-pool.scores, kind="stable")
+        for n, length in enumerate(LENGTHS):
+            shorter = best_first[best_first < 1 + (length - 1) * pool.level_size]
+            sums = np.concatenate([[0.0, 0.0], np.cumsum(np.exp(pool.scores[shorter])[1:MOST_ROWS])])
+            values[n] = np.pad(sums, (0, MOST_ROWS + 1 - len(sums)), mode="edge")
+        return values
 
     def text(self, rng: np.random.Generator, place: int, length: int = LONGEST) -> list[int]:
         """Return what the target says after a place in the text: ranks of siblings, or misses."""
-        chances = self.first * 0.5 ** np.arange(2 * WIDEST)
+        chances = self.first * 0.5 ** np.arange(16)
         ranks = rng.choice(len(chances) + 1, size=length, p=[*chances, 1 - chances.sum()])
         return [(place + d) * _RANKS + (1 + int(r)) * (r < len(chances)) for d, r in enumerate(ranks, start=1)]
 
 
-def accepted(pool: HostPool, nodes: int, text: list[int]) -> int:
+def accepted(pool: NodePool, nodes: int, text: list[int]) -> int:
     """Return how much of a text a draft's best nodes follow."""
-    offered = set(np.argsort(-pool.scores, kind="stable")[:nodes].tolist())
+    scores, parents, tokens = cast(Any, (pool.scores, pool.parents, pool.tokens))
+    offered = set(np.argsort(-scores, kind="stable")[:nodes].tolist())
     node = length = 0
     for token in text[: pool.levels]:
-        right = [int(c) for c in children(pool, node) if pool.tokens[c] == token and int(c) in offered]
+        right = [int(c) for c in np.flatnonzero(parents == node) if tokens[c] == token and int(c) in offered]
         if not right:
             break
         node, length = right[0], length + 1
     return length
 
 
-def source(costs: CostModel, values: np.ndarray, trees: bool = True, padding: bool = True) -> Source:
-    """Return a recurrent drafter of the best width whose drafts are known to come to these values."""
-    known = AcceptanceEstimates(Acceptance((1.0,), values))
-    width = Planner(costs, padding).beam_width(known, PROMPT) if trees else 1
-    return head_source(known.head(width), costs, width)
+def estimate_of(values: np.ndarray) -> DraftEstimate:
+    """Return the estimate of a recurrent drafter whose drafts usually come to these values."""
+    return DraftEstimate([length - 1 for length in LENGTHS], values)
+
+
+def source(costs: CostModel, values: np.ndarray, trees: bool = True) -> Source:
+    """Return a recurrent drafter whose drafts are known to come to these values."""
+    return head_source(estimate_of(values), costs, WIDTH if trees else 1)
 
 
 def best_of_all(chip: Chip, values: np.ndarray, lookup: np.ndarray = NOTHING) -> float:
@@ -87,10 +95,9 @@ def best_of_all(chip: Chip, values: np.ndarray, lookup: np.ndarray = NOTHING) ->
     best = 1.0
     for rows in range(2, MOST_ROWS + 1):
         for nodes in range(2, rows + 1):  # the rest is padding
-            for w, width in enumerate(WIDTHS):
-                for n, length in enumerate(LENGTHS):
-                    time = chip.beams(width, length) + calls[rows]
-                    best = max(best, (1 + values[w, n, nodes]) / time)
+            for n, length in enumerate(LENGTHS):
+                time = chip.beams(WIDTH, length) + calls[rows]
+                best = max(best, (1 + values[n, nodes]) / time)
             if nodes - 1 <= len(lookup):
                 best = max(best, (1 + lookup[: nodes - 1].sum()) / calls[rows])
     return best
@@ -100,12 +107,13 @@ def worth(chip: Chip, plan: Plan, values: np.ndarray) -> float:
     """Return the tokens a plain step's time that a recurrent plan or plain steps really give."""
     if plan.mode is Mode.OFF:
         return 1.0
-    place = WIDTHS.index(plan.width), LENGTHS.index(plan.length), plan.nodes
-    return (1 + values[place]) / (chip.beams(plan.width, plan.length) + chip.calls_of()[plan.rows])
+    return (1 + values[LENGTHS.index(plan.length), plan.nodes]) / (
+        chip.beams(plan.width, plan.length) + chip.calls_of()[plan.rows]
+    )
 
 
 class Simulation:
-    """An automatic mode with a recurrent drafter, decoding; the `Work` of its own loop.
+    """An automatic mode with a recurrent drafter, decoding; the `CallMaker` of its own loop.
 
     Args:
         chip: The machine.
@@ -132,9 +140,7 @@ class Simulation:
         """Begin another reply."""
         self.drafting, self._queued = drafting, False
         planner, estimates = Planner(self._costs), self.estimates
-        known = estimates.known or Acceptance((1.0,), drafting.true_values())
-        width = planner.beam_width(AcceptanceEstimates(known), PROMPT)
-        head = head_source(estimates.head(width), self._costs, width)
+        head = head_source(estimates.head, self._costs, WIDTH)
         self.controller = self.controls(planner, estimates, range(PROMPT), [head])
         self._events = decode(self, self.controller)
         next(self._events)  # the first token comes with the prefill
@@ -147,11 +153,11 @@ class Simulation:
         return (self.tokens - tokens) / (self.ms - ms) * STEP_MS
 
     def stage(self, name: str) -> AbstractContextManager[object]:
-        """See `Work`."""
+        """See `CallMaker`."""
         return nullcontext()
 
-    def round(self) -> Done[None]:
-        """See `Work`."""
+    def round(self) -> CallResult[None]:
+        """See `CallMaker`."""
         controller, place = self.controller, len(self.controller.text)
         shape = BeamShape(controller.plan.width, controller.plan.length)
         pool = self.drafting.draw(shape.width, shape.length, place)
@@ -160,10 +166,10 @@ class Simulation:
         ms = (self.chip.beams(shape.width, shape.length) + self._calls[controller.plan.rows]) * STEP_MS
         self.rounds += 1
         self.tokens, self.ms, self._queued = self.tokens + 1 + right, self.ms + ms, False
-        return Done((None,), text[: 1 + right], ms)
+        return CallResult((None,), text[: 1 + right], ms)
 
-    def step(self, queue: bool) -> Done[None]:
-        """See `Work`."""
+    def step(self, queue: bool) -> CallResult[None]:
+        """See `CallMaker`."""
         ms = STEP_MS if self._queued else self._calls[1] * STEP_MS
         self.tokens, self.ms, self._queued = self.tokens + 1, self.ms + ms, queue
-        return Done((None,), self.drafting.text(self.rng, len(self.controller.text), 1), ms, queue)
+        return CallResult((None,), self.drafting.text(self.rng, len(self.controller.text), 1), ms, queue)

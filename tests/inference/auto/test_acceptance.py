@@ -1,20 +1,19 @@
-"""How far drafts are followed: estimates from known drafts and texts."""
+"""Estimates of acceptance, from known drafts and texts."""
 
 import numpy as np
 import pytest
 
 from rdchat.inference.auto.acceptance import (
-    Acceptance,
     AcceptanceEstimates,
     DraftEstimate,
     LookupEstimate,
     Rate,
     usual_accepted,
 )
-from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, ROWS, WIDTHS
+from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, ROWS
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.drafting.lookup_index import Before, Guess
-from tests.inference.auto.simulation import Drafting
+from rdchat.inference.drafting.lookup_index import Guess
+from tests.inference.auto.simulation import Drafting, estimate_of
 
 RIGHT, WRONG = 7, 8  # tokens
 DRAFTED = [length - 1 for length in LENGTHS]
@@ -41,35 +40,26 @@ def test_a_rate_goes_from_its_prior_to_what_is_seen_and_forgets() -> None:
 
 def test_prompt_lookup_is_believed_the_more_the_longer_the_match_and_along_its_path() -> None:
     rates = LookupEstimate()
-    for before in Before:
-        firsts = [rates.path([Guess(RIGHT, match, before)])[0] for match in range(2, 40)]
-        assert firsts == sorted(firsts)
-    path = [Guess(RIGHT, 3, Before.ONCE), Guess(RIGHT, 4, Before.ALIKE), Guess(RIGHT, 5, Before.VARIED)]
+    firsts = [rates.path([Guess(RIGHT, match)])[0] for match in range(2, 40)]
+    assert firsts == sorted(firsts)
+    path = [Guess(RIGHT, 3), Guess(RIGHT, 4), Guess(RIGHT, 5)]
     assert rates.path(path) == pytest.approx(np.cumprod([rates.path([token])[0] for token in path]))
     assert rates.path([]).size == 0
 
 
-def test_prompt_lookup_is_believed_the_more_if_the_text_went_on_alike_before() -> None:
-    rates = LookupEstimate()
-    for match in range(2, 40):
-        firsts = {before: rates.path([Guess(RIGHT, match, before)])[0] for before in Before}
-        assert firsts[Before.VARIED] < firsts[Before.ONCE] < firsts[Before.ALIKE]
-
-
 def test_what_comes_of_lookups_is_learnt_for_others_of_their_kind() -> None:
-    rates, others = LookupEstimate(), [Guess(RIGHT, 4, Before.ONCE), Guess(RIGHT, 3, Before.ALIKE)]
-    known = [rates.path([other])[0] for other in others]
+    rates, other = LookupEstimate(), Guess(RIGHT, 4)
+    known = rates.path([other])[0]
     for _ in range(100):
-        rates.learn(Guess(RIGHT, 3, Before.ONCE), WRONG)
-    assert rates.path([Guess(RIGHT, 3, Before.ONCE)])[0] < 0.1
-    assert [rates.path([other])[0] for other in others] == known
+        rates.learn(Guess(RIGHT, 3), WRONG)
+    assert rates.path([Guess(RIGHT, 3)])[0] < 0.1
+    assert rates.path([other])[0] == known
 
 
 def test_what_is_usual_is_expected_until_something_is_learnt() -> None:
-    values = Drafting(0.42).true_values()
-    estimates = AcceptanceEstimates(Acceptance((1.0,), values))
-    for n, width in enumerate(WIDTHS):
-        assert estimates.head(width).table()[:, 2:] == pytest.approx(values[n, :, 2:], abs=0.01)
+    for width in (1, 2, 4, 8):
+        values = Drafting(0.42).true_values(width)
+        assert estimate_of(values).table()[:, 2:] == pytest.approx(values[:, 2:], abs=0.01)
 
 
 @pytest.mark.parametrize("chance", [0.2, 0.5, 0.8, 0.95])
@@ -109,19 +99,19 @@ def test_the_next_text_begins_near_the_usual() -> None:
     for _ in range(20):
         estimate.learn(4, 5, 0)
     of_text = estimate.factor
-    estimate.begin_text()
+    estimate.forget(0.5)
     assert of_text < estimate.factor < 1
 
 
 def test_a_text_begins_with_what_all_of_them_showed() -> None:
     estimate = AcceptanceEstimates().chains
     for _ in range(8):
-        estimate.begin_text()
+        estimate.forget(0.5)
         for _ in range(10):
             estimate.learn(2, 3, accepted=0)
             estimate.learn(2, 3, accepted=1)
     for _ in range(4):
-        estimate.begin_text()
+        estimate.forget(0.5)
     assert estimate.factor * 0.84 == pytest.approx(1 / 3, abs=0.1), "a third of its tokens were right"
     for _ in range(40):
         estimate.learn(2, 3, accepted=2)
@@ -136,7 +126,7 @@ def test_drafts_that_fail_end_a_draft_models_trial_and_another_text_gives_it_a_c
         estimate.learn(4, 5, accepted=0)
     failed = estimate.table()[of_four]
     assert failed < 0.4 * before
-    estimate.begin_text()
+    estimate.forget(0.5)
     assert 1.2 * failed < estimate.table()[of_four] < before
 
 

@@ -1,4 +1,4 @@
-"""Going over between plain steps and rounds changes nothing of what is said, counted or cached."""
+"""Switching between plain steps and rounds changes neither text nor counts nor cache."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,20 +12,18 @@ import pytest
 
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
-from rdchat.inference.auto.auto_drafter import AutoDrafter
-from rdchat.inference.auto.auto_iterator import AutoIterator
+from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
 from rdchat.inference.auto.controller import Controller
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.plan import LONGEST, MOST_ROWS, Choice, Plan
-from rdchat.inference.auto.planner import Planner
-from rdchat.inference.auto.sources import Drafts, draft_model_source
+from rdchat.inference.auto.planner import Drafts, Planner, draft_model_source
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator, PlainSteps
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
-from rdchat.inference.drafting.lookup_index import Before, Guess
+from rdchat.inference.drafting.lookup_index import Guess
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from scripts.chips import Chip
@@ -172,13 +170,13 @@ class _Watched(Controller):
 
     laps: list[tuple[str, bool]]
 
-    def took_step(self, token: int, ms: float, usual: bool) -> None:
+    def record_step(self, token: int, ms: float, usual: bool) -> None:
         self.laps.append(("step", usual))
-        super().took_step(token, ms, usual)
+        super().record_step(token, ms, usual)
 
-    def took_round(self, tokens: Sequence[int], ms: float, usual: bool, ended: bool = False) -> None:
+    def record_round(self, tokens: Sequence[int], ms: float, usual: bool, ended: bool = False) -> None:
         self.laps.append(("round", usual))
-        super().took_round(tokens, ms, usual, ended)
+        super().record_round(tokens, ms, usual, ended)
 
 
 def watched(
@@ -190,12 +188,12 @@ def watched(
 ) -> list[tuple[str, bool]]:
     laps = [] if laps is None else laps
     monkeypatch.setattr(_Watched, "laps", laps, raising=False)
-    monkeypatch.setattr("rdchat.inference.auto.auto_drafter.Controller", _Watched)
+    monkeypatch.setattr("rdchat.inference.auto.auto_iterator.Controller", _Watched)
     model, request = tiny_llama(), ask("abcabcabc", temperature=1, max_tokens=length)
     request = replace(request, draft=DraftSettings(Mode.AUTO, profile=profile))
     model.tokenizer.eos_token_ids = frozenset()
     state = AutoState(model)
-    state.equip(AvailableDrafters(random_drafter(model)))
+    state.use_drafters(AvailableDrafters(random_drafter(model)))
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0})
     state.planner = _SteadyPlanner(state.costs, better)
     assert len(list(iterator_of(state, request))) > 100
@@ -261,16 +259,16 @@ def test_plain_steps_among_many_rounds_are_learnt_from() -> None:
 def test_everything_a_reply_teaches_is_kept_for_the_next() -> None:
     model = tiny_llama()
     state = AutoState(model)
-    state.equip(AvailableDrafters(random_drafter(model)))
+    state.use_drafters(AvailableDrafters(random_drafter(model)))
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0, (2, 128): 50.0})
     request = ask("abcabcabc", temperature=0, max_tokens=60)
     end = reply_of(state, request)
     assert end.statistics.rounds == 0, "a round costs fifty steps"
     estimates = state.estimates(request.sampling)
-    known, weak = AutoState(model).estimates(request.sampling), [Guess(0, 2, before) for before in Before]
+    known, weak = AutoState(model).estimates(request.sampling), [Guess(0, 2)]
     assert estimates.lookup.path(weak).tolist() != known.lookup.path(weak).tolist()
     assert end.statistics.choice is not None
-    assert end.statistics.choice.words.startswith("Drafting would be 0.")
+    assert end.statistics.choice.words == "Drafting would be slower here, so it is off."
 
 
 class _Missed(Drafting):
@@ -307,7 +305,7 @@ def test_a_draft_model_is_tried_where_it_might_pay(
     model = tiny_llama()
     state, request = AutoState(model), ask("abcabcabc", temperature=1, max_tokens=120)
     small = tiny_llama() if seed is None else tiny_llama(seed=seed)
-    state.equip(AvailableDrafters(draft_model=DraftModel(model, small, len(ALPHABET))))
+    state.use_drafters(AvailableDrafters(draft_model=DraftModel(model, small, len(ALPHABET))))
     calls = {(rows, 128): 1.0 + 0.4 * (rows > 1) + 0.1 * rows for rows in range(1, 33)}
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.1, **calls})
     state.costs.use(Part.DRAFT_MODEL, {(1, 0): 0.6, (16, 0): 0.8})

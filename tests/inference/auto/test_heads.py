@@ -1,4 +1,4 @@
-"""The automatic mode with heads of every sort: those that remember the text, and those of short drafts."""
+"""The automatic mode with all kinds of heads: with a memory of the text, and with short drafts."""
 
 from dataclasses import replace
 
@@ -6,20 +6,18 @@ import pytest
 
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, Mode, Role
-from rdchat.inference.auto.acceptance import Acceptance, AcceptanceEstimates
-from rdchat.inference.auto.auto_drafter import AutoDrafter
+from rdchat.inference.auto.acceptance import AcceptanceEstimates
+from rdchat.inference.auto.auto_iterator import AutoDrafter
 from rdchat.inference.auto.cost_model import NEAR, PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.measuring import OtherPrograms, measure_beams
-from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS, Plan
-from rdchat.inference.auto.planner import Planner
-from rdchat.inference.auto.sources import head_source
+from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTH, Plan
+from rdchat.inference.auto.planner import Planner, head_source
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.target.kv_cache import KVCache
 from tests.grids import grid
 from tests.inference.auto.automatic_replies import automatic, iterator_of
 from tests.inference.auto.measurements import finished
-from tests.inference.auto.simulation import Drafting
 from tests.inference.fake_heads import fake_head
 from tests.inference.fakes import ask, random_drafter, shared_llama, tiny_llama
 from tests.inference.plain_replies import plain
@@ -57,9 +55,9 @@ def test_a_head_that_is_right_is_drafted_with(sort: str, temperature: float) -> 
     text = [*model.encode_chat(request.messages, False), *expected.token_ids]
     head, ready = fake_head(model, text=text, **HEADS[sort])
     state = AutoState(model)
-    state.equip(AvailableDrafters(ready))
+    state.use_drafters(AvailableDrafters(ready))
     state.costs.use(Part.CALLS, {(PLAIN_STEP, NEAR): 100.0, (1, NEAR): 101.0, (MOST_ROWS, NEAR): 110.0})
-    state.costs.use(Part.BEAMS, {(1, 2): 1.0, (8, 8): 2.0})
+    state.costs.use(Part.BEAMS, {(WIDTH, 2): 1.0, (WIDTH, 8): 2.0})
     state.costs.learn = lambda *_: None  # type: ignore[method-assign]  a CPU's times would be learnt
     state.costs.learn_plain = lambda *_: None  # type: ignore[method-assign]
     *_, end = iterator_of(state, request)
@@ -79,7 +77,7 @@ def test_a_conversation_that_goes_on_leaves_no_gap_in_what_a_head_remembers() ->
     head, ready = fake_head(model, remembers=True)
     request = ask("abcabc", max_tokens=12, temperature=0.7)
     state = AutoState(model)
-    state.equip(AvailableDrafters(ready))
+    state.use_drafters(AvailableDrafters(ready))
     for question in ("and then", "and again"):
         *_, end = iterator_of(state, request, cache := cache or KVCache(model.network))
         assert isinstance(end, ReplyEnd)
@@ -91,10 +89,10 @@ def test_a_conversation_that_goes_on_leaves_no_gap_in_what_a_head_remembers() ->
 
 
 def test_lengths_beyond_what_a_head_drafts_are_not_planned() -> None:
-    estimate = AcceptanceEstimates(Acceptance((1.0,), Drafting(0.6).true_values())).head(4)
+    estimate = AcceptanceEstimates().head
     costs = CostModel()
     costs.use(Part.CALLS, {(PLAIN_STEP, NEAR): 1.0, (1, NEAR): 1.0})
-    costs.use(Part.BEAMS, {(1, 2): 0.0})  # as long as can be
+    costs.use(Part.BEAMS, {(4, 2): 0.0})  # as long as can be
     for most in (1, 2, 3, 7, 15):
         table = head_source(estimate, costs, 4, most).drafts(MOST_ROWS)
         planned = [length for length, worth in zip(table.lengths, table.accepted, strict=True) if max(worth) >= 0]
@@ -109,9 +107,9 @@ def test_a_head_that_needs_its_root_is_never_begun_ahead(able: bool) -> None:
     model = shared_llama()
     ready = random_drafter(model) if able else fake_head(model, remembers=True)[1]
     state, request = AutoState(model), ask("abc", max_tokens=12, temperature=0.7)
-    state.equip(AvailableDrafters(ready))
+    state.use_drafters(AvailableDrafters(ready))
     state.costs.use(Part.CALLS, {(PLAIN_STEP, NEAR): 10.0, (1, NEAR): 20.0, (MOST_ROWS, NEAR): 21.0})
-    state.costs.use(Part.BEAMS, {(width, length): 0.1 for width in WIDTHS for length in LENGTHS})
+    state.costs.use(Part.BEAMS, {(WIDTH, length): 0.1 for length in LENGTHS})
     drafter = AutoDrafter(state, [1, 2, 3], request, Ledger())
     drafter.controller.plan = Plan(Mode.DRAFTER, 4, 5, 8, 8)
     assert drafter.drafts_ahead(8) == able
@@ -120,9 +118,9 @@ def test_a_head_that_needs_its_root_is_never_begun_ahead(able: bool) -> None:
 def test_heads_are_measured_behind_a_text_that_they_were_told_of() -> None:
     model, others = tiny_llama(context_length=2048), OtherPrograms()
     short, of_two = fake_head(model, most_drafted=2)
-    assert set(finished(measure_beams(model, of_two, others)).costs) == {(w, n) for w in (1, 4, 8) for n in (2, 3)}
+    assert set(finished(measure_beams(model, of_two, WIDTH, others)).costs) == {(WIDTH, 2), (WIDTH, 3)}
     head, remembering = fake_head(model, remembers=True)
-    assert {(1, 2), (8, 6)} <= set(finished(measure_beams(model, remembering, others)).costs)
+    assert set(finished(measure_beams(model, remembering, WIDTH, others)).costs) == {(WIDTH, 2), (WIDTH, 6)}
     assert not head.gaps
     assert max(short.lengths) == 2
     assert remembering._memory.positions == [], "what it keeps of the chat is another memory"  # type: ignore[attr-defined]

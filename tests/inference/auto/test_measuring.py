@@ -1,6 +1,4 @@
-"""Turns that other programs disturbed are done again, and serve only where there is nothing better."""
-
-from collections.abc import Iterator
+"""Turns disturbed by other programs are repeated, and used only if there is nothing better."""
 
 import pytest
 
@@ -13,20 +11,12 @@ KEY = (1, 128)
 class Others:
     """Stands in for `OtherPrograms`: what it is told each time it is asked, and then the last of that."""
 
-    def __init__(self, *busy: bool, rests: int = 0) -> None:
+    def __init__(self, *busy: bool) -> None:
         self._busy = list(busy)
-        self.may_rest = rests > 0
-        self._rests = rests
-        self.rested = 0
 
     @property
     def busy(self) -> bool:
         return self._busy.pop(0) if len(self._busy) > 1 else self._busy[0]
-
-    def rest(self) -> Iterator[None]:
-        self.rested += 1
-        self.may_rest = self.rested < self._rests
-        yield
 
 
 def result(measurement: Measurement) -> Measured:
@@ -50,21 +40,13 @@ def test_the_first_turn_does_not_count_and_the_shortest_of_three_does() -> None:
 
 def test_a_turn_that_others_disturbed_is_done_again_and_its_times_are_dropped() -> None:
     """A time that is too short cannot come of it, but the turn's other calls may have been held up."""
-    # asked before each turn, and behind each but the first
-    others = Others(False, False, True, False, False, False, False, False, False)
+    others = Others(True, False, False, False)  # asked behind each turn but the first
     assert in_turns([1.0, 3.0, 5.0, 6.0, 7.0, 2.0], others) == (Measured({KEY: 5.0}, quiet=True), 5)
 
 
 def test_a_machine_that_is_never_quiet_is_measured_as_it_is_which_does_not_count_for_good() -> None:
-    others = Others(True, rests=2)
+    others = Others(True)
     assert in_turns([1.0, 5.0, 4.0, 6.0, 2.0], others) == (Measured({KEY: 4.0}, quiet=False), 4)
-    assert others.rested == 2
-
-
-def test_others_are_waited_for_before_a_turn() -> None:
-    others = Others(True, True, False, rests=9)
-    measured, turns = in_turns([1.0, 5.0, 4.0, 6.0], others)
-    assert (measured.quiet, turns, others.rested) == (True, 4, 2)
 
 
 @pytest.mark.parametrize(("seconds", "turns"), [(15.0, 4), (20.0, 3), (30.0, 2), (500.0, 2)])

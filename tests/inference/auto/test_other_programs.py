@@ -1,4 +1,4 @@
-"""What others do is looked at over half a second at least, and waited for in rests that grow, but not for ever."""
+"""The load of other programs is measured over at least half a second."""
 
 import pytest
 
@@ -15,7 +15,6 @@ class FakeTime:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.others = 100.0, 7000.0
         monkeypatch.setattr(measuring, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(measuring, "sleep", lambda seconds: self.go_on(seconds, 0.0))
         monkeypatch.setattr(machine, "others_seconds", lambda: self.others)
         monkeypatch.setattr(machine, "processors", lambda: CORES)
 
@@ -46,15 +45,3 @@ def test_a_moment_is_too_short_to_judge_by(time: FakeTime) -> None:
     assert others.busy, "together it is long enough"
     time.go_on(0.3, 0.0)
     assert others.busy, "as the last time"
-
-
-def test_rests_are_naps_that_grow_and_come_to_an_end(time: FakeTime) -> None:
-    others, slept = OtherPrograms(), []
-    while others.may_rest:
-        began, last = time.now, time.now
-        for _ in others.rest():
-            assert time.now - last < 0.15, "a prompt may come"
-            last = time.now
-        slept.append(round(time.now - began, 6))
-    assert slept == [2, 4, 8, 16]
-    assert list(others.rest()) == []

@@ -1,4 +1,4 @@
-"""The planner finds what trying every plan finds, follows changes, and never does much worse than plain steps."""
+"""The planner finds the best plan, follows changes, and never does much worse than plain steps."""
 
 from dataclasses import replace
 
@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.auto.acceptance import Acceptance, AcceptanceEstimates, DraftEstimate, usual_table
+from rdchat.inference.auto.acceptance import AcceptanceEstimates, DraftEstimate, usual_table
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Floats, Part
-from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
-from rdchat.inference.auto.planner import Planner, in_words
-from rdchat.inference.auto.sources import Source, draft_model_source, lookup_drafts
+from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, WIDTH, Choice, Plan
+from rdchat.inference.auto.planner import Planner, Source, draft_model_source, explanation, lookup_drafts
 from scripts.chips import CHIPS, CPU, M1_MAX, M2, M2_ULTRA, M3_MAX, M4_PRO, STEP_MS, Chip
 from tests.grids import grid
-from tests.inference.auto.simulation import Drafting, Simulation, best_of_all, source, worth
+from tests.inference.auto.simulation import Drafting, Simulation, best_of_all, estimate_of, source, worth
 
 QUALITIES = (0.05, 0.25, 0.4, 0.49)
 
@@ -31,9 +30,9 @@ def recurrent_choice(chip: Chip, values: Floats, path: Floats | None = None, *, 
     return choice
 
 
-def chain_source(costs: CostModel, chance: float = 0.84, late: int = 0) -> Source:
+def chain_source(costs: CostModel, chance: float = 0.84, unread: int = 0) -> Source:
     """Return a draft model whose first choices are accepted with a chance."""
-    return draft_model_source(DraftEstimate(DRAFT_TOKENS, usual_table(chance, DRAFT_TOKENS)), costs, lambda: late)
+    return draft_model_source(DraftEstimate(DRAFT_TOKENS, usual_table(chance, DRAFT_TOKENS)), costs, lambda: unread)
 
 
 @pytest.mark.parametrize("first", QUALITIES)
@@ -61,12 +60,12 @@ def test_a_path_from_prompt_lookup_is_as_long_as_pays(chip: Chip, chance: float)
     assert choice.plan.rows >= choice.plan.nodes == choice.plan.length
 
 
-@pytest.mark.parametrize("known", [None, "of another drafter", "of this one"])
+@pytest.mark.parametrize("believed", ["usual", "of another drafter", "of this one"])
 @pytest.mark.parametrize(("chip", "first"), grid(CHIPS, QUALITIES, one_in=4), ids=name_of)
-def test_learning_from_what_is_accepted_comes_near_the_best(chip: Chip, first: float, known: str | None) -> None:
-    drafting = Drafting(first)
-    believed = drafting if known == "of this one" else Drafting(0.35)
-    estimates = AcceptanceEstimates(Acceptance((1.0,), believed.true_values()) if known else None)
+def test_learning_from_what_is_accepted_comes_near_the_best(chip: Chip, first: float, believed: str) -> None:
+    drafting, estimates = Drafting(first), AcceptanceEstimates()
+    if believed != "usual":
+        estimates.head = estimate_of((drafting if believed == "of this one" else Drafting(0.35)).true_values())
     simulation = Simulation(chip, drafting, estimates)
     simulation.run(300)
     values = drafting.true_values()
@@ -137,13 +136,11 @@ def test_no_more_is_drafted_than_there_is_room_for(limit: int) -> None:
 
 def test_where_rows_cannot_be_padded_a_chain_has_no_more_than_it_is_long() -> None:
     """A chain of 6 was planned with 16 rows where those are cheaper, and then verified with 6."""
-    costs, values = Chip("pair", PAIR).costs(), np.zeros((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1))
+    costs, values = Chip("pair", PAIR).costs(), np.zeros((len(LENGTHS), MOST_ROWS + 1))
     for n, length in enumerate(LENGTHS):
         reached = 0.6 ** np.arange(1, MOST_ROWS)
-        values[0, n, 2:] = np.cumsum(np.where(np.arange(1, MOST_ROWS) < length, reached, 0.0))
-    choice = Planner(costs, padding=False).choose(
-        128, [source(costs, values, trees=False, padding=False).drafts(MOST_ROWS)]
-    )
+        values[n, 2:] = np.cumsum(np.where(np.arange(1, MOST_ROWS) < length, reached, 0.0))
+    choice = Planner(costs, padding=False).choose(128, [source(costs, values, trees=False).drafts(MOST_ROWS)])
     assert choice is not None
     assert choice.plan.rows == choice.plan.nodes <= choice.plan.length
 
@@ -164,7 +161,7 @@ def test_a_draft_model_is_charged_for_catching_up() -> None:
     costs = M2_ULTRA.costs()
     costs.use(Part.DRAFT_MODEL, {(1, 0): 2.0, (16, 0): 20.0})
     planner = Planner(costs)
-    soon, late = (planner.choose(128, [chain_source(costs, late=late).drafts(MOST_ROWS)]) for late in (0, 4000))
+    soon, late = (planner.choose(128, [chain_source(costs, unread=late).drafts(MOST_ROWS)]) for late in (0, 4000))
     assert soon is not None
     assert late is not None
     assert soon.plan.mode is Mode.SPECULATIVE
@@ -175,10 +172,10 @@ def test_a_draft_model_is_charged_for_catching_up() -> None:
 PAIR = {1: 1.02, 2: 1.28, 3: 1.6, 4: 1.9, 8: 2.01, 12: 3.2, 16: 1.64, 32: 2.45}
 
 
-def pair_choice(estimate: DraftEstimate, late: int = 0) -> Choice:
+def pair_choice(estimate: DraftEstimate, unread: int = 0) -> Choice:
     costs = Chip("pair", PAIR).costs()
     costs.use(Part.DRAFT_MODEL, {(1, 0): STEP_MS / 3, (16, 0): 1.64 * STEP_MS / 3})
-    choice = Planner(costs).choose(128, [draft_model_source(estimate, costs, lambda: late).drafts(16)])
+    choice = Planner(costs).choose(128, [draft_model_source(estimate, costs, lambda: unread).drafts(16)])
     assert choice is not None
     return choice
 
@@ -201,9 +198,9 @@ def test_a_draft_model_is_tried_left_and_tried_again_after_enough_other_text() -
     assert pair_choice(estimate).gain < 0
     failed = pair_choice(estimate).gain
     for _ in range(100):
-        estimate.go_untried()
+        estimate.forget(0.98)
     assert pair_choice(estimate).gain > failed + 0.05
-    assert pair_choice(estimate, late=100).gain > -0.2, "near enough to be tried"
+    assert pair_choice(estimate, unread=100).gain > -0.2, "near enough to be tried"
 
 
 def test_nothing_is_chosen_where_no_cost_is_known() -> None:
@@ -231,22 +228,25 @@ def test_without_measurements_rounds_are_tried_soon_and_their_costs_met(chip: Ch
 
 
 # With a drafter whose first choice is right in 42 of 100 cases, and the second in 21.
-ON_APPLE = [(M1_MAX, 2, 3, 9), (M2_ULTRA, 4, 3, 11), (M3_MAX, 2, 2, 3), (M4_PRO, 2, 3, 9), (M2, 2, 3, 6)]
+ON_APPLE = [(M1_MAX, 3, 11), (M2_ULTRA, 3, 11), (M3_MAX, 2, 3), (M4_PRO, 3, 11), (M2, 3, 6)]
 
 
-@pytest.mark.parametrize(("chip", "width", "length", "rows"), ON_APPLE, ids=lambda value: getattr(value, "name", ""))
-def test_what_it_chooses_on_apples_chips(chip: Chip, width: int, length: int, rows: int) -> None:
+@pytest.mark.parametrize(("chip", "length", "rows"), ON_APPLE, ids=lambda value: getattr(value, "name", ""))
+def test_what_it_chooses_on_apples_chips(chip: Chip, length: int, rows: int) -> None:
     plan = recurrent_choice(chip, Drafting(0.42).true_values()).plan
-    assert (plan.mode, plan.width, plan.length, plan.rows) == (Mode.DRAFTER, width, length, rows)
+    assert (plan.mode, plan.width, plan.length, plan.rows) == (Mode.DRAFTER, WIDTH, length, rows)
 
 
 def test_words_say_what_and_why() -> None:
     costs = CostModel()
     costs.use(Part.CALLS, {(PLAIN_STEP, 128): STEP_MS, (1, 128): STEP_MS, (5, 128): 1.7 * STEP_MS})
     choice = Choice(Plan(Mode.SPECULATIVE, 1, 5, 5, 5), 1.4, 2 * STEP_MS, STEP_MS, 1 / STEP_MS)
-    words = in_words(choice, drafts=False, measured=True)
-    assert words.startswith("Drafting would be 0.")
-    assert "1.4 tokens per call, verifying 5 takes 2.0 times as long as one" in words
-    assert in_words(None, drafts=False, measured=True) == "There is nothing to draft with here."
-    little = replace(choice, tokens=1.05, ms=choice.plain_ms)
-    assert "1.05x here, too little to change yet: " in in_words(little, drafts=False, measured=True)
+    assert explanation(choice, drafts=False, measured=True) == "Drafting would be slower here, so it is off."
+    assert explanation(None, drafts=False, measured=True) == "Not drafting: no earlier text repeats here."
+    little = replace(choice, tokens=1.09, ms=choice.plain_ms)
+    gain = "Drafting would gain only 9\N{NARROW NO-BREAK SPACE}% here, so it is off."
+    assert explanation(little, drafts=False, measured=True) == gain
+    assert explanation(replace(little, tokens=1.0), False, True) == "Drafting would gain nothing here, so it is off."
+    assert explanation(replace(choice, tokens=2.8), True, True) == "Expected: 1.4 times as fast."
+    words = "Not drafting yet: rdchat measures this computer between replies, on mains power."
+    assert explanation(None, drafts=False, measured=False) == words

@@ -1,6 +1,7 @@
-"""Costs are measured in slices, kept on disk, and read again; nothing of it touches the session's own cache."""
+"""Costs are measured in slices, stored and read again, without touching the session's cache."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,28 +10,29 @@ import pytest
 
 from rdchat import machine, paths
 from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.model_card import Capability, DraftKind
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.inference.auto import measuring, scratch
+from rdchat.inference.auto import measuring
 from rdchat.inference.auto import state as auto_state
-from rdchat.inference.auto.cost_file import MEASUREMENTS
-from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
+from rdchat.inference.auto.cost_model import MEASUREMENTS, PLAIN_STEP, Part
 from rdchat.inference.auto.measuring import (
     DEEP,
+    DEEP_ROWS,
     NEAR,
+    NEAR_ROWS,
     Measured,
     Measurement,
     OtherPrograms,
     depths_of,
     measure_beams,
     measure_calls,
-    measure_deep_calls,
     measure_draft_model,
 )
-from rdchat.inference.auto.plan import MOST_ROWS
+from rdchat.inference.auto.plan import MOST_ROWS, WIDTH
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.capability import Capability, DraftKind
 from rdchat.inference.target.target import LoadedModel
 from tests.grids import share
 from tests.inference.auto.measurements import finished
@@ -38,6 +40,14 @@ from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, positions,
 from tests.inference.families import CHAINS, network_of
 
 pytestmark = pytest.mark.across_rows
+
+
+def near_calls(model: LoadedModel) -> Measured:
+    return finished(measure_calls(model, [NEAR], NEAR_ROWS, OtherPrograms()))
+
+
+def deep_calls(model: LoadedModel) -> Measured:
+    return finished(measure_calls(model, depths_of(model.info.context_length), DEEP_ROWS, OtherPrograms()))
 
 
 def measured_wholly(state: AutoState) -> int:
@@ -49,7 +59,7 @@ def measured_wholly(state: AutoState) -> int:
 
 def test_calls_are_measured_by_rows_at_the_depths_that_the_context_holds() -> None:
     model = tiny_llama(context_length=1200)
-    near, deep = (finished(measure(model, OtherPrograms())).costs for measure in (measure_calls, measure_deep_calls))
+    near, deep = near_calls(model).costs, deep_calls(model).costs
     assert {depth for _, depth in near} == {NEAR}
     assert {PLAIN_STEP, 1, 5, 6, 8, 9, 10, 11, 16, MOST_ROWS} < {rows for rows, _ in near}
     assert {depth for _, depth in deep} == {1024}
@@ -66,33 +76,33 @@ def test_deep_calls_are_measured_as_far_as_the_context_goes(context: int, depths
 
 
 def test_a_depth_that_would_take_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (measuring, scratch):
-        monkeypatch.setattr(module, "MOST_S", 0.0)
+    monkeypatch.setattr(measuring, "_MOST_S", 0.0)
     model = tiny_llama(context_length=1200)
-    assert finished(measure_deep_calls(model, OtherPrograms())) == Measured({}, quiet=True)
+    assert deep_calls(model) == Measured({}, quiet=True)
     turns: list[int] = []
-    for _ in measure_calls(model, OtherPrograms()):
+    for _ in measure_calls(model, [NEAR], NEAR_ROWS, OtherPrograms()):
         turns.append(1)
-    assert len(turns) < 2 * (2 + len(measuring._ROWS)) + 8, "a turn for kernels to be compiled in, and one that counts"
+    assert len(turns) < 2 * (2 + len(NEAR_ROWS)) + 8, "a turn for kernels to be compiled in, and one that counts"
 
 
 @pytest.mark.parametrize("name", share(sorted(CHAINS)))
 def test_models_that_follow_chains_are_measured_too(name: str) -> None:
     family, options = CHAINS[name]
     model = loaded(network_of(family, {**options, "vocab_size": len(ALPHABET)}), context_length=200)
-    assert (16, NEAR) in finished(measure_calls(model, OtherPrograms())).costs
+    assert (16, NEAR) in near_calls(model).costs
 
 
 def test_a_model_that_verifies_nothing_has_its_plain_steps_measured() -> None:
     plain = replace(tiny_llama(), try_out=lambda: Capability(DraftKind.NONE, "test"))
-    for measure in (measure_calls, measure_deep_calls):
-        assert {rows for rows, _ in finished(measure(plain, OtherPrograms())).costs} == {PLAIN_STEP}
+    for measure in (near_calls, deep_calls):
+        assert {rows for rows, _ in measure(plain).costs} == {PLAIN_STEP}
 
 
 def test_drafts_are_measured_by_what_they_depend_on() -> None:
     model = tiny_llama()
     others, small = OtherPrograms(), DraftModel(model, tiny_llama(seed=3), len(ALPHABET))
-    assert {(1, 2), (8, 6)} <= set(finished(measure_beams(model, random_drafter(model), others)).costs)
+    head = random_drafter(model)
+    assert set(finished(measure_beams(model, head, WIDTH, others)).costs) == {(WIDTH, 2), (WIDTH, 6)}
     assert set(finished(measure_draft_model(small, others)).costs) == {
         (1, 0),
         (4, 0),
@@ -113,9 +123,9 @@ def test_a_slice_is_one_call_or_three_where_calls_are_slow(slow_ms: int, monkeyp
         return called(*args, **options)
 
     monkeypatch.setattr(type(model.network), "__call__", counted)
-    monkeypatch.setattr(scratch, "_SLOW_MS", slow_ms)
+    monkeypatch.setattr(measuring, "_SLOW_MS", slow_ms)
     most = 0
-    for _ in measure_calls(model, OtherPrograms()):
+    for _ in measure_calls(model, [NEAR], NEAR_ROWS, OtherPrograms()):
         most = max(most, len(calls))
         calls.clear()
     assert most == (5 if slow_ms else 3)
@@ -128,7 +138,7 @@ def test_what_was_measured_is_read_by_the_next_session_and_measured_again_where_
 
     def session() -> AutoState:
         state = AutoState(model)
-        state.equip(AvailableDrafters(drafter, Path(__file__).parent))
+        state.use_drafters(AvailableDrafters(drafter, Path(__file__).parent))
         return state
 
     first = session()
@@ -169,8 +179,7 @@ def test_what_was_measured_while_other_programs_ran_is_used_and_measured_again(m
     model, seconds = tiny_llama(context_length=200), iter(range(0, 10**9, 1000))
     monkeypatch.setattr(machine, "others_seconds", lambda: float(next(seconds)))
     monkeypatch.setattr(measuring, "_LOOK_S", 0.0)
-    monkeypatch.setattr(measuring, "_RESTS_S", (0.001,))
-    monkeypatch.setattr(measuring, "_ROWS", (1, 9))  # which takes less long
+    monkeypatch.setattr(auto_state, "NEAR_ROWS", (1, 9))  # which takes less long
     state = AutoState(model)
     measured_wholly(state)
     assert state.costs.measured
@@ -186,14 +195,16 @@ def test_what_was_measured_while_other_programs_ran_is_used_and_measured_again(m
 def test_deep_calls_are_measured_last_and_fail_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their cache takes memory that may not be there."""
 
-    def fails(_model: LoadedModel, _others: OtherPrograms) -> Measurement:
+    def fails(model: LoadedModel, depths: Sequence[int], rows: Sequence[int], others: OtherPrograms) -> Measurement:
+        if depths == [NEAR]:
+            return (yield from measure_calls(model, depths, rows, others))
         yield
         raise RuntimeError("[metal::malloc] Attempting to allocate more than there is")
 
-    monkeypatch.setattr(auto_state, "measure_deep_calls", fails)
+    monkeypatch.setattr(auto_state, "measure_calls", fails)
     model = tiny_llama(context_length=512)
     state = AutoState(model)
-    state.equip(AvailableDrafters(random_drafter(model), Path(__file__).parent))
+    state.use_drafters(AvailableDrafters(random_drafter(model), Path(__file__).parent))
     while list(state._missing) != []:
         assert state.measure()
     assert state.costs.measured
@@ -227,7 +238,7 @@ def test_a_draft_model_that_is_chosen_by_hand_adds_runner_ups_where_rows_are_che
     model = tiny_llama()
     state, draft = AutoState(model), DraftModel(model, tiny_llama(seed=3), len(ALPHABET))
     sampling = ask("abc").sampling
-    assert state.draft_shape(draft, sampling, draft_tokens, 128) == draft.usual_shape(draft_tokens)
+    assert state.draft_shape(draft, sampling, draft_tokens, 128) == DraftShape(draft_tokens)
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 10.0, **{(rows, 128): 10 * ms for rows, ms in calls.items()}})
     shape = state.draft_shape(draft, sampling, draft_tokens, 128)
     assert (shape.draft_tokens, shape.nodes) == (draft_tokens, nodes)
@@ -244,19 +255,15 @@ def test_what_is_not_known_is_measured_before_what_is_measured_again() -> None:
     model = tiny_llama(context_length=200)
     measured_wholly(AutoState(model))
     state = AutoState(model)
-    state.equip(AvailableDrafters(random_drafter(model), Path(__file__).parent))
-    guessed = state.costs.beams_ms()
-    while (state.costs.beams_ms() == guessed).all():
+    state.use_drafters(AvailableDrafters(random_drafter(model), Path(__file__).parent))
+    guessed = state.costs.beams_ms(WIDTH)
+    while (state.costs.beams_ms(WIDTH) == guessed).all():
         assert state.measure()
     assert list(state._missing) == [Part.CALLS]
 
 
-def test_costs_that_version_0_1_measured_serve_until_those_of_the_rows_that_it_left_out_are_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_costs_that_version_0_1_measured_serve() -> None:
     """It measured both depths in one file, and 9 and 11 rows at none."""
-    for rows in ("_ROWS", "_ROWS_DEEP"):
-        monkeypatch.setattr(measuring, rows, (1, 9, 11))  # which takes less long
     model = tiny_llama(context_length=512)
     measured_wholly(AutoState(model))
     files = {json.loads(file.read_text())["key"]["part"]: file for file in (paths.cache_dir() / "costs").iterdir()}
@@ -264,11 +271,8 @@ def test_costs_that_version_0_1_measured_serve_until_those_of_the_rows_that_it_l
     files["calls"].write_text(json.dumps(json.loads(files["calls"].read_text()) | {"costs": old, "measurements": 3}))
     files["deep calls"].unlink()
     state = AutoState(model)
-    state.equip(AvailableDrafters())
+    state.use_drafters(AvailableDrafters())
     assert state.costs.plain_ms(1000) == state.costs.calls_ms(Mode.LOOKUP, 500)[9] == 1.5
-    measured_wholly(state)
-    assert {9, 11} < {rows for rows, _, _ in json.loads(files["calls"].read_text())["costs"]}
-    assert {depth for _, depth, _ in json.loads(files["deep calls"].read_text())["costs"]} == {448}
 
 
 def test_a_file_without_plain_steps_is_measured_again_and_breaks_no_reply() -> None:
@@ -279,7 +283,7 @@ def test_a_file_without_plain_steps_is_measured_again_and_breaks_no_reply() -> N
     data["costs"] = [row for row in data["costs"] if row[0] != PLAIN_STEP]
     file.write_text(json.dumps(data | {"measurements": 99}))
     state = AutoState(model)
-    state.equip(AvailableDrafters())
+    state.use_drafters(AvailableDrafters())
     assert not state.costs.measured
     assert state.costs.plain_ms(100) == 0
     measured_wholly(state)
@@ -287,7 +291,7 @@ def test_a_file_without_plain_steps_is_measured_again_and_breaks_no_reply() -> N
 
 
 def test_a_model_that_fails_while_it_is_measured_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_model: LoadedModel, _others: OtherPrograms) -> object:
+    def fails(*_: object) -> object:
         raise RuntimeError("no")
         yield
 
@@ -329,7 +333,7 @@ def test_a_session_in_automatic_mode_says_so_and_says_the_same() -> None:
     assert (plain.mode, end.mode, end.mode_reason, end.drafter) == (Mode.OFF, Mode.AUTO, None, "prompt lookup")
     assert end.token_ids == plain.token_ids
     assert end.statistics.choice is not None
-    assert "not measured yet" in end.statistics.choice.words or end.statistics.choice.mode != Mode.OFF.value
+    assert "Not drafting" in end.statistics.choice.words or end.statistics.choice.mode != Mode.OFF.value
     while session.idle():
         pass
     *_, informed = session.generate(automatic)

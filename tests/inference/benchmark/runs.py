@@ -1,4 +1,4 @@
-"""Runs of a benchmark with figures that are known."""
+"""Runs of a benchmark with known figures."""
 
 from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
 from rdchat.inference.api.bench_results import MLX_LM, BenchRun

@@ -133,7 +133,7 @@ def test_apples_file_of_drafting_finds_the_plain_one_beside_it_or_is_drawn_by_it
     drafted.write_text(APPLE_DRAFTED)
     alone = read_csv([drafted])
     heat_map = maps_of(alone)[0]
-    assert heat_map.reference == "W 1, L 2"
+    assert heat_map.reference == "1 beam of 2 tokens"
     assert heat_map.values == pytest.approx({(1, 2): 1.0, (2, 3): 4200 / 2098.8}, abs=0.01)
     (tmp_path / "autoregression.csv").write_text(APPLE_PLAIN)
     together = read_csv([drafted])
@@ -143,9 +143,9 @@ def test_apples_file_of_drafting_finds_the_plain_one_beside_it_or_is_drawn_by_it
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "holds no runs"),
-        ("a,b\n1,2\n", "is no benchmark: line 1 names other columns"),
-        ("some text\nand, well, more\n", "is no benchmark: line 1 names other columns"),
+        ("", "has no runs"),
+        ("a,b\n1,2\n", "is not a benchmark: line 1 has other columns"),
+        ("some text\nand, well, more\n", "is not a benchmark: line 1 has other columns"),
         (APPLE_PLAIN.replace("4100.0", "fast"), "Line 2 of {path}: generation_ours is 'fast', not a number"),
         (APPLE_PLAIN.replace("1,mlx", "x,mlx"), "Line 3 of {path}: run is 'x', not a whole number"),
         (APPLE_PLAIN.replace("float16", "float12"), "Line 2 of {path}: dtype is 'mlx.core.float12', which is unknown"),
@@ -155,7 +155,7 @@ def test_apples_file_of_drafting_finds_the_plain_one_beside_it_or_is_drawn_by_it
         (APPLE_DRAFTED.replace(",200,", ",1,"), "Line 2 of {path}: max-tokens 1 is out of range"),
         (APPLE_DRAFTED.replace("200,True,126", "200,yes,126"), "Line 2 of {path}: greedy is 'yes'"),
         (APPLE_DRAFTED.replace("0,1,2,", "0,1,1,", 1), "Line 2 of {path}: beam-length 1 is out of range"),
-        ("part,mode\ncell,off\n", "Line 1 of {path} does not name the column run"),
+        ("part,mode\ncell,off\n", "Line 1 of {path} does not have the column run"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_named(text: str, words: str, tmp_path: Path) -> None:
@@ -171,8 +171,8 @@ def test_what_is_wrong_with_a_file_is_named(text: str, words: str, tmp_path: Pat
     [
         ("mode", "magic", "mode is 'magic'"),
         ("part", "whole", "part is 'whole'"),
-        ("token_ids", "1 b", "token_ids holds"),
-        ("token_ids", "1 nan", "token_ids holds"),
+        ("token_ids", "1 b", "token_ids has"),
+        ("token_ids", "1 nan", "token_ids has"),
         ("overhead", "nan", "overhead is 'nan', not a number"),
         ("temperature", "11", "temperature 11.0 is out of range"),
         ("prompt", "999999999999", "prompt is 999999999999, and the file has 20 lines"),
@@ -194,7 +194,7 @@ def test_a_broken_line_of_ours_is_named(column: str, value: str, words: str, tmp
 
 def test_files_that_do_not_go_together_or_cannot_be_read(tmp_path: Path) -> None:
     path = written(tmp_path / "runs.csv", result())
-    with pytest.raises(RdchatError, match="Only one benchmark"):
+    with pytest.raises(RdchatError, match="Only one rdchat benchmark"):
         read_csv([path, path])
     with pytest.raises(RdchatError, match="cannot be read: No such file"):
         read_csv([tmp_path / "none.csv"])

@@ -1,4 +1,4 @@
-"""Evaluation decodes: its counts are those of the rounds, and they add up."""
+"""Evaluation counts equal the rounds' counts, and add up."""
 
 from dataclasses import replace
 
@@ -9,8 +9,9 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
 from rdchat.inference.benchmark.draft_counts import DraftCounts, Result, report
-from rdchat.inference.benchmark.evaluation import Evaluation, repeated_runs
-from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter, save_drafter
+from rdchat.inference.benchmark.recording import measure_drafts, repeated_runs
+from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
+from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.session import ChatSession
@@ -28,10 +29,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
     model, folder = tiny_llama(0), tmp_path_factory.mktemp("drafter") / "drafter"
     mx.random.seed(0)
     head = RecurrentHead(HeadConfig(32, len(ALPHABET), exit_size=16, state_size=16))
-    save_drafter(folder, StoredDrafter(head, mx.arange(len(ALPHABET)), TargetBinding.of(model.info)), "card")
+    write_drafter(folder, StoredDrafter(head, mx.arange(len(ALPHABET)), TargetBinding.of(model.info)).written(), "card")
     sampling = SamplingParams(temperature=0, max_tokens=40)
     drafts = [replace(draft, drafter=str(folder)) for draft in DRAFTS]
-    return list(Evaluation(ChatSession(model), sampling).run(PROMPTS, drafts))
+    return list(measure_drafts(ChatSession(model), PROMPTS, drafts, sampling))
 
 
 def test_every_prompt_is_decoded_with_every_draft(results: list[Result]) -> None:
@@ -53,9 +54,9 @@ def test_counts_add_up(results: list[Result]) -> None:
 
 
 def test_a_model_that_cannot_be_drafted_for_so_is_named() -> None:
-    evaluation = Evaluation(ChatSession(tiny_llama(0)), SamplingParams(max_tokens=4))
+    session = ChatSession(tiny_llama(0))
     with pytest.raises(ModelError, match="There is no drafter for tiny"):
-        next(evaluation.run(PROMPTS, [BEAMS]))
+        next(measure_drafts(session, PROMPTS, [BEAMS], SamplingParams(max_tokens=4)))
 
 
 def test_runs_that_occurred_before_are_counted() -> None:

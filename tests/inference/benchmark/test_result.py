@@ -1,4 +1,4 @@
-"""Figures of runs whose figures are known."""
+"""Figures of known runs."""
 
 import json
 
@@ -73,7 +73,7 @@ def test_drafters_are_told_apart_by_as_much_of_their_folders_as_it_takes() -> No
     asked = plan(LOOKUP, *cells, BenchCell(DraftSettings(Mode.AUTO, drafter="/b/large")))
     names = [report.name for report in summarise(asked, [])]
     ends = [name.rpartition(", ")[2] for name in names]
-    assert ends == ["Prompt lookup K3", "a/small", "b/small", "large", "its own", "large"]
+    assert ends == ["3 tokens", "a/small", "b/small", "large", "its own", "large"]
     assert [mode.get("drafter", "") for mode in BenchResult(asked, (), {}).as_json()["modes"]][1:3] == [
         "/a/small",
         "/b/small",
@@ -164,8 +164,11 @@ def test_bars_show_the_fastest_shape_of_each_mode_and_maps_all_of_them() -> None
     (first, first_bars), (second, second_bars) = bars.groups
     assert (first, [(name, figure.median) for name, figure in first_bars]) == (
         "float32",
-        [("mlx-lm", 0.9), ("Prompt lookup K3", 1.0), ("Drafter W2 L3", 1.5)],
+        [("mlx-lm", 0.9), ("Prompt lookup, 3 tokens", 1.0), ("Drafter head, 2 beams of 3 tokens", 1.5)],
     )
-    assert (second, [(name, figure.median) for name, figure in second_bars]) == ("float16", [("Drafter W2 L3", 1.5)])
+    assert (second, [(name, figure.median) for name, figure in second_bars]) == (
+        "float16",
+        [("Drafter head, 2 beams of 3 tokens", 1.5)],
+    )
     assert heat_map.values == pytest.approx({(2, 3): 1.5, (4, 3): 1.2})
     assert (heat_map.best, heat_map.reference) == ((2, 3), "Plain decoding")

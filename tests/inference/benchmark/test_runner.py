@@ -9,7 +9,7 @@ import pytest
 
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
-from rdchat.inference.api.bench_results import MLX_LM, BenchEvent, BenchProgress, BenchRun
+from rdchat.inference.api.bench_results import MLX_LM, BenchEvent, BenchPiece, BenchProgress, BenchRun
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode
 from rdchat.inference.benchmark import runner as runner_module
@@ -47,7 +47,12 @@ def test_all_cells_take_turns_and_the_first_one_changes() -> None:
     events = list(InterleavedRunner(plan(OFF, LOOKUP, turn=1), session_of))
     words = [event.words for event in events if isinstance(event, BenchProgress)][2:]
     turns = [words[start : start + 3] for start in range(0, 12, 3)]
-    assert [turn[0].split(",")[0] for turn in turns] == ["Off", "Prompt lookup K4", "Plain decoding", "Off"]
+    assert [turn[0].partition(", prompt")[0] for turn in turns] == [
+        "Off",
+        "Prompt lookup, 4 tokens",
+        "Plain decoding",
+        "Off",
+    ]
     runs = runs_of(events)
     assert len(runs) == plan(OFF, LOOKUP).runs == 12
     assert {(run.cell, run.prompt, run.trial) for run in runs} == {
@@ -196,13 +201,18 @@ def test_rounds_are_not_made_again_once_it_is_cancelled() -> None:
     found = record(session, request, lambda: False)
     assert found is not None
     assert len(found.rounds) > 2
+    overhead, draft_ms = measure_rounds(session, request, found, lambda: False)
+    assert overhead is not None
+    assert overhead > 0
+    assert draft_ms is not None
+    assert draft_ms > 0
     looks: list[bool] = []
 
     def cancelled() -> bool:
         looks.append(len(looks) == 2)
         return looks[-1]
 
-    assert measure_rounds(session, request, found, cancelled) is None
+    assert measure_rounds(session, request, found, cancelled) == (None, None)
     assert looks == [False, False, True]
 
 
@@ -224,7 +234,7 @@ def test_closing_early_ends_in_good_order() -> None:
 
 def test_a_prompt_that_does_not_fit_is_refused_before_anything_runs() -> None:
     asked = plan(OFF, prompts=(*PROMPTS, Prompt("a" * 600)))
-    with pytest.raises(PromptTooLongError, match=r"Prompt 3 is 6\d\d tokens long; with a reply, tiny takes 512"):
+    with pytest.raises(PromptTooLongError, match=r"Prompt 3 is 6\d\d tokens long; tiny takes 512 with a reply"):
         list(InterleavedRunner(asked, session_of))
 
 
@@ -281,3 +291,13 @@ def test_the_engine_measures_another_precision_and_goes_back(
     assert loads[3:] == ["float16", "auto"]
     *_, end = engine.generate(ask("Hello", max_tokens=2))
     assert end.statistics.generated_tokens == 2  # type: ignore[union-attr]
+
+
+def test_a_plan_that_streams_tells_the_text_as_it_is_written() -> None:
+    events = list(InterleavedRunner(replace(plan(OFF), streams=True), session_of))
+    run = runs_of(events)[0]
+    pieces = [event for event in events[: events.index(run)] if isinstance(event, BenchPiece)]
+    told = "".join(piece.text for piece in pieces if piece.cell == run.cell)
+    assert told
+    assert "".join(run.pieces).startswith(told)
+    assert not any(isinstance(event, BenchPiece) for event in InterleavedRunner(plan(OFF), session_of))

@@ -1,4 +1,4 @@
-"""Plain decoding against the simplest oracle there is: the whole sequence fed anew for every token."""
+"""Plain decoding against the simplest oracle: the whole sequence fed again for every token."""
 
 import mlx.core as mx
 import pytest
@@ -161,7 +161,7 @@ def test_full_context_ends_a_reply() -> None:
 
 def test_prompt_that_leaves_no_room_is_refused_with_the_figures() -> None:
     session = ChatSession(tiny_llama(context_length=48))
-    with pytest.raises(PromptTooLongError, match=r"118 tokens long; with the reply, tiny takes 48"):
+    with pytest.raises(PromptTooLongError, match=r"118 tokens; together with the reply, tiny takes 48"):
         session.generate(ask("a" * 100))
 
 

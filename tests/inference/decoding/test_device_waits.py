@@ -1,4 +1,4 @@
-"""What the host does while a device computes, on a stand-in whose work is done some time after it was asked for.
+"""What the host does while the device computes, with a stand-in whose work is done later.
 
 Told is the order of what is built, queued and waited for, and how often; never how long anything took.
 """
@@ -18,7 +18,7 @@ from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.drafting.beam_search import DevicePool
+from rdchat.inference.drafting.beam_search import NodePool
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.lookup import LookupDrafter
@@ -50,7 +50,7 @@ def note_reuse(drafter: HeadDrafter) -> list[bool]:
     monkey: Any = drafter
     monkey._search = lambda *arguments: (begun.append(arguments), begin(*arguments))[1]
 
-    def noted(root: int, shape: BeamShape) -> DevicePool:
+    def noted(root: int, shape: BeamShape) -> NodePool:
         before = len(begun)
         pool = search(root, shape)
         reused.append(len(begun) == before)

@@ -14,6 +14,7 @@ import pytest
 
 import tests.inference.fakes as fakes
 from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.model_card import Capability, DraftKind
 from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.reply import ReplyJob
@@ -22,7 +23,6 @@ from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.target.capability import Capability, DraftKind
 from rdchat.inference.target.target import LoadedModel
 
 pytestmark = pytest.mark.across_rows

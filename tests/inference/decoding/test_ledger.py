@@ -8,10 +8,9 @@ import mlx.core as mx
 import pytest
 
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.ledger_tree import LedgerRow, ledger_csv, ledger_note, ledger_rows
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
-from rdchat.inference.api.shown_ledger import REPLY, Spent, shown
+from rdchat.inference.api.shown_ledger import REPLY, LedgerRow, Spent, ledger_csv, ledger_note, ledger_rows, shown
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.session import ChatSession
 from tests.inference.fakes import ask, tiny_llama
@@ -92,7 +91,7 @@ def test_the_csv_can_be_read_back() -> None:
 
 def test_the_note_says_whether_times_are_exact() -> None:
     assert ledger_note(exact=True).startswith("Exact times")
-    assert ledger_note(exact=False).startswith("What is computed in one go")
+    assert ledger_note(exact=False).startswith("Steps that run together")
 
 
 @pytest.mark.parametrize("profile", [False, True])
@@ -158,19 +157,18 @@ def test_what_the_device_takes_is_the_target_calls_time(monkeypatch: pytest.Monk
     DeviceClock(monkeypatch)
     statistics = statistics_of(Mode.OFF, profile)
     times = shown_ms(statistics)
-    assert times[Spent.TARGET] >= 1000 * statistics.target_calls > 0
-    assert times[Spent.HOST] == 0
-    assert times[Spent.TARGET] + times[Spent.PROMPT] == sum(times.values())
+    assert times[Spent.WRITING] >= 1000 * statistics.target_calls > 0
+    assert times[Spent.OTHER] == 0
+    assert times[Spent.WRITING] + times[Spent.READING] == sum(times.values())
 
 
 def test_a_round_with_a_draft_that_was_looked_up_waits_for_the_target_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     DeviceClock(monkeypatch)
     statistics = statistics_of(Mode.LOOKUP, profile=False)
     times = shown_ms(statistics)
-    assert times[Spent.TARGET] == 1000 * statistics.rounds
-    assert Spent.TOGETHER not in times
-    assert times[Spent.DRAFT] == 1000 * statistics.rounds, "its tokens are handed to the device"
-    assert times[Spent.HOST] == 0
+    assert times[Spent.CHECKING] == 1000 * statistics.rounds
+    assert times[Spent.DRAFTING] == 1000 * statistics.rounds, "its tokens are handed to the device"
+    assert times[Spent.OTHER] == 0
 
 
 def test_a_draft_that_was_queued_is_waited_for_with_the_call() -> None:
@@ -201,7 +199,7 @@ def test_the_stages_sum_up_to_the_whole_reply(mode: Mode, profile: bool) -> None
     for entry in shown(statistics.ledger):
         parts = [each.total_ms for each in shown(statistics.ledger) if each.parent == entry.path]
         assert not parts or sum(parts) == pytest.approx(entry.total_ms)
-    assert times[f"{REPLY}/{Spent.TARGET}"] > 0
+    assert times.get(f"{REPLY}/{Spent.CHECKING}", 0.0) + times.get(f"{REPLY}/{Spent.WRITING}", 0.0) > 0
 
 
 def test_time_that_no_stage_took_and_the_readers_time_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Reading the prompt, in chunks that follow from the time of the last one; the text is the same whatever they are."""
+"""Reading the prompt in chunks sized by the time of the last one; the text does not depend on them."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -8,7 +8,7 @@ import pytest
 from rdchat.inference.api.events import PrefillProgress, ReplyEnd
 from rdchat.inference.api.protocol import GenerationEvent
 from rdchat.inference.api.requests import GenerationRequest
-from rdchat.inference.decoding import prefill
+from rdchat.inference.decoding import reply_iterator
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.prefill_pace import PrefillPace
 from rdchat.inference.target.target import LoadedModel
@@ -34,14 +34,14 @@ def test_the_text_is_the_same_in_chunks_of_any_length(name: str, temperature: fl
     request = ask(PROMPT, temperature=temperature)
     texts = {
         token_ids(events(replace(model, pace=pace), request))
-        for pace in (PrefillPace.fixed(3), PrefillPace.fixed(64), PrefillPace.fixed(512), PrefillPace(4, 4, 64))
+        for pace in (PrefillPace(3, 3, 3), PrefillPace(64, 64, 64), PrefillPace(512, 512, 512), PrefillPace(4, 4, 64))
     }
     assert len(texts) == 1
 
 
 def test_the_next_chunk_follows_from_the_time_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.0, 0.1, 1.0, 1.3, 2.0, 2.5, 3.0, 3.1, 4.0, 4.1])  # chunks of 0.1, 0.3, 0.5, 0.1 and 0.1 seconds
-    monkeypatch.setattr(prefill, "perf_counter", lambda: next(times))
+    monkeypatch.setattr(reply_iterator, "perf_counter", lambda: next(times))
     model = replace(shared_llama(), pace=PrefillPace(32, 8, 64))
     found = events(model, ask("a" * 180, temperature=0, max_tokens=2))
     read = [event.processed for event in found if isinstance(event, PrefillProgress)]

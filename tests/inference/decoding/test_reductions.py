@@ -1,4 +1,4 @@
-"""What MLX is given for a choice, on a GPU and on a CPU, and that both give the same."""
+"""The primitives of a choice on a GPU and on a CPU, which give the same result."""
 
 import io
 import re

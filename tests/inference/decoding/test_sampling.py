@@ -1,4 +1,4 @@
-"""The one rule by which tokens are chosen, against definitions written in NumPy."""
+"""The rule that chooses tokens, against definitions in NumPy."""
 
 import math
 

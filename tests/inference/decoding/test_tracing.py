@@ -1,4 +1,4 @@
-"""A trace tells what the target itself thinks of each token, whatever warps the choice, and changes no token."""
+"""A trace has the target's own log-probability of each token, whatever the sampling, and changes no token."""
 
 from dataclasses import replace
 

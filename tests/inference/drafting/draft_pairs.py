@@ -9,12 +9,12 @@ import numpy as np
 from mlx.utils import tree_map
 
 from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.model_card import DraftKind
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.fakes import ALPHABET, positions, shared_llama, tiny_llama
@@ -58,11 +58,11 @@ class Pair:
         job = ReplyJob.fresh(self.target, prompt, request, self.cache)
         return RoundIterator(job, self.draft.drafter(prompt, request, job.ledger, self._shape_of(shape, request)))
 
-    def _shape_of(self, shape: DraftShape, request: GenerationRequest) -> Callable[[int], DraftShape] | None:
-        """Return a shape for the request's settings, and the usual ones for others."""
+    def _shape_of(self, shape: DraftShape, request: GenerationRequest) -> Callable[[int], DraftShape]:
+        """Return a shape for the request's settings, and chains for others and where the target takes no trees."""
         if self.target.capability.kind is not DraftKind.TREE:
-            return None
-        return lambda tokens: shape if tokens == request.draft.draft_tokens else self.draft.usual_shape(tokens)
+            return DraftShape
+        return lambda tokens: shape if tokens == request.draft.draft_tokens else DraftShape(tokens)
 
     def reply(self, request: GenerationRequest, shape: DraftShape = TREE) -> ReplyEnd:
         *_, end = self.start(request, shape)
@@ -70,9 +70,11 @@ class Pair:
         return end
 
     def assert_in_step(self) -> None:
-        """Both caches hold the same tokens, as many positions, and the rows that these tokens give."""
-        assert self.draft.cache.tokens == self.cache.tokens
-        assert positions(self.draft.cache) in (len(self.cache.tokens), 0)  # recurrent state counts no positions
+        """The draft model's cache holds the target's tokens but a last round's, as many positions, and their rows."""
+        held = len(self.draft.cache.tokens)
+        assert self.draft.cache.tokens == self.cache.tokens[:held]
+        assert len(self.cache.tokens) - held <= 9, "the next prompt is read from there"
+        assert positions(self.draft.cache) in (held, 0)  # recurrent state counts no positions
         token = mx.array([[5]])
         model, fresh = self.draft.model.network, KVCache(self.draft.model.network)
         if self.draft.cache.tokens:
@@ -80,5 +82,5 @@ class Pair:
         expected = model(token, cache=fresh.layers)
         found = model(token, cache=self.draft.cache.layers)
         self.draft.cache.tokens.append(5)
-        self.draft.cache.trim_to(len(self.cache.tokens))
+        self.draft.cache.trim_to(held)
         np.testing.assert_allclose(np.array(found), np.array(expected), atol=2e-4)

@@ -7,7 +7,8 @@ from pathlib import Path
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter, save_drafter
+from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
+from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.target import LoadedModel
@@ -34,7 +35,7 @@ def saved_random_drafter(target: LoadedModel, folder: Path, hidden_size: int) ->
     size = target.info.vocabulary_size
     mx.random.seed(1)
     head = RecurrentHead(HeadConfig(hidden_size, size, exit_size=16, state_size=16))
-    save_drafter(folder, StoredDrafter(head, mx.arange(size), TargetBinding.of(target.info)), "card")
+    write_drafter(folder, StoredDrafter(head, mx.arange(size), TargetBinding.of(target.info)).written(), "card")
     return folder
 
 

@@ -9,12 +9,10 @@ import pytest
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import BeamShape, SamplingParams
 from rdchat.inference.decoding.noise import gumbel_noise
-from rdchat.inference.drafting.beam_search import DevicePool, search
+from rdchat.inference.drafting.beam_search import NodePool, best_nodes, search
 from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
 from rdchat.inference.drafting.heads.head import Head, Root
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.drafting.node_selection import best_nodes
-from rdchat.inference.drafting.repetition import Repetition, RepetitionTracker
 from rdchat.inference.drafting.scoring import PathScorer
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from tests.inference.fakes import ALPHABET, tiny_llama
@@ -22,7 +20,6 @@ from tests.inference.fakes import ALPHABET, tiny_llama
 VOCABULARY = [0, 3, 4, 7, 9, 12, 20, 21, 28, 30]
 ROOT, POSITION, SEED = 5, 40, 2**40 + 11
 GREEDY, WARM = SamplingParams(temperature=0), SamplingParams(temperature=0.8, top_p=1)
-SEEN, LOG_MASS = [4, 9, 20], 1.5  # tokens before the root, and where the target's logits have their zero
 
 
 def random_head(loudness: float = 3.0) -> BoundRecurrentHead:
@@ -34,7 +31,7 @@ def random_head(loudness: float = 3.0) -> BoundRecurrentHead:
     )
 
 
-def searched(head: Head, scorer: PathScorer, root: Root, shape: BeamShape, kept: int) -> DevicePool:
+def searched(head: Head, scorer: PathScorer, root: Root, shape: BeamShape, kept: int) -> NodePool:
     return search(head, head.memory(), scorer, root, shape=shape, kept=kept)
 
 
@@ -46,10 +43,6 @@ def steps_by_hand(
     for token in path:
         state = head.advance(state, mx.array([token]))
     logits = np.array(head.logits(head.context(hidden[None]), state)[0], dtype=np.float64)
-    if sampling.repetition_penalty != 1:
-        logits += LOG_MASS - np.logaddexp.reduce(logits)
-        penalised = np.where(logits > 0, logits / sampling.repetition_penalty, logits * sampling.repetition_penalty)
-        logits = np.where(np.isin(VOCABULARY, [*SEEN, *path]), penalised, logits)
     if sampling.temperature > 0:
         if sampling.top_k:
             logits[logits < np.sort(logits)[-sampling.top_k]] = -np.inf
@@ -95,10 +88,8 @@ def paths_of(tokens: list[int], parents: list[int]) -> list[list[int]]:
         GREEDY,
         WARM,
         SamplingParams(temperature=1.3, top_p=1, top_k=4),
-        SamplingParams(temperature=0, repetition_penalty=1.6),
-        SamplingParams(temperature=0.8, top_p=1, repetition_penalty=1.6),
     ],
-    ids=["greedy", "warm", "top-k", "penalty", "warm penalty"],
+    ids=["greedy", "warm", "top-k"],
 )
 @pytest.mark.parametrize(
     ("width", "length", "kept"), [(1, 2, 1), (1, 5, 1), (3, 4, 3), (3, 5, 6), (8, 3, 8), (10, 2, 10)]
@@ -109,9 +100,7 @@ def test_beam_search_finds_what_plain_python_finds(
 ) -> None:
     head, hidden = random_head(), mx.random.normal((32,))
     scorer = PathScorer(sampling, SEED, head.vocabulary, inverse_temperature=0.7)
-    seen = mx.array(np.isin(VOCABULARY, [*SEEN, ROOT]))
-    repetition = Repetition(seen, mx.array(LOG_MASS)) if scorer.penalizes else None
-    pool = searched(head, scorer, Root(ROOT, POSITION, hidden, repetition), BeamShape(width, length), kept)
+    pool = searched(head, scorer, Root(ROOT, POSITION, hidden), BeamShape(width, length), kept)
     expected = pool_by_hand(head, hidden, sampling, 0.7, width, length, kept)
     found = dict(
         zip(map(tuple, paths_of(pool.tokens.tolist(), pool.parents.tolist())), pool.scores.tolist(), strict=True)
@@ -145,9 +134,9 @@ def test_scores_fall_along_every_path_even_where_the_head_is_certain() -> None:
     assert (tree.parents[1:] >= 0).all()
 
 
-def pool_of(scores: list[float], parents: list[int], tokens: list[int], level_size: int) -> DevicePool:
+def pool_of(scores: list[float], parents: list[int], tokens: list[int], level_size: int) -> NodePool:
     levels = (len(tokens) - 1) // level_size
-    return DevicePool(mx.array(tokens), mx.array(parents), mx.array(scores), levels, level_size)
+    return NodePool(mx.array(tokens), mx.array(parents), mx.array(scores), levels, level_size)
 
 
 SMALL = pool_of(  # two levels of four nodes
@@ -245,15 +234,3 @@ def test_a_beam_out_of_range_is_refused(width: int, length: int) -> None:
 
 def test_the_largest_beam_is_allowed() -> None:
     assert BeamShape(64, 4).width == 64
-
-
-def test_the_tracker_knows_prompt_and_reply_and_where_the_targets_logits_lie() -> None:
-    tracker = RepetitionTracker(mx.array(VOCABULARY), [3, 5, 3, 99])
-    tracker.add([7])
-    assert tracker.current() is None, "nothing is known of the target's logits yet"
-    logits = mx.array([1.0, 2.0, 4.0])
-    tracker.add([30, 31], logits)
-    known = tracker.current()
-    assert known is not None
-    assert [token for token, seen in zip(VOCABULARY, known.seen.tolist(), strict=True) if seen] == [3, 7, 30]
-    assert known.log_denominator.item() == pytest.approx(np.log(np.exp([1, 2, 4]).sum()))

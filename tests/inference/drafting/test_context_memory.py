@@ -1,4 +1,4 @@
-"""What a head that attends to the text keeps of it: each token's row once, computed from the right pair."""
+"""The memory of a head that attends to the text: each token's row once, computed from the right pair."""
 
 from collections.abc import Sequence
 

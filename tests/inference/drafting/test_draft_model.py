@@ -9,11 +9,11 @@ from mlx_lm.models import llama
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
+from rdchat.inference.api.model_card import Capability, DraftKind
 from rdchat.inference.api.requests import DraftSettings, SamplingParams
-from rdchat.inference.drafting.candidates import CandidateRanker
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.target.capability import Capability, DraftKind
+from rdchat.inference.drafting.scoring import CandidateRanker
 from tests.grids import grid
 from tests.inference.drafting.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pair, shared_near
 from tests.inference.fakes import ask, chains_only, loaded, positions, shared_llama, tiny_llama
@@ -80,15 +80,6 @@ def test_a_target_that_verifies_chains_only_gets_chains() -> None:
     end = Pair.of(target, shared_near()).reply(request, TREE)
     assert end.token_ids == plain(target, request).token_ids
     assert end.statistics.verified_nodes == end.statistics.drafted + end.statistics.rounds
-
-
-def test_measured_costs_may_choose_between_a_chain_and_runner_ups() -> None:
-    target = shared_llama()
-    chains = chains_only(target)
-    shapes = DraftModel(target, shared_near(), SIZE).shapes(4, (4, 8, 16))
-    assert [shape.nodes for shape in shapes] == [5, 8, 16]
-    assert all(DraftShape.of_size(shape.draft_tokens, shape.nodes) == shape for shape in shapes), "a plan has these two"
-    assert DraftModel(chains, shared_near(), SIZE).shapes(4, (4, 8, 16)) == shapes[:1]
 
 
 def test_new_settings_count_from_the_next_round_on() -> None:

@@ -1,4 +1,4 @@
-"""A draft model's cache is in step with the conversation after every kind of end, for every kind of cache."""
+"""A draft model's cache agrees with the conversation after every kind of end, for every kind of cache."""
 
 import importlib
 from dataclasses import replace
@@ -11,7 +11,7 @@ from mlx.utils import tree_map
 from rdchat.inference.api.events import FinishReason, TokenEvent
 from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.target.round_cache import RoundKVCache, RoundShape, RowBuffer
+from rdchat.inference.target.round_cache import RoundKVCache, RowBuffer
 from rdchat.inference.target.target import LoadedModel
 from tests.grids import grid
 from tests.inference.drafting.draft_pairs import CHAIN, SIZE, TREE, Pair, shared_near
@@ -139,7 +139,7 @@ def test_rows_of_a_window_survive_a_buffer_that_grows_within_a_round() -> None:
     for fed in range(240, 260):
         cache = RoundKVCache(window=8)
         cache.update_and_fetch(rows[:, :, :fed], rows[:, :, :fed])
-        cache.begin(RoundShape(mx.arange(9)))
+        cache.begin()
         for step in range(9):
             cache.update_and_fetch(-rows[:, :, step : step + 1], -rows[:, :, step : step + 1])
         cache.commit([0, 1])

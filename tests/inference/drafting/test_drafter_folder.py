@@ -10,9 +10,9 @@ import pytest
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
+from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter, target_named_in
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
-from rdchat.inference.drafting.checkpoints.recurrent_layout import save_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output, quantize
 from rdchat.inference.models.fingerprint import TargetBinding, target_hash
 from rdchat.inference.target.target import LoadedModel
@@ -22,7 +22,7 @@ from tests.inference.fakes import ALPHABET, tiny_llama
 
 @pytest.fixture
 def folder(tmp_path: Path, target: LoadedModel) -> Path:
-    save_drafter(tmp_path / "drafter", stored(target), "# card\n")
+    write_drafter(tmp_path / "drafter", stored(target).written(), "# card\n")
     return tmp_path / "drafter"
 
 
@@ -51,7 +51,7 @@ def refuses(folder: Path, target: LoadedModel, *words: str) -> None:
 
 def test_what_was_saved_is_loaded(tmp_path: Path, target: LoadedModel) -> None:
     drafter = stored(target, replace(CONFIG, target_layers=(1,), inverse_temperature=0.8))
-    save_drafter(tmp_path / "drafter", drafter, "# card\n")
+    write_drafter(tmp_path / "drafter", drafter.written(), "# card\n")
     loaded = load_drafter(tmp_path / "drafter", target)
     assert loaded.head.config == drafter.head.config
     assert loaded.target == drafter.target
@@ -71,8 +71,8 @@ def test_a_quantised_head_is_smaller_on_disk_and_nearly_the_same(
     bits: int, tmp_path: Path, target: LoadedModel
 ) -> None:
     drafter = stored(target)
-    save_drafter(tmp_path / "small", replace(drafter, head=quantize(drafter.head, bits, 32)), "")
-    save_drafter(tmp_path / "large", drafter, "")
+    write_drafter(tmp_path / "small", replace(drafter, head=quantize(drafter.head, bits, 32)).written(), "")
+    write_drafter(tmp_path / "large", drafter.written(), "")
     small, large = ((tmp_path / name / "model.safetensors").stat().st_size for name in ("small", "large"))
     assert small < 0.6 * large
     loaded = load_drafter(tmp_path / "small", target).head
@@ -110,7 +110,7 @@ def test_a_damaged_configuration_is_refused(text: str, folder: Path, target: Loa
 def test_a_truncated_checkpoint_is_refused(folder: Path, target: LoadedModel) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
-    refuses(folder, target, "model.safetensors", "cut short")
+    refuses(folder, target, "model.safetensors", "incomplete")
 
 
 def test_missing_weights_are_refused(folder: Path, target: LoadedModel) -> None:
@@ -120,7 +120,7 @@ def test_missing_weights_are_refused(folder: Path, target: LoadedModel) -> None:
 
 def test_a_missing_tensor_is_named(folder: Path, target: LoadedModel) -> None:
     edit_weights(folder, lambda tensors: tensors.pop("recurrence.weight"))
-    refuses(folder, target, "lacks the tensor", "recurrence.weight")
+    refuses(folder, target, "is missing", "recurrence.weight")
 
 
 def test_a_tensor_too_many_is_named(folder: Path, target: LoadedModel) -> None:
@@ -147,7 +147,7 @@ def test_a_wrong_draft_vocabulary_is_refused(ids: list[int], folder: Path, targe
 
 def test_a_missing_draft_vocabulary_is_refused(folder: Path, target: LoadedModel) -> None:
     edit_weights(folder, lambda tensors: tensors.pop("draft_vocabulary"))
-    refuses(folder, target, "no list of 5 tokens")
+    refuses(folder, target, "does not have 5 entries")
 
 
 def test_drafters_are_found_by_the_targets_hash(
@@ -159,11 +159,17 @@ def test_drafters_are_found_by_the_targets_hash(
     (own / "half-written").mkdir(parents=True)
     (own / "half-written" / "config.json").write_text("{")
     other = with_files(tiny_llama(seed=1), tmp_path / "other", "tokenizer")
-    save_drafter(own / "another", stored(other), "")
+    write_drafter(own / "another", stored(other).written(), "")
     assert search_drafters(target_hash(target.info.path)).folder is None
-    save_drafter(own / "mine", stored(target), "")
+    write_drafter(own / "mine", stored(target).written(), "")
     assert search_drafters(target_hash(target.info.path)).folder == own / "mine"
     assert search_drafters(target_hash(other.info.path)).folder == own / "another"
+
+
+def rename(tensors: dict[str, mx.array], old: str, new: str) -> None:
+    """Rename the tensors whose names begin with `old`."""
+    for name in [name for name in tensors if name.startswith(old)]:
+        tensors[new + name.removeprefix(old)] = tensors.pop(name)
 
 
 def silu(x: np.ndarray) -> np.ndarray:
@@ -173,12 +179,18 @@ def silu(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("inner", [48, 64])
 @pytest.mark.parametrize("rnn", [True, False])
 @pytest.mark.parametrize("blocks", [0, 2])
+@pytest.mark.parametrize("names", [{}, {"lm_head.": "lm_heads.", "input_proj.": "input_projs."}, {"lm_head.": "0."}])
 def test_apples_checkpoint_computes_apples_head(
-    inner: int, rnn: bool, blocks: int, tmp_path: Path, target: LoadedModel
+    names: dict[str, str], inner: int, rnn: bool, blocks: int, tmp_path: Path, target: LoadedModel
 ) -> None:
-    """Against their forward pass written out in NumPy; on a synthetic checkpoint, for want of a real one."""
+    """Against their forward pass written out in NumPy, in each spelling of the names that TensorRT-LLM reads.
+
+    The checkpoint is synthetic, as no real one was at hand.
+    """
     folder = tmp_path / "apple"
     raw = apple_checkpoint(folder, 32, inner, blocks, rnn, len(ALPHABET))
+    for usual, other in names.items():
+        edit_weights(folder, lambda tensors: rename(tensors, usual, other))  # noqa: B023  runs at once
     t = {name: np.array(array, dtype=np.float64) for name, array in raw.items()}
     loaded = load_drafter(folder, target)
     assert loaded.target is None
@@ -225,7 +237,7 @@ def test_a_drafter_that_is_replaced_is_never_half_old_and_half_new(
 
     monkeypatch.setattr(Path, "replace", replace_and_look)
     wider = HeadConfig(hidden_size=32, draft_vocabulary_size=5, exit_size=48, state_size=32)
-    save_drafter(folder, stored(target, wider), "new")
+    write_drafter(folder, stored(target, wider).written(), "new")
     assert moved == 3
     assert load_drafter(folder, target).head.config.exit_size == 48
     assert target_named_in(folder) == TargetBinding.of(target.info).hash

@@ -1,7 +1,5 @@
 """Drafting in the loop: the same text as plain decoding, and drafts made from the right state, position and noise."""
 
-from dataclasses import replace
-
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
@@ -182,23 +180,6 @@ def test_a_drafter_that_knows_the_target_is_always_right(sampling: dict, width: 
     assert end.statistics.rounds > 1
     # the last round may offer more than the reply has room for
     assert end.statistics.accepted >= end.statistics.drafted - 4
-
-
-def test_drafts_reckon_with_the_repetition_penalty() -> None:
-    """A trained drafter once offered again and again what the penalty had ruled out."""
-    model = fakes.chains_only(memoryless_llama())
-    drafter = all_knowing(model)
-    calls = []
-    asked = fakes.ask(temperature=0, repetition_penalty=8, max_tokens=40)
-    for believed in (asked, replace(asked, sampling=replace(asked.sampling, repetition_penalty=1))):
-        prompt = model.encode_chat(asked.messages, continue_last=False)
-        job = ReplyJob.fresh(model, prompt, asked)
-        *_, end = RoundIterator(job, drafter.drafter(prompt, fakes.with_beams(believed, BeamShape(4, 5), False)))
-        assert isinstance(end, ReplyEnd)
-        assert end.token_ids == plain(model, asked).token_ids
-        calls.append(end.statistics.target_calls)
-    knowing, blind = calls
-    assert knowing < blind
 
 
 def test_the_first_draft_of_each_round_reads_the_last_accepted_node() -> None:

@@ -1,4 +1,4 @@
-"""Drafters that strangers made, or that a disk damaged: none takes the model with it."""
+"""Foreign or damaged drafters never break the model."""
 
 import json
 import os
@@ -14,12 +14,11 @@ import pytest
 from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.inference.auto.acceptance_file import read_acceptance
-from rdchat.inference.auto.cost_file import CostFile
+from rdchat.inference.auto.cost_model import CostFile
 from rdchat.inference.drafters import Drafters
+from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
-from rdchat.inference.drafting.checkpoints.recurrent_layout import save_drafter
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.models.fingerprint import TargetBinding, target_hash
 from rdchat.inference.target.target import LoadedModel
@@ -31,7 +30,7 @@ from tests.time_limits import at_most
 def drafter(target: LoadedModel) -> Path:
     """A good drafter among the person's own."""
     folder = paths.drafters_dir() / "good"
-    save_drafter(folder, stored(target), "")
+    write_drafter(folder, stored(target).written(), "")
     return folder
 
 
@@ -64,15 +63,15 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 def test_a_damaged_drafter_is_left_out_and_the_panel_says_why(damage: str, target: LoadedModel, drafter: Path) -> None:
     """One had every model fail with "rdchat made a mistake"."""
     bad = drafter.parent / "bad"
-    save_drafter(bad, stored(target), "")
+    write_drafter(bad, stored(target).written(), "")
     os.utime(drafter / "config.json", (0, 0))  # the damaged one is the newest
     DAMAGE[damage](bad)
     with at_most(20):
         found = search_drafters(TargetBinding.of(target.info).hash)
-        told = {option.mode: option for option in ModeOptions(target, Drafters(target)).tell(DraftSettings())}
+        told = {option.mode: option for option in ModeOptions(target, Drafters(target)).all(DraftSettings())}
     assert found.folder == drafter
     assert len(found.left_out) == 1
-    assert found.left_out[0].startswith("The drafter bad is left out: ")
+    assert found.left_out[0].startswith("The drafter bad is not used: ")
     assert told[Mode.DRAFTER].available
     assert told[Mode.DRAFTER].source == str(drafter)
     for mode in (Mode.DRAFTER, Mode.AUTO):
@@ -83,7 +82,7 @@ def test_a_damaged_drafter_is_left_out_and_the_panel_says_why(damage: str, targe
 
 def test_with_nothing_but_a_damaged_drafter_the_panel_says_why(target: LoadedModel, drafter: Path) -> None:
     DAMAGE["nested"](drafter)
-    told = {option.mode: option for option in ModeOptions(target, Drafters(target)).tell(DraftSettings())}
+    told = {option.mode: option for option in ModeOptions(target, Drafters(target)).all(DraftSettings())}
     assert not told[Mode.DRAFTER].available
     assert "nested too deeply" in told[Mode.DRAFTER].reason
     assert told[Mode.DRAFTER].command
@@ -100,22 +99,22 @@ def test_a_damaged_drafter_for_another_model_says_nothing(target: LoadedModel, d
     ("changes", "words"),
     [
         ({"blocks": 10**9}, "it has more than 1,000 blocks"),
-        ({"blocks": 900}, "are too few for its architecture"),
-        ({"exit_size": 2**31}, "a size is beyond what MLX counts"),
-        ({"exit_size": 2**31 - 1}, "are too few for its architecture"),
-        ({"state_size": 2**30}, "are too few for its architecture"),
-        ({"state_size": 2**30, "cell": "gru"}, "a size is beyond what MLX counts"),
-        ({"hidden_size": 10**30}, "a size is beyond what MLX counts"),
-        ({"input_rank": 10**9}, "are too few for its architecture"),
-        ({"draft_vocabulary_size": 2**31 - 1}, "are too few for its architecture"),
-        ({"draft_vocabulary_size": 600}, "drafts tokens that tiny does not have"),
+        ({"blocks": 900}, "fewer weights than its configuration needs"),
+        ({"exit_size": 2**31}, "a size is too large for MLX"),
+        ({"exit_size": 2**31 - 1}, "fewer weights than its configuration needs"),
+        ({"state_size": 2**30}, "fewer weights than its configuration needs"),
+        ({"state_size": 2**30, "cell": "gru"}, "a size is too large for MLX"),
+        ({"hidden_size": 10**30}, "a size is too large for MLX"),
+        ({"input_rank": 10**9}, "fewer weights than its configuration needs"),
+        ({"draft_vocabulary_size": 2**31 - 1}, "fewer weights than its configuration needs"),
+        ({"draft_vocabulary_size": 600}, "proposes tokens that tiny does not have"),
         ({"target_layers": [0] * 2000}, "it reads more than 1,000 layers"),
-        ({"target_layers": 3}, "The drafter's architecture is damaged"),
+        ({"target_layers": 3}, "The drafter's configuration is damaged"),
         ({"quantization_bits": 4, "quantization_group": 3}, "quantization_group must be"),
-        ({"sharpen": 10**400}, "The drafter's architecture is damaged"),
-        ({"cell": ["rnn"]}, "The drafter's architecture is damaged"),
+        ({"sharpen": 10**400}, "The drafter's configuration is damaged"),
+        ({"cell": ["rnn"]}, "The drafter's configuration is damaged"),
         ({"x" * 10**5: 1}, "this version does not know xxx"),
-        ({"x" * 2 * 10**6: 1}, "is too large: 2 MB, where 1 MB are the most"),
+        ({"x" * 2 * 10**6: 1}, "is too large: 2 MB; the limit is 1 MB"),
         ({"exit_size": 48}, "has the shape"),
     ],
 )
@@ -165,18 +164,6 @@ def test_apples_checkpoint_with_a_flat_matrix(tmp_path: Path, target: LoadedMode
         load_drafter(tmp_path / "apple", target)
 
 
-@pytest.mark.parametrize("text", ["", "[" * 100_000, "3", "[]", '{"rates": [[1], 2]}', '{"rates": [1e999]}', "{}"])
-def test_damaged_notes_beside_a_drafter_are_as_none(text: str, drafter: Path) -> None:
-    (drafter / "acceptance.json").write_text(text)
-    assert read_acceptance(drafter) is None
-
-
-def test_a_pipe_beside_a_drafter_is_as_none(drafter: Path) -> None:
-    os.mkfifo(drafter / "acceptance.json")
-    with at_most(5):
-        assert read_acceptance(drafter) is None
-
-
 @pytest.mark.parametrize("text", ["", "[" * 100_000, "3", '{"costs": [[1, 2]]}', '{"costs": [[1e999, 1, 1]]}', "{}"])
 def test_damaged_costs_are_measured_again(text: str) -> None:
     file = CostFile({"part": "calls"})
@@ -208,7 +195,7 @@ def test_a_models_hash_reads_no_pipe(target: LoadedModel) -> None:
 
 def test_a_home_that_is_none_is_named(target: LoadedModel) -> None:
     settings = replace(DraftSettings(mode=Mode.DRAFTER), drafter="~nosuchuser/drafter")
-    told = {option.mode: option for option in ModeOptions(target, Drafters(target)).tell(settings)}
+    told = {option.mode: option for option in ModeOptions(target, Drafters(target)).all(settings)}
     assert told[Mode.DRAFTER].reason.startswith(
         "The drafter cannot be ~nosuchuser/drafter: there is no home folder ~nosuchuser."
     )

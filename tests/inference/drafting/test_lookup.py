@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rdchat.inference.drafting.lookup_index import LONGEST, SHORTEST, Before, LookupIndex
+from rdchat.inference.drafting.lookup_index import LONGEST, SHORTEST, LookupIndex
 
 
 def simply(tokens: list[int], length: int) -> list[int]:
@@ -43,16 +43,6 @@ def test_a_match_is_counted_beyond_what_is_looked_up_by_and_up_to_a_limit() -> N
     assert LookupIndex([*text, 99, *text]).guesses(1)[0].match == 32
 
 
-def went_on_simply(tokens: list[int], copied: list[int]) -> list[Before]:
-    """Look at every earlier place of the two tokens before each guess."""
-    path, found = [*tokens, *copied], list[Before]()
-    for place, token in enumerate(copied, start=len(tokens)):
-        followers = [tokens[end] for end in range(2, len(tokens)) if tokens[end - 2 : end] == path[place - 2 : place]]
-        alike = Before.ALIKE if set(followers) == {token} else Before.VARIED
-        found.append(Before.ONCE if len(followers) < 2 else alike)
-    return found
-
-
 def seen_before(tokens: list[int]) -> list[int]:
     """Return how long the endings are that occurred before, shortest first."""
     lengths = range(SHORTEST, min(LONGEST, len(tokens) - 1) + 1)
@@ -70,7 +60,6 @@ def test_each_guess_is_told_how_the_text_went_on_before(seed: int) -> None:
         held += added
         copied, guesses = index.continuation(6), index.guesses(6)
         assert [guess.token for guess in guesses] == copied
-        assert [guess.before for guess in guesses] == went_on_simply(tokens[:held], copied)
         assert [min(guess.match, LONGEST) for guess in guesses[:1]] == seen_before(tokens[:held])[-1:]
         assert [guess.match for guess in guesses] == [guesses[0].match + depth for depth in range(len(copied))]
 

@@ -137,7 +137,7 @@ def test_the_inverse_temperature_is_stored_as_sharpen() -> None:
     ids=str,
 )
 def test_a_wrong_configuration_is_refused(change: dict) -> None:
-    with pytest.raises(ModelError, match="drafter's architecture"):
+    with pytest.raises(ModelError, match="The drafter"):
         HeadConfig.from_dict(config().to_dict() | change)
 
 

@@ -1,4 +1,4 @@
-"""What is said of a model of the hub is what the gate and the Installed page say of it once it is here."""
+"""A model of the hub has the same facts before the download as afterwards."""
 
 import json
 import struct
@@ -83,6 +83,8 @@ def write_gguf(path: Path, kind: GgmlType) -> Path:
     writer.add_head_count(32)
     writer.add_head_count_kv(8)
     writer.add_key_length(128)
+    writer.add_feed_forward_length(INNER)
+    writer.add_layer_norm_rms_eps(1e-6)
     block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
     end = 0
     for name, rows, columns in MATRICES.values():

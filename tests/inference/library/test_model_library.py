@@ -1,4 +1,4 @@
-"""Everything that can be run is listed, wherever it lies, with what headers tell; nothing else is."""
+"""Everything that can be run is listed, wherever it is, with facts from headers; nothing else is."""
 
 import json
 import os
@@ -12,11 +12,16 @@ from rdchat import paths
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download_record import DownloadRecord
 from rdchat.hub.known_files import HubFile, RepositoryFiles
-from rdchat.inference.api.model_card import TriedOut, Verifies
-from rdchat.inference.library.facts_child import facts_reader
-from rdchat.inference.library.facts_file import remember_tried, tried_out
-from rdchat.inference.library.folder_facts import FolderFacts, read_facts
-from rdchat.inference.library.model_library import installed_models, library_models, problem_of
+from rdchat.inference.api.model_card import Capability, DraftKind
+from rdchat.inference.library.folder_facts import FolderFacts, facts_reader, read_facts
+from rdchat.inference.library.model_library import (
+    installed_models,
+    library_models,
+    problem_of,
+    store_capability,
+    stored_capability,
+)
+from rdchat.inference.models.fact_cache import stamp_of
 from rdchat.inference.models.gguf_import import convert_gguf
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.work.child_limits import Limits
@@ -132,7 +137,7 @@ def test_what_cannot_be_loaded_says_why_and_what_is_no_language_model_is_left_ou
     assert found.keys() == {"some-org/cut-short", "some-org/newer"}
     assert "weights" in found["some-org/cut-short"].problem
     assert found["some-org/cut-short"].family == "llama"
-    assert "'llama9' is unknown" in found["some-org/newer"].problem
+    assert "does not support the architecture 'llama9'" in found["some-org/newer"].problem
     assert not found["some-org/newer"].can_be_loaded
 
 
@@ -199,7 +204,7 @@ def test_folders_are_read_once_and_again_when_they_change(small_model: Path, hub
 def test_a_damaged_cache_file_is_made_anew(small_model: Path, hub_cache: Path) -> None:
     into_hub_cache(small_model, hub_cache, "some-org/small")
     first = list(library_models())
-    file = paths.cache_dir() / "library.json"
+    (file,) = (paths.cache_dir() / "facts").iterdir()
     for damage in ("{", "[]", file.read_text().replace('"sizes"', '"size"'), ""):
         file.write_text(damage)
         assert list(library_models()) == first
@@ -207,12 +212,12 @@ def test_a_damaged_cache_file_is_made_anew(small_model: Path, hub_cache: Path) -
 
 def test_what_a_model_can_verify_is_kept_until_it_changes(small_model: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(small_model, tmp_path / "model"))
-    assert tried_out(folder) is None
-    tried = TriedOut(Verifies.CHAINS, "its layers keep state")
-    remember_tried(folder, tried)
-    assert tried_out(folder) == tried
+    assert stored_capability(folder, stamp_of(folder)) is None
+    tried = Capability(DraftKind.CHAIN, "its layers keep state")
+    store_capability(folder, tried)
+    assert stored_capability(folder, stamp_of(folder)) == tried
     os.utime(folder / "model.safetensors", ns=(1, 2))
-    assert tried_out(folder) is None
+    assert stored_capability(folder, stamp_of(folder)) is None
 
 
 def test_what_is_dropped_is_judged_in_plain_words(small_model: Path, tmp_path: Path) -> None:
@@ -237,7 +242,7 @@ def test_a_child_reads_as_this_process_does_and_a_crash_of_it_costs_one_folder(
         for path in (small_model, odd, tmp_path, tmp_path / "nothing"):
             assert read(path) == read_facts(path)
         kill_while_asked(child, lambda: told.append(read(small_model).problem))
-        assert "could not be looked at" in told[0]
+        assert "could not be read" in told[0]
         assert read(small_model) == read_facts(small_model)
 
 

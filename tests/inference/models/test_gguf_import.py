@@ -145,11 +145,11 @@ def test_types_not_known_to_come_out_right_are_refused_by_name(tmp_path: Path, k
     ("field", "value", "words"),
     [
         ("architecture", "qwen2", "Its architecture is 'qwen2'; only 'llama' can be imported."),
-        ("tokenizer", "llama", "Its tokenizer is of the kind 'llama'; only 'gpt2' can be imported."),
+        ("tokenizer", "llama", "Its tokenizer has the type 'llama'; only 'gpt2' can be imported."),
         ("pre", "llama-bpe", "Its pre-tokenizer is 'llama-bpe'; only 'gpt-2' and 'smollm' can be imported."),
         ("heads", 2, "Its 'llama.rope.dimension_count' is not the size of a head, 128."),
         ("scaling", "yarn", "It scales positions by 'yarn', which cannot be imported."),
-        ("merges", ["h e", "q z"], "Its vocabulary is damaged: it has double tokens, or merges of unknown ones."),
+        ("merges", ["h e", "q z"], "Its vocabulary is damaged: it has duplicate tokens, or merges of unknown tokens."),
     ],
 )
 def test_unknown_kinds_are_refused_by_name(tmp_path: Path, field: str, value: object, words: str) -> None:
@@ -163,7 +163,7 @@ def test_unknown_kinds_are_refused_by_name(tmp_path: Path, field: str, value: ob
 def test_heads_that_do_not_match_their_rows_are_refused(tmp_path: Path) -> None:
     rows = np.zeros((96, gguf_samples.HIDDEN), np.float32)
     source = write_gguf(tmp_path / "model.gguf", extra={"blk.0.attn_k.weight": rows})
-    with pytest.raises(ModelError, match=r"'blk\.0\.attn_k\.weight' does not have the rows of its heads"):
+    with pytest.raises(ModelError, match=r"'blk\.0\.attn_k\.weight' does not have the number of rows of its heads"):
         converted(source)
 
 
@@ -182,7 +182,7 @@ def test_metadata_that_lacks_something_is_refused(tmp_path: Path) -> None:
 
 def test_a_tensor_without_a_place_is_refused(tmp_path: Path) -> None:
     source = write_gguf(tmp_path / "model.gguf", extra={"rope_freqs.weight": np.ones(32, np.float32)})
-    with pytest.raises(ModelError, match=r"Its tensor 'rope_freqs.weight' has no place in a llama model\."):
+    with pytest.raises(ModelError, match=r"Its tensor 'rope_freqs.weight' does not belong to a llama model\."):
         converted(source)
 
 
@@ -207,7 +207,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path, part: float) -> None:
 def test_another_file_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "model.gguf"
     source.write_bytes(b"not a model at all")
-    with pytest.raises(ModelError, match="is no GGUF file"):
+    with pytest.raises(ModelError, match="is not a GGUF file"):
         converted(source)
 
 

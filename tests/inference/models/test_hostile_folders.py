@@ -1,4 +1,4 @@
-"""Model folders that strangers made to hang or to fill the memory: each gets a sentence, at once."""
+"""Model folders made to hang or fill the memory: each gives a message at once."""
 
 import json
 import os
@@ -54,9 +54,9 @@ def listen(place: Path) -> None:
 KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
     "pipe": (os.mkfifo, "is a named pipe, not a file."),
     "link to a device": (lambda place: place.symlink_to("/dev/zero"), "is a device, not a file."),
-    "link to the kernel's files": (lambda place: place.symlink_to("/proc/kmsg"), "leads to the system's own files."),
+    "link to the kernel's files": (lambda place: place.symlink_to("/proc/kmsg"), "is a system file."),
     "socket": (listen, "is a socket, not a file."),
-    "link to nowhere": (lambda place: place.symlink_to("gone"), "it is a link that leads nowhere."),
+    "link to nowhere": (lambda place: place.symlink_to("gone"), "it is a broken link."),
     "link to itself": (lambda place: place.symlink_to(place.name), "Too many levels of symbolic links."),
 }
 
@@ -119,7 +119,7 @@ def test_a_folder_of_very_many_files(folder: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(foreign_files, "MOST_ENTRIES", 100)
     for number in range(101):
         (folder / f"{number}.json").touch()
-    assert refusal(folder).message == f"{folder} holds more than 100 files, so it is no model folder."
+    assert refusal(folder).message == f"{folder} has more than 100 files, so it is not a model folder."
 
 
 def test_shards_are_looked_for_and_not_enumerated(folder: Path) -> None:
@@ -135,7 +135,7 @@ def test_shards_are_looked_for_and_not_enumerated(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["../../secret.safetensors", "/etc/passwd", "a/b.safetensors", "x.py", "y" * 300])
 def test_an_index_that_names_files_elsewhere(folder: Path, name: str) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
-    assert "names a file that cannot be" in refusal(folder).message
+    assert "has an invalid file name" in refusal(folder).message
 
 
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json", "model.safetensors.index.json"])
@@ -161,10 +161,10 @@ def test_json_that_cannot_be_read(folder: Path, name: str, text: bytes, words: s
     [
         (
             {"num_hidden_layers": 10**6, "max_position_embeddings": 1},
-            "num_hidden_layers 1,000,000: the weights are of 2",
+            "num_hidden_layers 1,000,000: the weights have 2",
         ),
         ({"num_hidden_layers": 10**8, "layer_types": []}, "num_hidden_layers 100,000,000"),
-        ({"text_config": {"num_hidden_layers": 3}}, "num_hidden_layers 3: the weights are of 2 layers"),
+        ({"text_config": {"num_hidden_layers": 3}}, "num_hidden_layers 3: the weights have 2 layers"),
         ({"n_layer": 2**40}, "n_layer 1,099,511,627,776"),
         ({"num_hidden_layers": 0}, "num_hidden_layers 0: it must be at least 1"),
         (
@@ -174,8 +174,8 @@ def test_json_that_cannot_be_read(folder: Path, name: str, text: bytes, words: s
         ({"layer_types": ["full_attention"] * 10**5}, "layer_types 100,000: a model has at most 1,000 layers"),
         ({"hybrid_override_pattern": "M" * 10**6}, "hybrid_override_pattern 1,000,000"),
         ({"num_loops": 10**9}, "num_loops 1,000,000,000"),
-        ({"hidden_size": 2**31}, "hidden_size 2,147,483,648: the weights hold fewer numbers"),
-        ({"vocab_size": 10**30}, "vocab_size a number of many digits: the weights hold fewer numbers"),
+        ({"hidden_size": 2**31}, "hidden_size 2,147,483,648: the weights have fewer values"),
+        ({"vocab_size": 10**30}, "vocab_size a number of many digits: the weights have fewer values"),
         ({"intermediate_size": 2**31 - 1}, "intermediate_size 2,147,483,647"),
         ({"ffn_config": {"moe_num_experts": 10**6}}, "moe_num_experts 1,000,000: no model has that many"),
         ({"num_key_value_heads": [4, 10**9]}, "num_key_value_heads 1,000,000,000"),
@@ -240,18 +240,18 @@ NORM = "model.norm.weight"  # of 256 float16
 )
 def test_tensors_that_cannot_be(folder: Path, entry: dict[str, Any]) -> None:
     rewrite_header(folder, lambda header: header[NORM].update(entry))
-    assert f"is damaged: {NORM} has no shape and place that can be." in refusal(folder).message
+    assert f"is damaged: {NORM} has an impossible shape or position." in refusal(folder).message
 
 
 @pytest.mark.parametrize("entry", [3, None, [], "F16"])
 def test_entries_that_are_no_tensors(folder: Path, entry: object) -> None:
     rewrite_header(folder, lambda header: header.update({NORM: entry}))
-    assert f"{NORM} has no shape and place that can be." in refusal(folder).message
+    assert f"{NORM} has an impossible shape or position." in refusal(folder).message
 
 
 def test_tensors_that_overlap(folder: Path) -> None:
     rewrite_header(folder, lambda header: header[NORM].update(data_offsets=[0, 512]))
-    assert "does not lie behind the tensor before it." in refusal(folder).message
+    assert "does not follow the tensor before it." in refusal(folder).message
 
 
 def test_a_header_of_other_kinds(folder: Path) -> None:
@@ -272,7 +272,7 @@ def test_a_header_longer_than_any_models(folder: Path) -> None:
 
 def test_weights_of_nothing(folder: Path) -> None:
     mx.save_safetensors(str(folder / "model.safetensors"), {f"model.layers.{i}.w": mx.zeros((0, 8)) for i in range(9)})
-    assert refusal(folder).message == f"{folder} has no weights: its files hold nothing."
+    assert refusal(folder).message == f"{folder} has no weights: its files are empty."
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_layers_that_a_search_left_out_have_no_weights() -> None:
     tensors = {"model.layers.0.mlp.up_proj.weight": StoredTensor("F16", (4, 4), 32)}
     blocks = [{"attention": {"no_op": part}, "ffn": {"no_op": part}} for part in (False, True)]
     check_sizes({"num_hidden_layers": 2, "block_configs": blocks}, tensors)
-    with pytest.raises(ModelError, match="the weights are of 1 layers"):
+    with pytest.raises(ModelError, match="the weights have 1 layers"):
         check_sizes({"num_hidden_layers": 3, "block_configs": blocks}, tensors)
 
 
@@ -342,7 +342,7 @@ def test_the_most_that_a_config_may_hold_takes_little_memory(folder: Path) -> No
 
     command = [sys.executable, "-c", LOOK, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=limit, check=False)
-    assert "names no model type" in done.stdout, done.stderr
+    assert "has no model type" in done.stdout, done.stderr
 
 
 @pytest.mark.skipif(host.MACOS, reason="names of files are text there")

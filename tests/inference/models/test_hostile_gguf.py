@@ -1,4 +1,4 @@
-"""GGUF files that strangers made to hang or to fill the memory: each gets a sentence before anything is read by it."""
+"""GGUF files made to hang or fill the memory: each gives a message before anything is read."""
 
 import os
 import struct
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.models.gguf_header import check_gguf
+from rdchat.inference.models.gguf_header import read_gguf_header
 from rdchat.inference.models.gguf_import import convert_gguf
 from rdchat.inference.models.model_files import check_model_folder
 from tests.inference.gguf_samples import write_gguf
@@ -43,8 +43,8 @@ def array(kind: int, count: int, items: bytes = b"") -> bytes:
 
 
 HOSTILE: dict[str, tuple[bytes, str]] = {
-    "tensors without end": (header(announced=(2**60, 0)), "it announces 1,152,921,504,606,846,976 tensors"),
-    "pairs without end": (header(announced=(0, 2**60)), "it announces 1,152,921,504,606,846,976 metadata pairs"),
+    "tensors without end": (header(announced=(2**60, 0)), "it lists 1,152,921,504,606,846,976 tensors"),
+    "pairs without end": (header(announced=(0, 2**60)), "it lists 1,152,921,504,606,846,976 metadata pairs"),
     "fewer pairs than announced": (header(announced=(0, 7)), "it ends within its header"),
     "a key of 2**62 bytes": (header([struct.pack("<Q", 2**62)]), "one of its texts is 4,611,686,018,427,387,904 bytes"),
     "a text of 2**62 bytes": (header([pair(b"a", STRING, struct.pack("<Q", 2**62))]), "one of its texts is"),
@@ -60,19 +60,19 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "arrays of arrays": (header([pair(b"a", ARRAY, array(ARRAY, 1))]), "the type of the items of 'a' is unknown"),
     "alignment 0": (
         header([pair(b"general.alignment", U32, struct.pack("<I", 0))]),
-        "its alignment is no power of two",
+        "its alignment is not a power of two",
     ),
     "alignment 3": (
         header([pair(b"general.alignment", U32, struct.pack("<I", 3))]),
-        "its alignment is no power of two",
+        "its alignment is not a power of two",
     ),
     "alignment 2**31": (header([pair(b"general.alignment", U32, struct.pack("<I", 2**31))]), "its alignment is no"),
     "no dimension": (header(tensors=[tensor(b"t", ())]), "its tensor 't' has 0 dimensions"),
     "2**32 dimensions": (header(tensors=[text(b"t") + b"\xff" * 4]), "its tensor 't' has 4,294,967,295 dimensions"),
     "sizes that overflow": (header(tensors=[tensor(b"t", (2**31 - 1,) * 4)]), "does not lie within the file"),
-    "sizes of 2**63": (header(tensors=[tensor(b"t", (2**63,))]), "its tensor 't' has a shape that cannot be"),
-    "a size of 0": (header(tensors=[tensor(b"t", (0, 4))]), "its tensor 't' has a shape that cannot be"),
-    "half a block": (header(tensors=[tensor(b"t", (33,), kind=2)]), "its tensor 't' has a shape that cannot be"),
+    "sizes of 2**63": (header(tensors=[tensor(b"t", (2**63,))]), "its tensor 't' has an impossible shape"),
+    "a size of 0": (header(tensors=[tensor(b"t", (0, 4))]), "its tensor 't' has an impossible shape"),
+    "half a block": (header(tensors=[tensor(b"t", (33,), kind=2)]), "its tensor 't' has an impossible shape"),
     "an unknown type of weights": (header(tensors=[tensor(b"t", (4,), kind=999)]), "the type of its tensor 't'"),
     "a place beyond the end": (header(tensors=[tensor(b"t", (4,), place=2**62)]), "does not lie within the file"),
     "a place in between": (header(tensors=[tensor(b"t", (4,), place=1)]), "does not lie within the file"),
@@ -101,14 +101,14 @@ def test_headers_that_announce_what_is_not_there(name: str, tmp_path: Path) -> N
         (os.mkfifo, "is a named pipe, not a file"),
         (lambda place: place.symlink_to("/dev/zero"), "is a device, not a file"),
         (lambda place: place.symlink_to(place.name), "cannot be read"),
-        (lambda place: place.write_bytes(b""), "is no GGUF file"),
+        (lambda place: place.write_bytes(b""), "is not a GGUF file"),
         (lambda place: place.write_bytes(b"GGUF"), "version 0"),
     ],
 )
 def test_what_is_no_gguf_file(tmp_path: Path, make: Callable[[Path], object], words: str) -> None:
     make(tmp_path / "model.gguf")
     with at_most(5), pytest.raises(ModelError, match=words):
-        check_gguf(tmp_path / "model.gguf")
+        read_gguf_header(tmp_path / "model.gguf")
 
 
 def patched(path: Path, key: bytes, value: bytes) -> Path:
@@ -127,7 +127,7 @@ def patched(path: Path, key: bytes, value: bytes) -> Path:
         ("llama.attention.head_count_kv", 0, "'llama.attention.head_count_kv' is 0"),
         ("llama.attention.head_count", 2**32 - 1, "'llama.attention.head_count' is 4294967295"),
         ("llama.attention.head_count", 2**31 - 1, "'llama.attention.key_length' is 0"),
-        ("llama.attention.head_count_kv", 2**31 - 1, "does not have the rows of its heads"),
+        ("llama.attention.head_count_kv", 2**31 - 1, "does not have the number of rows of its heads"),
         ("llama.attention.head_count", 85, "Its heads have the odd size 3"),
         ("llama.block_count", 10**9, "Its metadata says 1,000,000,000 layers, but it has tensors of 2"),
         ("llama.block_count", 0, "'llama.block_count' is 0"),
@@ -136,7 +136,7 @@ def patched(path: Path, key: bytes, value: bytes) -> Path:
         ("llama.feed_forward_length", 2**31, "'llama.feed_forward_length' is 2147483648"),
         ("llama.rope.freq_base", struct.pack("<f", float("inf")), "'llama.rope.freq_base' is inf"),
         ("llama.attention.layer_norm_rms_epsilon", struct.pack("<f", -1.0), "layer_norm_rms_epsilon' is -1.0"),
-        ("tokenizer.ggml.bos_token_id", 10**6, "Its 'bos_token_id' is 1000000, which is no token of it"),
+        ("tokenizer.ggml.bos_token_id", 10**6, "Its 'bos_token_id' is 1000000, which is not one of its tokens"),
     ],
 )
 def test_metadata_with_numbers_that_cannot_be(tmp_path: Path, key: str, value: int | bytes, words: str) -> None:
@@ -167,7 +167,7 @@ def test_a_table_of_one_dimension(tmp_path: Path) -> None:
 
 
 def test_what_a_good_file_becomes_passes_the_check(tmp_path: Path, model_gguf: Path) -> None:
-    check_gguf(model_gguf)
+    read_gguf_header(model_gguf)
     (tmp_path / "out").mkdir()
     convert_gguf(write_gguf(tmp_path / "model.gguf"), tmp_path / "out", lambda _: None)
     assert check_model_folder(tmp_path / "out").sizes.parameters > 0

@@ -1,4 +1,4 @@
-"""Loading a model folder in every precision, and what is said where it cannot be."""
+"""Loading a model folder in every precision, and the messages where it fails."""
 
 import json
 import shutil
@@ -86,7 +86,7 @@ def test_a_model_larger_than_memory_is_refused_before_it_is_read(small_model: Pa
     with (tmp_path / "model.safetensors").open("wb") as out:
         out.write(len(header).to_bytes(8, "little") + header.encode())
         out.truncate(8 + len(header) + rows * 2048)
-    with pytest.raises(DoesNotFitError, match=r"needs [\d.]+ [MG]B for its weights as float32.*is there") as caught:
+    with pytest.raises(DoesNotFitError, match=r"needs [\d.]+ [MG]B for its weights as float32.*is available") as caught:
         load_model(tmp_path)
     assert "smaller" in caught.value.hint
 
@@ -159,7 +159,7 @@ def test_what_seems_too_large_is_refused_unless_it_is_wanted_all_the_same(
     with pytest.raises(DoesNotFitError):
         load_model(small_model)
     model = load_model(small_model, anyway=True)
-    assert "0 MB of memory is free" in model.info.warning
+    assert "1 KB of memory is free" in model.info.warning
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_memory_that_is_not_enough_for_the_weights_is_said_plainly(
         raise RuntimeError("[metal::malloc] Resource limit (499000) exceeded.")
 
     monkeypatch.setattr(loading, "_make_real", fails)
-    with pytest.raises(OutOfMemoryError, match=r"The memory was not enough for the weights of model\."):
+    with pytest.raises(OutOfMemoryError, match=r"There was not enough memory for the weights of model\."):
         load_model(small_model)
 
 

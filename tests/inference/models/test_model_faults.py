@@ -1,4 +1,4 @@
-"""What nobody foresaw in a model's name or files is an error in words all the same."""
+"""Unforeseen faults in a model's name or files become messages."""
 
 import subprocess
 import sys
@@ -42,7 +42,7 @@ def test_a_config_nested_without_end(folder: Path) -> None:
 
 def test_a_header_with_the_unforeseen(folder: Path) -> None:
     change_config(folder, quantization={"bits": 4, "group_size": 32, "model.embed_tokens": {"group_size": "many"}})
-    assert refusal(folder).message == "The model's quantisation of model.embed_tokens is unknown."
+    assert refusal(folder).message == "rdchat does not support the model's quantisation of model.embed_tokens."
 
 
 AS_NOBODY = """

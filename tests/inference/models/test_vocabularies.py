@@ -1,4 +1,4 @@
-"""Two models go together when their token ids mean the same: real tokenizer files, changed in one place each."""
+"""Two models fit together if their token ids mean the same: real tokenizer files, each changed in one place."""
 
 import json
 import shutil
@@ -34,7 +34,7 @@ def changed(folder: Path, change: Change, file: str = "tokenizer.json") -> Path:
 def test_equal_vocabularies_go_together(target: Path) -> None:
     verdict = check_pair(str(target), str(changed(target, lambda _: None)))
     assert (verdict.compatible, verdict.shared_tokens, verdict.differences) == (True, COUNT, ())
-    assert str(verdict) == "little can draft for big: both know the same 265 tokens."
+    assert str(verdict) == "little can draft for big: both have the same 265 tokens."
 
 
 def test_a_differing_token_is_named_with_both_texts(target: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_differing_size_is_named(target: Path) -> None:
         tokenizer["model"]["vocab"]["zz"] = COUNT
 
     assert check_pair(str(target), str(changed(target, grow))).differences == (
-        "big knows 265 tokens, little knows 266.",
+        "big has 265 tokens, little has 266.",
         "Token 265 is missing in big and 'zz' in little.",
     )
 
@@ -100,7 +100,7 @@ def test_a_draft_model_is_loaded_beside_its_target(target: Path) -> None:
 def test_a_draft_model_that_is_wrong_missing_or_damaged_says_so(target: Path) -> None:
     model = load_model(target)
     other = changed(target, lambda tokenizer: tokenizer["model"]["vocab"].update(zz=COUNT))
-    with pytest.raises(ModelError, match=r"little cannot draft for big: big knows 265 tokens, little knows 266\."):
+    with pytest.raises(ModelError, match=r"little cannot draft for big: big has 265 tokens, little has 266\."):
         load_draft_model(other, model)
     with pytest.raises(ModelError, match="There is no model at"):
         load_draft_model(target / "nowhere", model)

@@ -1,4 +1,4 @@
-"""What people type is text, whatever it spells; what the model wrote as a control token stays one."""
+"""Typed text stays text, whatever it spells; control tokens written by the model stay tokens."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from rdchat.inference.api.requests import ChatMessage, Role
-from rdchat.inference.prompts.control_text import ControlTokens, Marks, is_control
+from rdchat.inference.prompts.encoding import ControlTokens, Marks, is_control
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.inference.prompts.folders import assistant, changed, prompts_of, user, with_template

@@ -70,7 +70,7 @@ def test_a_tokenizer_that_is_code_alone_is_refused_by_name(
     folder = tmp_path / "evil"
     marker = evil(small_model, folder)
     (folder / "tokenizer.json").unlink()
-    with pytest.raises(ModelError, match=r"wants to run its own code \(evil.EvilTokenizer\)"):
+    with pytest.raises(ModelError, match=r"needs its own code \(evil.EvilTokenizer\)"):
         read_tokenizer(folder, process)
     assert not marker.exists()
 

@@ -119,7 +119,7 @@ def test_a_choice_changes_the_prompt_and_none_leaves_it_as_it_was(prompts: Model
     usual, on, off = (ids(prompts, user("Hi"), thinking=each) for each in (None, ThinkingChoice.ON, ThinkingChoice.OFF))
     assert usual == off  # mlx-lm has it so where the vocabulary has no markers of thoughts
     assert (on, len(on) < len(off)) == (off[: len(on)], True)
-    with pytest.raises(InvalidSettingError, match="no switch for thinking high") as refused:
+    with pytest.raises(InvalidSettingError, match="no setting for thinking high") as refused:
         ids(prompts, user("Hi"), thinking=ThinkingChoice.HIGH)
     assert refused.value.hint == "It has: off, on."
 

@@ -1,4 +1,4 @@
-"""Chat templates are programs that strangers wrote: they end, and harm nothing but the reply that was asked for."""
+"""Foreign chat templates are programs: they end, and harm at most their own reply."""
 
 import time
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_a_conversation_that_is_too_long_to_be_sent_is_refused_and_the_child_goe
     child = process.child.pid
     with monkeypatch.context() as patch:
         patch.setattr("rdchat.work.frames.MOST_BYTES", 1000)
-        with pytest.raises(PromptTooLongError, match="longer than any model takes"):
+        with pytest.raises(PromptTooLongError, match="too long for any model"):
             prompts.encode([user("a" * 1000)], None, 512)
     assert prompts.encode([user("a")], None, 512)
     assert process.child.pid == child

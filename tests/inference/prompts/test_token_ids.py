@@ -46,7 +46,7 @@ def test_a_token_of_the_template_that_the_model_does_not_have_is_not_fed(small_m
     folder = changed(small_model, tmp_path / "wide", "tokenizer.json", add("[PAD265]", ROWS))
     changed(small_model, folder, "tokenizer_config.json", lambda config: config.update(chat_template="[PAD265]"))
     model = load_model(folder)
-    with pytest.raises(ModelError, match="a token 265 that wide has no embedding of"):
+    with pytest.raises(ModelError, match="a token 265, for which wide has no embedding"):
         model.encode_chat((ChatMessage(Role.USER, "a"),), False)
 
 

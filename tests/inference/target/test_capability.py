@@ -1,4 +1,4 @@
-"""Which kind of draft each family of models takes, found by trying and not by name, whatever a device's rounding."""
+"""The kind of draft each family of models takes, found by trying, whatever the device's rounding."""
 
 from collections.abc import Callable
 from itertools import cycle
@@ -11,8 +11,9 @@ import pytest
 from mlx_lm.models.cache import KVCache as StockKVCache
 from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
+from rdchat.inference.api.model_card import DraftKind
 from rdchat.inference.target import capability as capability_module
-from rdchat.inference.target.capability import DraftKind, check_capability
+from rdchat.inference.target.capability import check_capability
 from rdchat.inference.target.hooks import ModelHooks
 from tests.grids import grid, share
 from tests.inference.families import CHAINS, TREES, VOCABULARY, network_of
@@ -155,7 +156,7 @@ def test_so_it_is_where_a_router_picks_other_experts(monkeypatch: pytest.MonkeyP
     def noted(self: Any, found: Any) -> None:
         rows.extend([4] if not trials else [])
         try_tree(self, found)
-        trials.append(list(found.second))
+        trials.append(list(found["second"]))
 
     def route(gate: Any, x: mx.array) -> tuple[mx.array, mx.array]:
         experts, weights = router.__call__(gate, x)

@@ -1,9 +1,9 @@
-"""How much memory a model may take, by what the device says of itself; and what is kept in memory."""
+"""How much memory a model may use, from the device's own figures; and what is kept in memory."""
 
 import mlx.core as mx
 import pytest
 
-from rdchat import host, memory
+from rdchat import host, machine
 from rdchat.inference.target import device
 from rdchat.inference.target.device import MemoryRoom
 
@@ -11,7 +11,7 @@ M3 = {"device_name": "Apple M3", "max_recommended_working_set_size": 17, "memory
 
 
 def test_on_a_cpu_it_is_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available_bytes", lambda: 7)
+    monkeypatch.setattr(machine, "available_bytes", lambda: 7)
     assert device.memory_room() == MemoryRoom(7, 7)
 
 
@@ -29,7 +29,7 @@ def test_on_a_gpu_it_is_what_the_device_has(
     monkeypatch: pytest.MonkeyPatch, info: dict[str, str | int], held: int, expected: MemoryRoom
 ) -> None:
     """With Metal that is the working set it recommends: what psutil says is free on macOS refused good models."""
-    monkeypatch.setattr(memory, "available_bytes", lambda: 12)
+    monkeypatch.setattr(machine, "available_bytes", lambda: 12)
     monkeypatch.setattr(device, "on_gpu", lambda: True)
     monkeypatch.setattr(mx, "device_info", lambda: info)
     monkeypatch.setattr(mx, "get_active_memory", lambda: held)

@@ -1,4 +1,4 @@
-"""What MLX says of memory that is not enough becomes an error for people; everything else stays what it is."""
+"""MLX's errors about memory become errors for people; other errors are unchanged."""
 
 import gc
 
@@ -27,7 +27,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("error", ERRORS, ids=str)
 def test_the_words_of_mlx(error: Exception) -> None:
-    words = r"The memory was not enough for this reply\. Close other apps"
+    words = r"There was not enough memory for this reply\. Close other apps"
     with pytest.raises(OutOfMemoryError, match=words) as caught, memory_errors("for this reply"):
         raise error
     assert caught.value.__cause__ is error

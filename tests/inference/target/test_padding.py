@@ -1,4 +1,4 @@
-"""Rows that only pad a call change nothing: no node sees them, none is accepted, none stays."""
+"""Padding rows change nothing: no node sees them, and none is accepted or kept."""
 
 import mlx.core as mx
 import numpy as np

@@ -1,4 +1,4 @@
-"""Chunks of a prompt are as long as Stop allows, and no longer."""
+"""Chunks of a prompt are as long as cancelling allows."""
 
 from collections.abc import Callable
 
@@ -58,5 +58,5 @@ def test_the_short_chunk_at_a_prompts_end_says_nothing_of_a_long_one() -> None:
 
 
 def test_a_fixed_pace_stays() -> None:
-    assert set(after(PrefillPace.fixed(8), lambda _: 9.0)) == {8}
-    assert set(after(PrefillPace.fixed(8), lambda _: 0.0)) == {8}
+    assert set(after(PrefillPace(8, 8, 8), lambda _: 9.0)) == {8}
+    assert set(after(PrefillPace(8, 8, 8), lambda _: 0.0)) == {8}

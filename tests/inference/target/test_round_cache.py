@@ -1,23 +1,25 @@
 """After a round every cache is in the state of one that saw only the accepted tokens."""
 
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import cast
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 import pytest
 from mlx_lm.models import cache as stock
 
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.round_cache import (
     RoundArraysCache,
     RoundKVCache,
-    RoundShape,
     RowBuffer,
     UnsupportedCacheError,
-    has_state,
+    leaves,
     round_cache,
 )
-from rdchat.inference.target.step_back import can_step_back
 from tests.grids import grid
 
 HEADS, WIDTH, WINDOW = 2, 64, 16
@@ -56,19 +58,29 @@ def expected(make: object, tokens: list[int]) -> list[np.ndarray]:
     return feed(cache, tokens[-1:])
 
 
-def tree(*beams: list[int]) -> tuple[PrefixTree, RoundShape]:
+def tree(*beams: list[int]) -> tuple[PrefixTree, tuple[mx.array, mx.array | None]]:
     packed = PrefixTree.from_beams(list(beams))
     ancestors = None if packed.is_chain else mx.array(packed.ancestors())
-    return packed, RoundShape(mx.array(packed.depths), ancestors)
+    return packed, (mx.array(packed.depths), ancestors)
+
+
+def begin(cache: object, shape: tuple[mx.array, mx.array | None]) -> None:
+    for leaf in leaves([cache]):
+        leaf.begin(*shape)
+
+
+def commit(cache: object, path: list[int]) -> None:
+    for leaf in leaves([cache]):
+        leaf.commit(path)
 
 
 def test_the_worked_example_of_update_and_fetch() -> None:
     a, b, c, d, e, f = range(6)
     cache = RoundKVCache()
     cache.update_and_fetch(*rows([a, b]))
-    cache.begin(tree([c, d], [c, e])[1])
+    begin(cache, tree([c, d], [c, e])[1])
     found = [cache.update_and_fetch(*rows([c, d, e]))]
-    cache.commit([0, 2])
+    commit(cache, [0, 2])
     assert cache.buffer.rows == 3
     found.append(cache.update_and_fetch(*rows([f])))
     for pair, tokens in zip(found, ([a, b, c, d, e], [a, b, c, e, f]), strict=True):
@@ -85,7 +97,7 @@ def test_the_worked_example_of_update_and_fetch() -> None:
 def test_the_worked_example_of_make_mask(window: int | None, mask: list[list[int]]) -> None:
     cache = RoundKVCache(window)
     cache.update_and_fetch(*rows([0, 1]))
-    cache.begin(tree([2, 3], [2, 4])[1])
+    begin(cache, tree([2, 3], [2, 4])[1])
     assert np.array(cache.make_mask(3)).astype(int).tolist() == mask
 
 
@@ -101,12 +113,12 @@ def test_random_rounds_leave_what_one_by_one_leaves(name: str, prompt: int) -> N
         root, *others = (int(token) for token in rng.integers(0, 2000, 13))
         packed, shape = tree([root, *others[:4]], [root, *others[:2], *others[4:6]], [root, *others[6:10]])
         beam = packed.beam_nodes[rng.integers(0, 3)][: rng.integers(1, 6)].tolist()
-        cache.begin(shape)
+        begin(cache, shape)
         feed(cache, packed.tokens.tolist())
         if number % 5 == 4:
-            cache.rollback()
+            commit(cache, [])
         else:
-            cache.commit(beam)
+            commit(cache, beam)
             held += packed.tokens[beam].tolist()
         if number % 3 == 0:
             token = int(rng.integers(0, 2000))
@@ -121,7 +133,7 @@ def test_the_mask_shows_each_node_its_ancestors_and_the_window(window: int | Non
     cache = round_cache(stock.KVCache() if window is None else stock.RotatingKVCache(window))
     feed(cache, list(range(prompt)))
     packed, shape = tree([1, 2, 3], [1, 4, 5])
-    cache.begin(shape)
+    begin(cache, shape)
     mask = np.array(cache.make_mask(len(packed), return_array=True))
     held = mask.shape[1] - len(packed)
     assert (mask[:, held:] == packed.ancestors()).all()
@@ -144,9 +156,9 @@ def test_trimming_right_after_a_late_commit_loses_nothing() -> None:
     cache = round_cache(stock.KVCache())
     feed(cache, [1, 2])
     packed, shape = tree([3, 4], [3, 5, 6][:2])
-    cache.begin(shape)
+    begin(cache, shape)
     feed(cache, packed.tokens.tolist())
-    cache.commit([0, 2])
+    commit(cache, [0, 2])
     cache.trim(1)
     assert cache.offset == 3
     assert feed(cache, [7])[0] == pytest.approx(expected(stock.KVCache, [1, 2, 3, 7])[0])
@@ -185,13 +197,13 @@ def test_a_commit_writes_the_accepted_rows_only_whatever_the_context(
     cache = round_cache(stock.KVCache())
     feed(cache, [token % 2000 for token in range(context)])
     packed, shape = tree([1, 2, 3], [1, 4, 5])
-    cache.begin(shape)
+    begin(cache, shape)
     feed(cache, packed.tokens.tolist())
     writes.clear()
-    cache.commit([0, 3, 4])  # not contiguous: rows 3 and 4 are written with the next round's
+    commit(cache, [0, 3, 4])  # not contiguous: rows 3 and 4 are written with the next round's
     assert not writes
     packed, shape = tree([6, 7])
-    cache.begin(shape)
+    begin(cache, shape)
     feed(cache, packed.tokens.tolist())
     assert writes == [(cache.buffer, 2 + len(packed))]
 
@@ -230,23 +242,25 @@ def test_a_growth_holds_one_layers_old_and_new_buffers_at_a_time() -> None:
 
 def test_state_is_put_back_by_reference_and_kept_after_a_commit() -> None:
     cache = RoundArraysCache([mx.array([1.0]), None])
-    cache.begin(RoundShape(mx.arange(3)))
+    cache.begin()
     cache[0] = mx.array([2.0])
     cache[1] = mx.array([3.0])
     cache.rollback()
     assert cache[0].item() == 1
     assert cache[1] is None
-    cache.begin(RoundShape(mx.arange(3)))
+    cache.begin()
     cache[0] = mx.array([5.0])
     cache.commit([0, 1, 2])
     assert cache[0].item() == 5
 
 
 def test_which_caches_hold_state_and_which_can_step_back() -> None:
-    attention = [round_cache(stock.KVCache()), round_cache(stock.CacheList(stock.KVCache()))]
-    mixed = [*attention, round_cache(stock.CacheList(stock.ArraysCache(2)))]
-    assert (has_state(attention), can_step_back(attention)) == (False, True)
-    assert (has_state(mixed), can_step_back(mixed)) == (True, True)
+    attention = [stock.KVCache(), stock.CacheList(stock.KVCache())]
+    mixed = [*attention, stock.CacheList(stock.ArraysCache(2))]
+    chunked = [*attention, stock.ChunkedKVCache(8)]
+    for caches, expected in ((attention, (False, True)), (mixed, (True, True)), (chunked, (False, False))):
+        cache = KVCache(cast(nn.Module, SimpleNamespace(make_cache=lambda caches=caches: caches)))
+        assert (cache.has_state, cache.can_step_back) == expected
 
 
 @pytest.mark.parametrize("cache", [stock.RotatingKVCache(16, keep=4), stock.ConcatenateKVCache()])

@@ -4,10 +4,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from rdchat.inference.api.trained_kind import TrainedKind
-from rdchat.inference.api.training import TrainingOrder
+from rdchat.inference.api.training import TrainedKind, TrainingOrder
 from rdchat.inference.training import child
-from rdchat.inference.training.run import measuring, train_phase
+from rdchat.inference.training.run import measuring, phases
 from rdchat.inference.training.run.clocks import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings
 
@@ -24,10 +23,10 @@ def _short(order: TrainingOrder, folder: Path, asked: tuple[str, ...]) -> Traini
 def main() -> None:
     """Be the training process."""
     child.settings_of = _short
-    measuring._EVALUATED = measuring._CALIBRATION_PROMPTS = 1
+    measuring._EVALUATED = 1
     measuring._EVALUATED_TOKENS = measuring._COMPARED_TOKENS = 8
     measuring.EVERYDAY_PROMPTS = measuring.EVERYDAY_PROMPTS[:2]
-    train_phase._LOOK_EVERY = 0.5
+    phases._LOOK_EVERY = 0.5
     Pace.EVERY = 0.05
     child.main()
 

@@ -13,5 +13,4 @@ def short_evaluation(questions: int = 2) -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(f"{run}._EVALUATED", questions)
         patch.setattr(f"{run}._EVALUATED_TOKENS", 8)
-        patch.setattr(f"{run}._CALIBRATION_PROMPTS", questions)
         yield patch

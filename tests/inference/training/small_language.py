@@ -15,12 +15,11 @@ import mlx.nn as nn
 import mlx.optimizers as optim
 from mlx_lm.models import qwen2
 
-from rdchat.inference.api.trained_kind import TrainedKind
-from rdchat.inference.api.training import Phase
+from rdchat.inference.api.training import Phase, TrainedKind
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data import data_maker
-from rdchat.inference.training.heads.recipes import Recipe, SequenceRecipe, default_recipe
-from rdchat.inference.training.run import train_phase
+from rdchat.inference.training.heads.recipes import Recipe, default_recipe
+from rdchat.inference.training.run import phases
 from rdchat.inference.training.run.clocks import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
@@ -91,7 +90,7 @@ def _fit(network: nn.Module) -> None:
 
 def training(model: LoadedModel, out: Path, resume: bool, kind: TrainedKind = TrainedKind.RECURRENT) -> DrafterTraining:
     tokens = 6000 if kind is TrainedKind.RECURRENT else 3000  # their steps take longer
-    recipe: Recipe | SequenceRecipe = Recipe(epochs=6, batch=64, learning_rate=4e-3, warm_up=20, seed=1)
+    recipe: Recipe = Recipe(epochs=6, batch=64, learning_rate=4e-3, warm_up=20, seed=1)
     if kind is not TrainedKind.RECURRENT:
         recipe = replace(default_recipe(kind, seed=1), learning_rate=4e-3, warm_up=20)
     settings = TrainingSettings(out, tokens=tokens, seed=1, sequences=16, vocabulary=32, recipe=recipe, kind=kind)
@@ -105,7 +104,7 @@ def main() -> None:
     it writes: that takes less time than a kill. The fourth one names the kind of head.
     """
     # a kill is to meet what was saved just before, in a training that is over in seconds
-    train_phase._SAVE_EVERY = data_maker._SAVE_EVERY = 0.1
+    phases._SAVE_EVERY = data_maker._SAVE_EVERY = 0.1
     Pace.EVERY = 0.0
     for progress in training(fitted_model(Path(sys.argv[2])), Path(sys.argv[1]), True, TrainedKind(sys.argv[4])).run():
         sys.stdout.write(f"{progress.phase} {progress.fraction}\n")

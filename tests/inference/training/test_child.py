@@ -32,7 +32,7 @@ def test_it_ends_by_itself_when_the_app_has_gone_and_keeps_what_it_made(small_mo
             message = following
         assert process.wait(60) == 0
     assert message == {"id": 1, "cancelled": True}
-    assert list(tmp_path.glob("cache/training/*/*/wave.safetensors"))
+    assert list(tmp_path.glob("cache/training/*/*/begun.json"))
 
 
 @pytest.mark.slow
@@ -49,10 +49,10 @@ def test_the_apps_own_entry_point_knows_it() -> None:
 @pytest.mark.parametrize(
     ("hint", "words"),
     [
-        ("Make room there, or train on fewer --tokens.", "Make room there, or train on fewer tokens."),
-        ("Continue it with --resume, give another --seed.", "Discard this training and begin a new one."),
+        ("Free some space, or train on fewer --tokens.", "Free some space, or train on fewer tokens."),
+        ("Continue it with --resume, give another --seed.", "Discard this training and start a new one."),
         ("Leave --from-my-chats out.", "Leave your chats out."),
-        ("Pick another model.", "Pick another model."),
+        ("Choose another model.", "Choose another model."),
     ],
 )
 def test_hints_of_the_command_line_are_put_in_the_windows_words(hint: str, words: str) -> None:

@@ -63,7 +63,7 @@ def test_a_request_is_answered_line_by_line(qtbot: QtBot, instance: SingleInstan
 def test_an_app_of_before_hangs_up_and_that_is_told(qtbot: QtBot, instance: SingleInstance, tmp_path: Path):
     instance.request_received.connect(lambda request: request.hang_up())
     (outcome,) = ask(qtbot, tmp_path / "data", {"do": "import", "paths": []})
-    assert "did not carry it out" in str(outcome)
+    assert "did not do this" in str(outcome)
 
 
 def test_where_nobody_listens_that_is_told(qtbot: QtBot, tmp_path: Path):

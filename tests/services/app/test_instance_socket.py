@@ -17,7 +17,7 @@ from rdchat import host, paths
 from rdchat.chat.transfer.reports import ImportReport
 from rdchat.chat.transfer.restore import Restored
 from rdchat.cli import main
-from rdchat.commands.chats.through_app import ask_app
+from rdchat.commands.chats.reading import ask_app
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.files.file_lock import FileLock
 from rdchat.services.app import instance_channel
@@ -253,7 +253,7 @@ def test_an_app_that_hangs_up_has_not_done_it(
 ) -> None:
     (tmp_path / "b.zip").write_text("")
     answers(words)
-    expected = "cannot be read" if words == b"\n" else "did not carry it out"
+    expected = "cannot be read" if words == b"\n" else "did not do this"
     check_refused(capsys, ["chats", "restore", str(tmp_path / "b.zip")], expected, 1)
 
 
@@ -275,7 +275,7 @@ def test_a_right_answer_is_taken(
     assert [(each.words, each.fraction) for each in told] == [("Reading", 0.5)]
     answers(right)
     assert main(["chats", "restore", str(tmp_path / "b.zip")]) == 0
-    assert "What was there before is kept as /x" in capsys.readouterr().out
+    assert "The former file is kept as /x" in capsys.readouterr().out
 
 
 def run(code: str, path: Path) -> str:

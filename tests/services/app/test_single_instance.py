@@ -118,7 +118,7 @@ def test_a_first_process_that_does_not_answer_is_first_all_the_same(qapp: QCoreA
     with pytest.raises(StorageLockedError) as caught:
         instance.claim()
     assert caught.value.message == f"rdchat is open already for {tmp_path / 'data'}, but does not answer."
-    assert caught.value.hint == "Wait until it has ended, or end it, then start again."
+    assert caught.value.hint == "Wait until it has quit, or quit it, then start again."
     lock.release()
     assert instance.claim()
     instance.release()
@@ -138,5 +138,5 @@ def test_a_first_process_that_hangs_does_not_answer(start: Start, tmp_path: Path
 
 def test_a_folder_that_cannot_be_made_is_told(qapp: QCoreApplication, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="cannot be made"):
+    with pytest.raises(StorageError, match="cannot be created"):
         SingleInstance(tmp_path / "file" / "data").claim()

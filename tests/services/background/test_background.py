@@ -68,8 +68,8 @@ def test_replaceable_work_tells_in_between_and_its_end(qtbot: QtBot) -> None:
     task, came = BackgroundWork("test"), list[object]()
 
     def work(job: Job[str]) -> str:
-        job.tell(1)
-        job.tell(2)
+        job.report_progress(1)
+        job.report_progress(2)
         return "end"
 
     task.replace(work, came.append, came.append, came.append)
@@ -86,7 +86,7 @@ def test_only_the_latest_task_counts(qtbot: QtBot) -> None:
     def waiting(job: Job[str]) -> str:
         go_on.wait(5)
         try:
-            job.tell("too late")
+            job.report_progress("too late")
         except Exception:  # as work does that puts its own errors in words
             ended.append("caught")
         ended.append("went on")
@@ -108,7 +108,7 @@ def test_nothing_is_told_of_replaceable_work_that_was_stopped(qtbot: QtBot, clos
     task, came, told = BackgroundWork("test"), list[object](), threading.Event()
 
     def work(job: Job[str]) -> None:
-        job.tell(1)
+        job.report_progress(1)
         told.set()
 
     task.replace(work, came.append, came.append, came.append)

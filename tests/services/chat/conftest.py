@@ -8,6 +8,6 @@ from rdchat.chat.store import ConversationStore
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[ConversationStore]:
-    store = ConversationStore.open(tmp_path / "conversations.db")
+    store = ConversationStore(tmp_path / "conversations.db")
     yield store
     store.close()

@@ -3,8 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from rdchat.chat.settings import ModelDraft
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import ModelDraft, SettingsStore
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.chat.draft_control import DraftControl
@@ -37,7 +36,7 @@ def test_settings_are_kept_per_model_and_over_a_restart(window: Window, settings
     controller.model_slot.load(None)
     window.wait_for(EngineState.IDLE)
     assert controller.drafting.settings == _LOOKUP
-    again = SettingsStore(settings._path)
+    again = SettingsStore(settings.path)
     assert (again.notice, again.settings.drafts) == (None, controller.preferences.settings.drafts)
 
 
@@ -66,7 +65,7 @@ def test_beams_change_in_the_reply_under_way_and_another_mode_waits(
     window.qtbot.waitUntil(lambda: window.texts[-1:] == ["ab"], timeout=WAIT_MS)
     assert drafting.applies == ""
     drafting.change(replace(_LOOKUP, draft_tokens=2))
-    assert drafting.applies == "from the next round"
+    assert drafting.applies == "from the next step"
     shut_gate.allow(1)
     window.qtbot.waitUntil(lambda: bool(engine.updates), timeout=WAIT_MS)
     assert engine.updates[-1] == DraftSettings(mode=Mode.LOOKUP, draft_tokens=2, trace=True)
@@ -160,7 +159,9 @@ def test_it_is_told_why_a_reply_was_decoded_plainly_until_something_changes(
 ) -> None:
     engine.replies = [Reply(mode_reason="There is no drafter.")]
     window.ask("One")
-    assert window.controller.drafting.last_problem == "The last reply was decoded plainly. There is no drafter."
+    assert (
+        window.controller.drafting.last_problem == "The last reply was written without drafting. There is no drafter."
+    )
     window.controller.drafting.change(_LOOKUP)
     assert window.controller.drafting.last_problem == ""
 
@@ -188,3 +189,20 @@ def test_why_a_reply_was_decoded_plainly_is_not_told_of_another_model(
     window.wait_for(EngineState.IDLE)
     window.qtbot.waitUntil(lambda: not window.controller.recorder.live, timeout=WAIT_MS)
     assert window.controller.drafting.last_problem == ""
+
+
+def test_the_draft_model_is_loaded_beside_the_model_and_named(window: Window, engine: ScriptedEngine) -> None:
+    window.qtbot.waitUntil(lambda: bool(engine.drafters_loaded), timeout=WAIT_MS)
+    chosen = DraftSettings(mode=Mode.SPECULATIVE, draft_model="small")
+    told: list[str] = []
+    window.controller.model_slot.load_progressed.connect(lambda progress: told.append(progress.stage))
+    window.controller.drafting.change(chosen)
+    window.qtbot.waitUntil(lambda: engine.drafters_loaded[-1] == chosen, timeout=WAIT_MS)
+    window.qtbot.waitUntil(lambda: "Loading the draft model small" in told, timeout=WAIT_MS)
+    engine.drafters_loaded.clear()
+    window.controller.model_slot.retry()
+    window.controller.send("Hi")
+    window.qtbot.waitUntil(lambda: len(engine.requests) == 1, timeout=WAIT_MS)
+    assert engine.drafters_loaded == [chosen], "before the reply that waits for the model"
+    window.wait_for(EngineState.IDLE)
+    assert not window.controller.drafting.loading

@@ -24,7 +24,7 @@ def wait_for_loads(window: Window, engine: ScriptedEngine, *models: str | None) 
 
 
 def test_a_wish_holds_for_one_reply_and_the_chat_stays_as_it_is(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.chat.set_options("Be brief.", None)
+    window.controller.chat.set_options(system_prompt="Be brief.")
     window.ask("Hi")
     regenerate(window, ReplyWish(HOT, "Rhyme."))
     window.wait_for(EngineState.IDLE)
@@ -36,7 +36,7 @@ def test_a_wish_holds_for_one_reply_and_the_chat_stays_as_it_is(window: Window, 
     assert engine.requests[-1].sampling == SamplingParams()
     assert engine.requests[-1].messages[0].content == "Be brief."
     assert window.controller.chat.path[-1].made_with == MadeWith(SamplingParams())
-    assert window.controller.chat.sampling is None
+    assert window.controller.chat.about.sampling is None
 
 
 def test_it_is_written_on_as_it_was_begun(window: Window, engine: ScriptedEngine) -> None:

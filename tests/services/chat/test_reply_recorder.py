@@ -163,7 +163,7 @@ def test_what_the_disk_of_the_chats_has_no_room_for_goes_elsewhere(
 
 
 def _fill_and_close(disk: SmallDisk, home: Path) -> None:
-    store = ConversationStore.open(disk.folder / "conversations.db")
+    store = ConversationStore(disk.folder / "conversations.db")
     chat = store.create_conversation("Sea story")
     message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
     recorder = ReplyRecorder(store, StorageWatch())

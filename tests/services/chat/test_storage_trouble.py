@@ -151,7 +151,7 @@ def test_a_database_deleted_in_the_middle_of_a_reply_is_told_of_and_loses_nothin
         path.unlink()
     engine.gate.open()
     window.wait_for(EngineState.IDLE)
-    assert [notice.title for notice in window.seen.notices] == ["The file of your chats was brought back"]
+    assert [notice.title for notice in window.seen.notices] == ["The file of your chats was restored"]
     assert window.seen.storage_failures == []
     with closing(sqlite3.connect(window.store.path)) as other:
         assert other.execute("SELECT text FROM messages WHERE id = ?", (reply_id,)).fetchone() == ("Hello, you!",)
@@ -171,7 +171,7 @@ def test_a_message_that_is_its_own_ancestor_is_told_of_at_the_start_and_can_be_w
     again = window_on(tmp_path)
     again.controller.start()
     again.wait_for(EngineState.IDLE)
-    assert [notice.title for notice in again.seen.notices] == ["Some messages were not where they belong"]
+    assert [notice.title for notice in again.seen.notices] == ["Some messages were moved"]
     assert again.texts == ["First", "Hello, you!", "Second", "Hello, you!"]
     again.ask("Third")
     again.controller.edit_message(again.controller.chat.path[0].id, "Other")

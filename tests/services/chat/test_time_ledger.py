@@ -6,9 +6,9 @@ import pytest
 
 from rdchat.chat.settings import Settings
 from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.ledger_tree import added_up
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode
+from rdchat.inference.api.shown_ledger import added_up
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.time_ledger import TimeLedger
 from rdchat.services.engine.engine_client import EngineClient
@@ -56,8 +56,8 @@ def test_replies_add_up_the_one_under_way_included(desk: Desk) -> None:
     assert desk.verify == (4, 35.0)
     assert [(row.name, row.depth, row.total_ms) for row in desk.ledger.rows] == [
         ("Reply", 0, 70.0),
-        ("Target call", 1, 35.0),
-        ("Host work", 1, 35.0),
+        ("Checking", 1, 35.0),
+        ("Other", 1, 35.0),
     ]
 
 
@@ -69,7 +69,7 @@ def test_time_that_was_not_measured_is_kept_over_a_reset(desk: Desk) -> None:
     progress(2.0)
     desk.ledger.reset()
     progress(5.0)
-    assert [(row.name, row.total_ms) for row in desk.ledger.rows] == [("Reply", 3.0), ("Not measured", 3.0)]
+    assert [(row.name, row.total_ms) for row in desk.ledger.rows] == [("Reply", 3.0), ("Other", 3.0)]
 
 
 def test_a_reset_midway_counts_from_then_on(desk: Desk) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -55,7 +55,7 @@ def test_a_long_trace_is_packed_beside_the_main_thread(
 ) -> None:
     threads: list[int] = []
 
-    def packed(trace: ReplyTrace) -> Iterator[bytes]:
+    def packed(trace: ReplyTrace) -> bytes:
         threads.append(threading.get_ident())
         return encode(trace)
 

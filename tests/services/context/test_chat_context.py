@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import ContextCut, MessageStatus, Notice
+from rdchat.chat.conversation import ContextCut, MessageStatus
 from rdchat.chat.message_path import cut_of
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
-from rdchat.services.context.chat_context import TOO_LONG, Doing
+from rdchat.services.context import cutting
+from rdchat.services.context.chat_context import TOO_LONG, Doing, SummaryProgress
 from rdchat.services.context.cutting import pieces_of, summary_request
-from rdchat.services.context.summariser import Summariser, SummaryProgress
 from rdchat.services.engine.engine_events import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window
@@ -203,14 +203,17 @@ def test_a_summary_is_asked_for_without_thoughts_or_with_room_for_them(
     assert (engine.requests[-1].thinking, engine.requests[-1].sampling.max_tokens) == (thinking, tokens)
 
 
-def test_the_parts_of_a_long_text_are_counted(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.model_slot.load("/models/short")
-    window.wait_for(EngineState.IDLE)
+def test_the_parts_of_a_long_text_are_counted(
+    window: Window, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(window, engine, 400, LONGER)
+    outgrow(window, LONGER)
+    monkeypatch.setattr(cutting, "pieces_of", lambda *_: ["one", "two"])
+    context = window.controller.context
     told: list[SummaryProgress] = []
-    ended: list[str | Notice] = []
-    summariser = Summariser(window.controller._engine, told.append, ended.append)
-    summariser.start(("one", "two"), 8, 0)
-    window.qtbot.waitUntil(lambda: ended == ["Hello, you!"], timeout=WAIT_MS)
+    context.summary_progressed.connect(told.append)
+    context.summarise()
+    window.qtbot.waitUntil(lambda: cut_of(window.controller.chat.path) is not None, timeout=WAIT_MS)
     first = told.index(SummaryProgress(1, 2, 8, 8, 4))
     assert (told[first + 1].part, told[first + 1].written) == (2, 0)
     assert told[-1] == SummaryProgress(2, 2, 8, 8, 4)
@@ -229,7 +232,7 @@ def test_a_new_chat_begins_with_a_summary_and_what_was_asked(window: Window, eng
     assert new != old
     assert window.controller.chat.typed == LONGER.strip()
     assert new.title == f"{old.title} (continued)"
-    assert window.store.conversation(new.id).system_prompt == window.controller.chat.system_prompt
+    assert window.store.conversation(new.id).system_prompt == window.controller.chat.about.system_prompt
     assert str(new.system_prompt).endswith("All of it.")
     assert len(window.store.messages(old.id)) == 6
     window.ask("And now?")

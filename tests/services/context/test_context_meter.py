@@ -21,7 +21,7 @@ def test_the_chat_is_counted_with_what_is_typed_on_a_thread_of_its_own(window: W
     window.controller.chat.set_typed("three four five")
     use = wait_for(window, 10)
     assert (use.limit, use.typed, use.fits) == (MODEL.context_length, "three four five", True)
-    window.controller.chat.set_options("Be brief", None)
+    window.controller.chat.set_options(system_prompt="Be brief")
     wait_for(window, 13)
     assert not engine.counting_threads & (engine.threads | {threading.get_ident()})
 

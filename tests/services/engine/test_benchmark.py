@@ -92,23 +92,21 @@ def test_an_engine_that_cannot_start_fails_it(qtbot: QtBot, make_client: Callabl
 
 
 def test_nothing_is_asked_of_the_model_while_it_is_measured(window: Window, engine: ScriptedEngine) -> None:
-    """A prompt sent then would wait, unseen, for the end of the benchmark."""
+    """A prompt sent then waits, visibly, for the end of the benchmark."""
     controller = window.controller
     reply = window.ask("Hello")
     engine.bench_events = EVENTS
     engine.gate.shut()
     controller.benchmark.start(PLAN)
     controller.send("And now?")
-    assert window.seen.refused == [
-        ("And now?", "A race or a benchmark is running. Wait for its end, or stop it in its window.")
-    ]
+    assert [message.text for message in controller.chat.unsent.waiting] == ["And now?"]
     controller.regenerate(reply.id)
     controller.edit_message(controller.chat.path[0].id, "Hello again")
     assert [notice.title for notice in window.seen.notices] == ["A race or a benchmark is running"] * 2
     assert window.texts == ["Hello", "Hello, you!"]
     with window.qtbot.waitSignal(controller.benchmark.ended):
         engine.gate.open()
-    assert window.ask("And now?").text == "Hello, you!"
+    window.qtbot.waitUntil(lambda: window.texts == ["Hello", "Hello, you!", "And now?", "Hello, you!"])
 
 
 def test_one_that_still_waits_ends_at_once(

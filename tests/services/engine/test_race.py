@@ -47,7 +47,7 @@ def test_a_race_is_one_prompt_with_and_without_drafting(qtbot: QtBot, race: Race
     assert not plan.overhead, "nothing shows it"
     assert (plan.runs, plan.seed, plan.max_tokens, plan.all_cells[1].temperature) == (2, 7, 32, 0.7)
     assert result.ratio == 2.0
-    assert result.speed_words == "Prompt lookup K3 wrote 2.00x as fast."
+    assert result.speed_words == "Prompt lookup, 3 tokens: 2.00 times as fast at writing."
     assert result.verdict == "Same text, token for token."
     assert result.duration_ms == 160
 
@@ -69,17 +69,17 @@ def no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (
             Difference(0, 2, " you", " all", 0.0004),
-            "The texts part at token 3: plain decoding wrote “ you”, Prompt lookup K3 wrote “ all”. "
-            "Their scores are 0.0004 apart: a near-tie, which rounding in float32 decides.",
+            "The texts differ from token 3 on: plain decoding wrote “ you”, drafting wrote “ all”. "
+            "The two scored almost the same (0.0004 apart), so rounding in float32 decided.",
         ),
         (
             Difference(0, 2, " you", " all", 1.25),
-            "The texts part at token 3: plain decoding wrote “ you”, Prompt lookup K3 wrote “ all”. "
-            "Their scores are 1.2 apart, which is no near-tie. Please report this.",
+            "The texts differ from token 3 on: plain decoding wrote “ you”, drafting wrote “ all”. "
+            "Their scores are 1.2 apart, more than rounding explains. Please report this.",
         ),
         (
             Difference(0, 4, "", " all", None),
-            "The texts part at token 5: plain decoding had ended, Prompt lookup K3 wrote “ all”.",
+            "The texts differ from token 5 on: plain decoding had ended, drafting wrote “ all”.",
         ),
     ],
 )
@@ -142,7 +142,7 @@ def test_a_race_that_is_stopped_has_no_result(
     assert race.words == ""
     race.begin("Say hello", LOOKUP, 0.7, 7, 32)
     shut_gate.allow(1)
-    qtbot.waitUntil(lambda: race.words == "Warming up (1 of 2)…")
+    qtbot.waitUntil(lambda: race.words == "Warming up…")
     with qtbot.waitSignal(race.stopped), qtbot.assertNotEmitted(race.finished):
         race.stop()
     assert not race.running

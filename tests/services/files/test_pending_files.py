@@ -9,8 +9,8 @@ from rdchat.chat.attachments.choosing import Part
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.files.part_choice import TokenCount, tokens_of
 from rdchat.services.files.pending_files import MOST_FILES, PendingFile
-from rdchat.services.files.token_counts import TokenCount, tokens_of
 from tests.chat.attachments.documents import pdf
 from tests.listed import listed
 from tests.services.fakes import ScriptedEngine
@@ -86,7 +86,7 @@ def test_a_message_waits_for_its_files(window: Window, tmp_path: Path) -> None:
     (tmp_path / "long.pdf").write_bytes(pdf(["page"] * 30))
     window.controller.chat.files.add([str(tmp_path / "long.pdf")])
     window.controller.send("Well?")
-    assert window.seen.refused == [("Well?", "long.pdf is still being read. Wait a moment, or take it out.")]
+    assert window.seen.refused == [("Well?", "long.pdf is still being read. Wait a moment, or remove it.")]
     assert window.texts == []
 
 
@@ -97,9 +97,7 @@ def test_what_cannot_be_read_is_told_and_gone(window: Window, tmp_path: Path, pr
     bring(window, tmp_path / "photo.png", prices)
     window.qtbot.waitUntil(lambda: bool(refusals), timeout=WAIT_MS)
     assert [file.name for file in window.controller.chat.files.files] == ["prices.csv"]
-    assert refusals == [
-        "photo.png is an image, and rdchat cannot look at images yet. Describe it, or type in what it says."
-    ]
+    assert refusals == ["photo.png is an image, which rdchat cannot read yet. Describe it, or type its text."]
 
 
 def test_one_that_is_taken_out_while_it_is_read_does_not_come_back(
@@ -131,10 +129,10 @@ def test_more_than_the_model_takes_is_not_sent_until_a_part_is_chosen(
     window.wait_for(EngineState.IDLE)
     (tmp_path / "long.txt").write_text("word " * 200)
     (file,) = bring(window, tmp_path / "long.txt")
-    assert window.controller.chat.files.too_long
+    assert window.controller.chat.files.excess
     window.controller.send("What is it about?")
     assert window.seen.refused == [
-        ("What is it about?", "This file is more than the model takes. Choose a part first.")
+        ("What is it about?", "This file is 115 tokens too long for this model. Choose a part of it.")
     ]
     window.controller.chat.files.choose(file.id, Part("word " * 20, "the first 10% of it"))
     window.qtbot.waitUntil(lambda: window.controller.chat.files.tokens is not None, timeout=WAIT_MS)
@@ -172,7 +170,7 @@ def test_another_model_counts_anew(window: Window, engine: ScriptedEngine, price
     window.wait_for(EngineState.LOADING)
     assert window.controller.chat.files.tokens is None
     window.controller.send("How much?")
-    assert "still loading" in window.seen.refused[-1][1]
+    assert "when the model is loaded" in window.seen.refused[-1][1]
     engine.load_gate.open()
     window.qtbot.waitUntil(lambda: window.controller.chat.files.tokens is not None, timeout=WAIT_MS)
 

@@ -99,7 +99,7 @@ def open_again(folder: Path) -> ConversationStore:
     """Open the store as the app does."""
     database = folder / work.DATABASE
     finish(folder, database, folder / work.SETTINGS)
-    store = ConversationStore.open(database)
+    store = ConversationStore(database)
     assert store.notice is None
     return store
 
@@ -116,7 +116,7 @@ def check_messages(folder: Path, told: Told) -> dict[int, tuple[int | None, str,
 def check_deleted(folder: Path, told: Told) -> None:
     found = check_messages(folder, told)
     with closing(open_again(folder)) as store:
-        hidden = {row[0] for row in store.database.rows("SELECT message_id FROM deleted_messages")}
+        hidden = {row[0] for row in store.rows("SELECT message_id FROM deleted_messages")}
         assert not [each for each, row in found.items() if row[0] in hidden and each not in hidden], "half deleted"
         for identity, is_deleted in dict(told.each("deleted")).items():
             if told.wanted is None or told.wanted[1] != identity:
@@ -125,7 +125,7 @@ def check_deleted(folder: Path, told: Told) -> None:
                 assert is_deleted or identity not in {row[0] for row in roots(store)}
         for chat in store.conversations():
             shown = {message.id for message in store.messages(chat.id)}
-            kept = store.database.rows(_KEPT, chat.id)
+            kept = store.rows(_KEPT, chat.id)
             assert bool(shown) == bool(kept), "what is left is shown"
             assert not shown & hidden
             while store.message_bin.restore_last(chat.id) is not None:
@@ -134,7 +134,7 @@ def check_deleted(folder: Path, told: Told) -> None:
 
 
 def roots(store: ConversationStore) -> list[tuple[int]]:
-    return store.database.rows("SELECT root_id FROM deleted_messages")
+    return store.rows("SELECT root_id FROM deleted_messages")
 
 
 def check_edited(folder: Path, told: Told) -> None:

@@ -14,14 +14,14 @@ from random import Random
 from PySide6.QtCore import QCoreApplication, QEventLoop
 
 from rdchat.chat.conversation import ContextCut, Message
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.context.chat_context import Doing
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.services.transfer.transfer_desk import TransferDesk
+from rdchat.services.transfer_desk import TransferDesk
 from tests.chat.transfer.tasks import back_up, prepare
 from tests.services.fakes import Reply, ScriptedEngine
 
@@ -45,7 +45,7 @@ def main(kind: str, folder: Path, seed: int, steps: int, pipe: Connection) -> No
     qt = QCoreApplication([])
     engine = ScriptedEngine([_REPLY])
     engine.context_length = 400 if kind == "summarise" else 10**6
-    store, settings = ConversationStore.open(folder / DATABASE), SettingsStore(folder / SETTINGS)
+    store, settings = ConversationStore(folder / DATABASE), SettingsStore(folder / SETTINGS)
     controller = ChatController(store, settings, EngineClient(lambda: engine, nullcontext))
     work = Work(qt, engine, controller, store, folder, Random(seed), pipe)
     controller.start()
@@ -94,7 +94,7 @@ class Work:
             if next(left, None) is None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        self._store.database.write(lambda connection: connection.set_progress_handler(step, 1))
+        self._store.write(lambda connection: connection.set_progress_handler(step, 1))
 
     def wait(self, is_so: Callable[[], bool]) -> None:
         while not is_so():
@@ -185,7 +185,7 @@ class Work:
         self._pipe.send(("done", ("restore", before)))
 
     def _state(self) -> frozenset[tuple[int, str]]:
-        rows = self._store.database.rows("SELECT id, text FROM messages")
+        rows = self._store.rows("SELECT id, text FROM messages")
         return frozenset((row[0], row[1]) for row in rows)
 
 

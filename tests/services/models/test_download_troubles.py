@@ -9,10 +9,9 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download import DownloadState
-from rdchat.hub.downloads.repository_lock import RepositoryLock
-from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.endpoint import Token, find_endpoint
 from rdchat.hub.hub_errors import Lack
-from rdchat.hub.tokens import Token, Tokens
+from rdchat.hub.tokens import Tokens
 from rdchat.services.models.downloads.hub_account import HubAccount
 from tests.disks import small_disk
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, random_bytes, small_files
@@ -48,7 +47,7 @@ def test_cuts_stalls_and_waits_are_told_and_end_whole(hub: HubServer, downloads:
         check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files_of(kind))
     assert hub.starts(files_of("cut")["model-cut.safetensors"]) == [0, 70_000, 70_001]
     assert hub.starts(files_of("stalled")["model-stalled.safetensors"]) == [0, 50_000]
-    assert "The hub is asked too often. Trying again in 1 s." in downloads.notes
+    assert "Hugging Face receives too many requests. Trying again in 1 s." in downloads.notes
     assert downloads.failed == []
 
 
@@ -68,8 +67,8 @@ def test_what_the_hub_refuses_says_what_is_lacking(
     failed = {name: downloads.wait_for(one, DownloadState.FAILED) for name, one in ids.items()}
     assert (failed["gated"].lack, failed["gated"].page) == (Lack.TOKEN, f"{hub.url}/some-org/gated")
     assert failed["missing"].lack == Lack.TOKEN, "without a token the hub tells nobody what it has"
-    assert "without the checksum" in failed["damaged"].problem
-    assert failed["busy"].hint == "What was downloaded is kept. Resume the download in 120 minutes."
+    assert "never matched" in failed["damaged"].problem
+    assert failed["busy"].hint == "The downloaded part is kept. Resume the download in 120 minutes."
     assert not any(list((cached(f"some-org/{name}").folder / "refs").glob("*")) for name in names)
 
     tokens.remember(Token("hf_stranger"), find_endpoint())
@@ -77,7 +76,7 @@ def test_what_the_hub_refuses_says_what_is_lacking(
     gated = downloads.wait(ids["gated"], lambda progress: progress.lack == Lack.AGREEMENT)
     assert "is gated" in gated.problem
     missing = downloads.wait(ids["missing"], lambda progress: progress.state.has_ended and not progress.lack)
-    assert missing.problem == "The hub has no some-org/missing, or no longer."
+    assert missing.problem == "some-org/missing is not on Hugging Face, or no longer."
 
 
 def test_a_token_that_the_hub_knows_goes_on_with_what_it_refused(
@@ -128,7 +127,7 @@ def test_a_killed_process_is_told_and_another_one_goes_on(hub: HubServer, downlo
     os.kill(downloads.child().pid, signal.SIGKILL)
     failed = downloads.wait_for(one, DownloadState.FAILED)
     assert failed.problem == "The downloading process was killed. Perhaps memory is short."
-    assert failed.hint == "Resume the download: it goes on from where it was."
+    assert failed.hint == "Resume the download to continue where it stopped."
     (part,) = cached().work.glob("*.part")
     here = part.stat().st_size
     hub.bytes_per_second = None
@@ -141,9 +140,9 @@ def test_a_killed_process_is_told_and_another_one_goes_on(hub: HubServer, downlo
 def test_what_another_program_downloads_is_waited_for(hub: HubServer, downloads: FollowedDownloads) -> None:
     files = small_files()
     hub.add(NAME, files)
-    with RepositoryLock(cached()):
+    with cached().locked():
         one = downloads.service.start(NAME)
         waits = downloads.wait(one, lambda progress: bool(progress.notes))
         assert waits.state is DownloadState.WAITING
-        assert waits.notes[0] == f"Process {os.getpid()} is downloading {NAME}. This one goes on after it."
+        assert waits.notes[0] == f"Another program is downloading {NAME}. This download continues after it."
     check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files)

@@ -7,7 +7,8 @@ import keyring
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub.tokens import HOST_VARIABLE, Tokens, TokenSource
+from rdchat.hub.endpoint import TokenSource
+from rdchat.hub.tokens import HOST_VARIABLE, Tokens
 from rdchat.services.models.downloads.hub_account import HubAccount
 from tests.hub.hub_server import HubServer
 from tests.hub.keychains import Keychain, SlowKeychain
@@ -31,7 +32,7 @@ def test_a_token_is_checked_and_kept_by_the_keychain(
     caplog.set_level(logging.DEBUG)
     keyring.set_keyring(keychain := Keychain())
     account.look()
-    assert account.status.busy == "Looking for the token…"
+    assert account.status.busy == "Reading the token…"
     wait(qtbot, account)
     assert account.status.source is None
     assert hub.requests == [], "nobody asked for it"
@@ -59,7 +60,7 @@ def test_a_wrong_token_is_not_kept(hub: HubServer, qtbot: QtBot, account: HubAcc
     keyring.set_keyring(keychain := Keychain())
     account.give(token)
     wait(qtbot, account)
-    known = "does not know this token" if token == "hf_wrong" else "That is no token"
+    known = "does not know this token" if token == "hf_wrong" else "This is not a token"
     assert known in account.status.problem
     assert token not in account.status.problem
     assert (account.status.source, keychain.kept) == (None, {})
@@ -75,7 +76,7 @@ def test_a_hub_that_does_not_answer_keeps_nothing(
     assert account.status.source is None
     monkeypatch.setenv("HF_ENDPOINT", "gopher://x")
     account.look()
-    assert account.status.problem.startswith("HF_ENDPOINT cannot be gopher://x")
+    assert account.status.problem.startswith("HF_ENDPOINT is not a web address: gopher://x")
 
 
 def test_whose_it_is_is_asked_on_demand(

@@ -65,7 +65,7 @@ def test_a_card_that_cannot_be_read_leaves_the_rest(qtbot: QtBot, hub: HubServer
     hub.fault("README.md", Fault(status=500))
     model = looked_at(qtbot, details)
     assert model.card_trouble is not None
-    assert model.card_trouble.message == "The hub has trouble of its own (500)."
+    assert model.card_trouble.message == "Hugging Face has a problem (500)."
     assert model.files is not None
 
 
@@ -97,7 +97,7 @@ def test_a_gated_model_says_what_to_click_and_wants_a_token(
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     trouble = looked_at(qtbot, details).trouble
     assert trouble is not None
-    assert "with your token's account" in trouble.hint
+    assert "with the account of your token" in trouble.hint
     assert not trouble.wants_token
     monkeypatch.setenv("HF_TOKEN", "hf_right")
     model = looked_at(qtbot, details)
@@ -126,14 +126,14 @@ def test_one_of_several_gguf_files_is_chosen(qtbot: QtBot, hub: HubServer, detai
 def test_what_rdchat_cannot_read_says_so(qtbot: QtBot, hub: HubServer, details: HubDetails) -> None:
     hub.add(NAME, {"pytorch_model.bin": b"x", "README.md": b"# Pickles"})
     model = looked_at(qtbot, details)
-    assert model.problem == "It holds no weights that rdchat reads."
+    assert model.problem.startswith("It has no weights that rdchat can read.")
     assert (model.files, model.card) == (None, "# Pickles")
 
 
 def test_an_unknown_model_says_so(qtbot: QtBot, hub: HubServer, details: HubDetails) -> None:
     trouble = looked_at(qtbot, details, "nobody/nothing").trouble
     assert trouble is not None
-    assert trouble.message == "The hub gives nobody/nothing to nobody without a token, or has it not at all."
+    assert trouble.message == "nobody/nothing is private or no longer on Hugging Face."
 
 
 def test_only_the_model_that_was_chosen_last_is_told(qtbot: QtBot, hub: HubServer, details: HubDetails) -> None:

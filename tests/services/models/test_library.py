@@ -10,7 +10,6 @@ from pytestqt.qtbot import QtBot
 from rdchat.errors import ModelError
 from rdchat.inference.api.drafter_facts import TargetMatch
 from rdchat.inference.api.model_card import ModelCard
-from rdchat.services.models.installed import library as library_module
 from rdchat.services.models.installed.library import Library
 from rdchat.services.models.sources import ModelSources
 from tests.services.models.library_samples import MEMORY, library_model
@@ -54,21 +53,6 @@ def library(disk: Disk, window: Window) -> Iterator[Library]:
     library.close()
 
 
-def test_models_are_told_as_they_are_found(
-    qtbot: QtBot, disk: Disk, library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(library_module, "_BATCH_S", 0.0)
-    disk.pass_on = threading.Semaphore(2)
-    library.look()
-    qtbot.waitUntil(lambda: len(library.models) >= 1)
-    assert library.looking
-    assert not library.looked
-    disk.pass_on.release(10)
-    qtbot.waitUntil(lambda: library.looked)
-    assert library.models == tuple(disk.models)
-    assert MAIN not in disk.threads
-
-
 def test_while_it_looks_one_more_look_waits(qtbot: QtBot, disk: Disk, library: Library) -> None:
     disk.pass_on = threading.Semaphore(0)
     for _ in range(5):
@@ -77,6 +61,7 @@ def test_while_it_looks_one_more_look_waits(qtbot: QtBot, disk: Disk, library: L
     disk.pass_on.release(100)
     qtbot.waitUntil(lambda: disk.looked == 2 and not library.looking)
     assert len(library.models) == 2
+    assert MAIN not in disk.threads
 
 
 def test_a_second_look_changes_nothing_before_its_end(qtbot: QtBot, disk: Disk, library: Library) -> None:

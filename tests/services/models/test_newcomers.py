@@ -3,9 +3,10 @@
 import pytest
 
 from rdchat.hub.known_files import is_repository
-from rdchat.inference.api.memory_facts import Fit
+from rdchat.inference.api.memory_facts import Fit, MachineMemory, MemoryRoom
+from rdchat.services.models.discover.fit import Machine
 from rdchat.services.models.discover.newcomers import for_machine, suggestions
-from tests.services.models.macs import mac
+from tests.services.models.macs import GB, mac
 
 SIZES = (8, 16, 24, 36, 64, 128)
 
@@ -41,3 +42,13 @@ def test_a_mac_between_two_sizes_gets_the_smaller_one() -> None:
 
 def test_a_machine_with_too_little_memory_is_offered_none() -> None:
     assert for_machine(mac(2)) == ()
+
+
+def test_a_machine_is_judged_by_its_whole_memory_not_by_what_is_free() -> None:
+    """A browser with many tabs hid every model that fits the machine."""
+    room = MemoryRoom(3 * GB, 3 * GB)
+    busy = Machine(MachineMemory(False, 24 * GB, room, 0, int(19.2 * GB)))
+    found = for_machine(busy)
+    assert [each.name for each in found] == ["Qwen3 4B", "Llama 3.2 3B"]
+    assert found[0].fit(busy) is Fit.TIGHT
+    assert busy.refuses(found[0].sizes), "until other programs are closed"

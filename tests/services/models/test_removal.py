@@ -9,7 +9,6 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.errors import RdchatError
-from rdchat.hub.downloads.repository_lock import RepositoryLock
 from rdchat.hub.hub_errors import HubError
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.installed.removal import Removal, RemovalQuestion, reason_not_to_delete
@@ -48,7 +47,6 @@ def test_a_model_of_the_hubs_cache_is_deleted_and_put_back(qtbot: QtBot, removal
     model = library_model(NAME, path=folder)
     question = asked(qtbot, removal, model)
     assert question.freed_bytes == sum(map(len, small_files().values()))
-    assert (question.shared_cache, question.can_be_undone) == (True, True)
     with qtbot.waitSignals([removal.removed, removal.trash_changed]):
         removal.remove(question)
     assert not cached().folder.exists()
@@ -83,7 +81,7 @@ def test_rdchats_own_go_to_the_trash_beside_them(qtbot: QtBot, removal: Removal)
     (folder / "config.json").write_text("{}")
     model = library_model("converted", path=folder, place="rdchat", repository="", model=str(folder), disk_bytes=2)
     question = asked(qtbot, removal, model)
-    assert (question.shared_cache, question.freed_bytes) == (False, 2)
+    assert question.freed_bytes == 2
     with qtbot.waitSignal(removal.trash_changed):
         removal.remove(question)
     assert not folder.exists()
@@ -118,7 +116,7 @@ def test_an_unfinished_download_goes_and_the_older_version_stays(
         download()
     model = library_model(NAME, path=cached().folder, download_bytes=300_000, disk_bytes=9)
     question = asked(qtbot, removal, model)
-    assert not question.can_be_undone
+    assert question.model.is_unfinished
     with qtbot.waitSignal(removal.removed) as told:
         removal.remove(question)
     assert told.args[0].trashed is None
@@ -144,7 +142,7 @@ def test_what_is_being_downloaded_is_not_deleted(qtbot: QtBot, removal: Removal,
     hub.add(NAME, small_files())
     folder = download()[0]
     question = asked(qtbot, removal, library_model(NAME, path=folder))
-    with RepositoryLock(cached()), qtbot.waitSignal(removal.failed) as told:
+    with cached().locked(), qtbot.waitSignal(removal.failed) as told:
         removal.remove(question)
     assert isinstance(told.args[0], RdchatError)
     check_whole(folder, small_files())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub import checksums
+from rdchat.hub import known_files
 from rdchat.hub.tokens import Tokens
 from rdchat.hub.verifying import Verdict
 from rdchat.inference.api.model_card import ModelCard
@@ -54,8 +54,8 @@ def test_a_whole_model_and_a_damaged_one(qtbot: QtBot, verification: Verificatio
 def test_it_can_be_stopped(
     qtbot: QtBot, verification: Verification, model: ModelCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checksums, "_CHUNK", 100)
-    with qtbot.waitSignal(verification.progressed):
+    monkeypatch.setattr(known_files, "_CHUNK", 100)
+    with qtbot.waitSignal(verification.changed):
         verification.start(model)
     with qtbot.assertNotEmitted(verification.finished, wait=200):
         verification.stop()
@@ -98,9 +98,9 @@ def test_without_the_hub_the_cache_is_held_against_its_own_names(
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"place": "rdchat", "repository": ""}, "converted on this machine"),
-        ({"place": "Your folder", "repository": ""}, "not known which"),
-        ({"download_bytes": 10}, "not downloaded whole"),
+        ({"place": "rdchat", "repository": ""}, "converted on this computer"),
+        ({"place": "Your folder", "repository": ""}, "does not know which"),
+        ({"download_bytes": 10}, "Finish the download first"),
     ],
 )
 def test_some_models_have_no_checksums(changed: dict[str, object], words: str) -> None:

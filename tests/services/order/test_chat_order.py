@@ -24,7 +24,8 @@ def test_steps_are_taken_back_latest_first(window: Window) -> None:
     desk.order.rename_folder(folder, "Home")
     desk.archive_conversation(chat.id)
     assert desk.chat.conversation is None
-    assert desk.order.history.words == "Archive “Renamed”"
+    assert desk.order.history.last is not None
+    assert desk.order.history.last.words == "Archive “Renamed”"
     desk.undo()
     assert window.titles == ["Renamed"]
     desk.undo()
@@ -49,9 +50,10 @@ def test_a_step_that_the_disk_is_in_the_way_of_stays() -> None:
     try:
         history.undo()
     except StorageFullError:
-        assert history.words == "Pin"
+        assert history.last is not None
+        assert history.last.words == "Pin"
     history.undo()
-    assert history.words == ""
+    assert history.last is None
     for number in range(150):
         history.add(f"{number}", lambda: None)
     assert len(history._steps) == 100
@@ -159,12 +161,12 @@ def test_closing_midway_leaves_the_rest_to_the_next_start(
     for number in range(300):
         last = store.add_message(chat.id, last, Role.USER, f"word{number} " * 200).id
     desk.order.duplicate(chat)
-    window.qtbot.waitUntil(lambda: len(store.database.rows("SELECT id FROM conversations")) == 2)
+    window.qtbot.waitUntil(lambda: len(store.rows("SELECT id FROM conversations")) == 2)
     desk.close()
     assert [each.title for each in store.conversations()] == ["Long"]
-    assert len(store.database.rows("SELECT id FROM conversations")) == 2
+    assert len(store.rows("SELECT id FROM conversations")) == 2
     store.close()
     again = window_on(store.path.parent).store
     assert [each.title for each in again.conversations()] == ["Long"]
     again.organiser.erase().result()
-    assert len(again.database.rows("SELECT id FROM conversations")) == 1
+    assert len(again.rows("SELECT id FROM conversations")) == 1

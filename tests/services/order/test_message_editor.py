@@ -72,7 +72,8 @@ def test_a_deleted_message_comes_back_with_undo(window: Window, engine: Scripted
     window.controller.editor.delete_message(own.id)
     assert window.texts == ["Hi"]
     assert offered == ["Deleted the reply and the 2 messages after it"]
-    assert window.controller.chats.order.history.words == "Delete message"
+    assert window.controller.chats.order.history.last is not None
+    assert window.controller.chats.order.history.last.words == "Delete message"
     window.controller.chats.undo()
     assert window.texts == before
 
@@ -97,7 +98,7 @@ def test_nothing_is_deleted_where_a_reply_is_being_written(window: Window, engin
     pause_midway(window, engine)
     first = window.controller.chat.path[0]
     window.controller.editor.delete_message(first.id)
-    assert window.seen.notices[-1].title == "A reply is being written there"
+    assert window.seen.notices[-1].title == "A reply is being written below it"
     window.controller.chat.show_alternative(first.id, 0)
     engine.gate.open()
     window.qtbot.waitUntil(lambda: window.texts == ["Hi", "Hello, you!"] and not window.writing)
@@ -132,12 +133,12 @@ def test_the_last_deleted_message_is_restored_later_and_that_is_undone(window: W
 def test_a_branch_is_opened_and_named_after_its_chat(window: Window) -> None:
     own = window.ask("Hi")
     window.ask("More")
-    window.controller.chat.set_options("Be brief.", None)
+    window.controller.chat.set_options(system_prompt="Be brief.")
     window.controller.chats.order.copied.connect(window.controller.chat.open)  # as the sidebar does
     window.controller.editor.branch(own.id)
     window.qtbot.waitUntil(lambda: window.texts == ["Hi", "Hello, you!"])
     assert window.titles == ["Branch of Hi", "Hi"]
-    assert window.controller.chat.system_prompt == "Be brief."
+    assert window.controller.chat.about.system_prompt == "Be brief."
     window.controller.chats.undo()
     assert window.titles == ["Hi"]
     assert window.texts[-2:] == ["More", "Hello, you!"]  # the chat that it came from is open

@@ -14,6 +14,12 @@ ANSWER = Reply(("Boil", " it."))
 
 
 @pytest.fixture
+def engine() -> ScriptedEngine:
+    """A model that is large enough for titles."""
+    return ScriptedEngine(parameters=1_500_000_000)
+
+
+@pytest.fixture
 def quick(window: Window) -> Window:
     """An app that does not wait for a quiet while."""
     window.controller.titles.quiet.setInterval(0)
@@ -159,3 +165,15 @@ def test_a_model_that_fails_is_not_asked_again_and_again(quick: Window, engine: 
     quick.qtbot.waitUntil(lambda: not quick.controller.titles.quiet.isActive(), timeout=WAIT_MS)
     assert len(engine.requests) == 2
     assert (quick.titles, quick.seen.notices) == (["soup pls"], [])
+
+
+def test_a_small_model_writes_no_titles(quick: Window, engine: ScriptedEngine) -> None:
+    """The default model repeated its answer: "The secret word of the report is: **marmalade"."""
+    engine.parameters = 135_000_000
+    quick.controller.model_slot.retry()
+    quick.wait_for(EngineState.IDLE)
+    quick.ask("What is the *secret* word?")
+    with quick.qtbot.waitSignal(quick.controller.titles.quiet.timeout, timeout=WAIT_MS):
+        quick.controller.titles.wait()
+    assert not quick.controller.titles.writing
+    assert quick.titles == ["What is the secret word?"]

@@ -16,7 +16,7 @@ SIZE = 512 << 20
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[ConversationStore]:
-    store = ConversationStore.open(tmp_path / "conversations.db")
+    store = ConversationStore(tmp_path / "conversations.db")
     yield store
     store.close()
 
@@ -38,7 +38,7 @@ def test_an_archive_of_500_kb_stays_within_a_gigabyte(
     parts = within(*HUGE["dictionaries without content"], SIZE)
     path = write_zip(tmp_path / "a.zip", parts) if archived else write(tmp_path / "conversations.json", parts)
     assert not archived or path.stat().st_size < 600_000
-    report = process.import_files(store.database, [path], lambda _progress: None).result()
+    report = process.import_files(store, [path], lambda _progress: None).result()
     assert {each.title for each in store.conversations()} == {"First", "Last"}
     assert [each.title for each in report.not_taken] == ["Huge"]
 
@@ -49,6 +49,6 @@ def test_an_import_past_its_limit_is_ended_and_says_so(
     monkeypatch.setattr(child, "_MEMORY_BYTES", 100 << 20)
     path = write(tmp_path / "conversations.json", within(*HUGE["one string"], 60 << 20))
     with pytest.raises(StorageError, match=r"took more than 0\.1 GB of memory, so it was ended"):
-        process.import_files(store.database, [path], lambda _progress: None).result()
+        process.import_files(store, [path], lambda _progress: None).result()
     assert not store.conversations()
-    assert not store.database.rows("SELECT id FROM conversations")
+    assert not store.rows("SELECT id FROM conversations")

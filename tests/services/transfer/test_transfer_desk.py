@@ -15,7 +15,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api.requests import Role
 from rdchat.services.app.instance_channel import InstanceRequest
-from rdchat.services.transfer.transfer_desk import RemoteRequests, TransferDesk
+from rdchat.services.transfer_desk import TransferDesk
 from rdchat.work import frames
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
 from tests.garbage_children import KINDS, put_in_place
@@ -76,7 +76,7 @@ def test_a_reply_in_an_imported_chat_is_stopped_where_the_import_is_undone(
     window.controller.chat.start_new()
     Task(desk.undo_import, report).outcome(window)
     engine.gate.open()
-    window.qtbot.waitUntil(lambda: not window.controller.unsaved.chats_being_written, timeout=WAIT_MS)
+    window.qtbot.waitUntil(lambda: not window.controller.replies.chats_being_written, timeout=WAIT_MS)
     assert window.titles == []
     assert not window.seen.storage_failures
 
@@ -88,7 +88,7 @@ def test_a_reply_is_written_on_while_files_are_imported(
     task = Task(desk.import_files, [rivers(tmp_path)])
     engine.gate.open()
     task.outcome(window)
-    window.qtbot.waitUntil(lambda: not window.controller.unsaved.chats_being_written, timeout=WAIT_MS)
+    window.qtbot.waitUntil(lambda: not window.controller.replies.chats_being_written, timeout=WAIT_MS)
     assert not window.seen.storage_failures
     assert window.store.messages(window.store.conversations()[0].id)[-1].text == "Hello, you!"
 
@@ -106,7 +106,7 @@ def test_an_import_that_is_cancelled_leaves_nothing(desk: TransferDesk, window: 
     report = task.outcome(window)
     assert report.cancelled
     assert not report.chats
-    assert window.store.database.rows("SELECT count(*) FROM conversations")[0][0] == 0
+    assert window.store.rows("SELECT count(*) FROM conversations")[0][0] == 0
 
 
 def test_an_export_comes_back_as_it_was(desk: TransferDesk, window: Window, tmp_path: Path):
@@ -155,9 +155,9 @@ def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
     Task(desk.prepare_restore, tmp_path / "backup.zip", None).outcome(window)
     order.erase(order.deleted())
     order.duplicate(chats[1])
-    assert len(store.database._bulk) == 3
+    assert len(store._bulk) == 2
     desk.restore()
-    window.qtbot.waitUntil(lambda: not store.database._bulk, timeout=WAIT_MS)
+    window.qtbot.waitUntil(lambda: not store._bulk, timeout=WAIT_MS)
     assert [len(store.messages(chat.id)) for chat in chats] == [300, 300, 300]
     assert sorted(window.titles) == ["Copied", "Cut", "Erased"]
     assert not window.seen.storage_failures
@@ -165,7 +165,7 @@ def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
 
 def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: TransferDesk, window: Window, tmp_path: Path):
     (tmp_path / "other").mkdir()
-    other = ConversationStore.open(tmp_path / "other" / "conversations.db")
+    other = ConversationStore(tmp_path / "other" / "conversations.db")
     tax = other.create_conversation("Tax")
     last = None
     for number in range(4):
@@ -180,7 +180,7 @@ def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: Transfer
     files.add([str(rivers(tmp_path))])
     Task(desk.prepare_restore, tmp_path / "other" / "conversations.db", None).outcome(window)
     desk.restore()
-    assert chats.order.history.words == ""
+    assert chats.order.history.last is None
     chats.undo()
     assert window.titles == ["Tax"]
     chats.chat.open(tax.id)
@@ -215,7 +215,7 @@ def test_a_second_task_is_refused_while_one_is_under_way(desk: TransferDesk, win
 
 def test_a_child_that_dies_is_told_of(desk: TransferDesk, window: Window, tmp_path: Path):
     task = Task(desk.back_up, tmp_path / "backup.zip")
-    os.kill(desk._process.pid or 0, signal.SIGKILL)  # before it is ready, so the task is not given to another
+    os.kill(desk._process.child.pid or 0, signal.SIGKILL)  # before it is ready, so the task is not given to another
     assert "ended unexpectedly" in task.outcome(window).message
     assert not desk.busy
 
@@ -240,7 +240,7 @@ class _Answers(InstanceRequest):
 )
 def test_a_request_that_is_none_is_refused(desk: TransferDesk, asked: dict[str, object]):
     request = _Answers(asked)
-    RemoteRequests(desk).take(request)
+    desk.take_request(request)
     assert [list(each) for each in request.told] == [["failed"]]
     assert not desk.busy
 
@@ -257,7 +257,7 @@ def test_an_app_that_ends_in_the_midst_of_an_import_shows_none_of_it(
     assert window.store.conversations() == []
     # what is hidden is erased now, or after the next start
     count = "SELECT count(*) FROM conversations WHERE deleted_at IS NULL"
-    window.qtbot.waitUntil(lambda: window.store.database.rows(count)[0][0] == 0, timeout=WAIT_MS)
+    window.qtbot.waitUntil(lambda: window.store.rows(count)[0][0] == 0, timeout=WAIT_MS)
 
 
 @pytest.mark.parametrize(("kind", "said"), [(kind, "") for kind in KINDS] + [("garbage", "[1]"), ("garbage", "{}")])

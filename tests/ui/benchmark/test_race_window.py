@@ -6,7 +6,7 @@ from PySide6.QtCore import QPoint, Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.bench_results import BenchProgress, Difference
+from rdchat.inference.api.bench_results import BenchPiece, BenchProgress, Difference
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.engine.engine_events import EngineState
@@ -42,6 +42,10 @@ def test_the_prompt_is_what_is_being_typed_or_was_asked_last(
     window.conversation.composer.set_text("")
     window.actions_.race.trigger()
     assert race.prompt.toPlainText() == "What was asked"
+    qtbot.keyClicks(race.prompt, "Mine: ")
+    race.close()
+    window.actions_.race.trigger()
+    assert race.prompt.toPlainText() == "Mine: What was asked", "what was typed was replaced"
     race.prompt.setPlainText("  ")
     assert not race.start.isEnabled()
     assert race.status.text() == "Type a prompt first."
@@ -49,7 +53,6 @@ def test_the_prompt_is_what_is_being_typed_or_was_asked_last(
 
 def test_a_race_is_replayed_to_its_end(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
     race.mode.setCurrentIndex(race.mode.findData(Mode.LOOKUP))
-    race.playback.speed.setCurrentIndex(2)
     run(qtbot, chat, race)
     assert chat.engine.plans[0].cells[0].draft.mode is Mode.LOOKUP
     assert chat.engine.plans[0].cells[0].temperature == chat.controller.preferences.settings.sampling.temperature
@@ -58,8 +61,8 @@ def test_a_race_is_replayed_to_its_end(qtbot: QtBot, chat: Chat, race: RaceWindo
         pass
     assert (race.plain.text.toPlainText(), race.drafted.text.toPlainText()) == ("Hello, you!", "Hello, you!")
     assert (race.plain.speed.text(), race.drafted.speed.text()) == ("50.0", "100")
-    assert race.drafted.state.text() == "4 tokens in 0.13 s"
-    assert race.speed_up.text().endswith("wrote 2.00x as fast.")
+    assert race.drafted.state.text() == "4 tokens, 0.13 s with reading"
+    assert race.speed_up.text().endswith("2.00 times as fast at writing.")
     assert race.verdict.text() == "Same text, token for token."
 
 
@@ -95,9 +98,8 @@ def test_the_replay_pauses_skips_and_begins_again(qtbot: QtBot, chat: Chat, race
     assert (playback.playing, playback.play.text()) == (True, "Pause")
     playback.play.click()
     assert (playback.playing, playback.play.text()) == (False, "Play")
-    playback.skip.click()
+    playback.slider.setValue(playback.slider.maximum())
     assert playback.at_end
-    assert not playback.skip.isEnabled()
     assert race.plain.text.toPlainText() == "Hello, you!"
     playback.play.click()
     assert playback.playing
@@ -110,23 +112,40 @@ def test_texts_that_part_are_shown_with_their_gap(qtbot: QtBot, chat: Chat, race
     parted = bench_run(1, 10, difference=Difference(0, 3, "!", "?", 0.0002))
     chat.engine.bench_events = (bench_run(0, 20), parted)
     run(qtbot, chat, race)
-    race.playback.skip.click()
-    assert "part at token 4" in race.verdict.text()
-    assert "near-tie" in race.verdict.text()
+    race.playback.slider.setValue(race.playback.slider.maximum())
+    assert "differ from token 4 on" in race.verdict.text()
+    assert "rounding in float32 decided" in race.verdict.text()
 
 
 def test_a_race_can_be_stopped(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
     chat.engine.gate.shut()
     race.start.click()
-    assert (race.start.text(), race.status.text()) == ("Stop race", "Starting…")
+    assert (race.start.text(), race.status.text()) == ("Stop Race", "Starting…")
     assert not race.prompt.isEnabled()
     chat.engine.gate.allow(1)
     qtbot.waitUntil(lambda: race.status.text() == "Off (1 of 2)…")
     with qtbot.waitSignal(chat.controller.race.stopped):
         race.start.click()
     assert race.verdict.text() == "The race was stopped."
-    assert (race.start.text(), race.start.isEnabled()) == ("Start race", True)
+    assert (race.start.text(), race.start.isEnabled()) == ("Start Race", True)
     assert not race.playback.isEnabled()
+
+
+def test_both_replies_stream_while_they_are_written(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+    """The panes stayed empty until both replies were there."""
+    pieces = BenchPiece(0, "Hello"), BenchPiece(0, ","), BenchPiece(1, "Hel")
+    chat.engine.bench_events = (EVENTS[0], *pieces, *EVENTS[1:])
+    chat.engine.gate.shut()
+    race.start.click()
+    chat.engine.gate.allow(3)
+    qtbot.waitUntil(lambda: race.plain.text.toPlainText() == "Hello,")
+    assert (race.plain.state.text(), race.drafted.state.text()) == ("Writing…", "Waiting for its turn")
+    chat.engine.gate.allow(1)
+    qtbot.waitUntil(lambda: race.drafted.text.toPlainText() == "Hel")
+    assert (race.plain.state.text(), race.drafted.state.text()) == ("Done", "Writing…")
+    with qtbot.waitSignal(chat.controller.race.finished):
+        chat.engine.gate.open()
+    assert race.plain.text.toPlainText() == "", "the replay begins"
 
 
 def test_closing_the_window_ends_the_race(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
@@ -153,7 +172,7 @@ def test_what_stands_in_the_way_is_told(qtbot: QtBot, chat: Chat, race: RaceWind
     chat.engine.bench_events = (bench_run(1, 0, pieces=(), mode_reason=reason),)
     with qtbot.waitSignal(chat.controller.race.failed):
         race.start.click()
-    assert race.verdict.text() == f"{reason} Choose another way of drafting."
+    assert race.verdict.text() == f"{reason} Choose another drafting mode."
     chat.engine.load_errors["broken"] = ModelError("The model is broken.")
     chat.controller.model_slot.load("broken")
     chat.wait_for(EngineState.NO_MODEL)
@@ -169,7 +188,7 @@ def test_no_race_begins_with_a_mode_that_is_not_to_be_had(
     race.mode.setCurrentIndex(race.mode.findData(Mode.DRAFTER))
     qtbot.waitUntil(lambda: not race.start.isEnabled())
     assert race.problem.isVisible()
-    assert race.problem.text() == f"{reason} Choose another way of drafting."
+    assert race.problem.text() == f"{reason} Choose another drafting mode."
     race.resize(race.minimumSize())
     qtbot.waitUntil(lambda: race.verdict.geometry().bottom() <= race.height())
     race.mode.setCurrentIndex(race.mode.findData(Mode.LOOKUP))
@@ -193,7 +212,7 @@ def test_the_race_takes_the_mode_of_the_chat(qtbot: QtBot, chat: Chat, window: M
 def test_everything_fits_into_the_smallest_window(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
     race.resize(race.minimumSize())
     run(qtbot, chat, race)
-    race.playback.skip.click()
+    race.playback.slider.setValue(race.playback.slider.maximum())
     assert race.size() == race.minimumSize()
     for part in (race.start, race.plain, race.drafted, race.playback, race.verdict):
         corner = part.mapTo(race, QPoint(part.width(), part.height()))
@@ -205,7 +224,7 @@ def test_a_race_that_was_seen_is_still_there_when_the_window_is_opened_again(
     qtbot: QtBot, chat: Chat, window: MainWindow, race: RaceWindow
 ) -> None:
     run(qtbot, chat, race)
-    race.playback.skip.click()
+    race.playback.slider.setValue(race.playback.slider.maximum())
     race.close()
     window.actions_.race.trigger()
     assert race.plain.text.toPlainText() == "Hello, you!"
@@ -248,10 +267,5 @@ def test_no_race_begins_while_a_model_is_loading(qtbot: QtBot, chat: Chat, race:
 def test_a_reply_of_one_token_is_counted_as_one(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
     chat.engine.bench_events = (bench_run(0, 20, pieces=("Hi",)), bench_run(1, 10, pieces=("Hi",)))
     run(qtbot, chat, race)
-    race.playback.skip.click()
-    assert race.plain.state.text() == "1 token in 0.10 s"
-
-
-def test_the_letters_of_a_setting_are_explained(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
-    run(qtbot, chat, race)
-    assert "K: draft tokens" in race.drafted.name.toolTip()
+    race.playback.slider.setValue(race.playback.slider.maximum())
+    assert race.plain.state.text() == "1 token, 0.10 s with reading"

@@ -2,24 +2,25 @@ import json
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QModelIndex, Qt
+from PySide6.QtCore import QAbstractItemModel, QModelIndex, Qt
 from PySide6.QtGui import QCloseEvent, QImage
 from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.bench_results import BenchProgress
-from rdchat.inference.api.events import DraftOptions, ModeOption
+from rdchat.inference.api.events import DraftOptions, FinishReason, ModeOption, ReplyEnd
+from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Dtype, Mode
 from rdchat.inference.benchmark.csv_format import read_csv
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.ui.benchmark.results import ReportTable, TableCell
+from rdchat.ui.benchmark.results import TableCell
 from rdchat.ui.benchmark.window import BenchmarkWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN
 from tests.services.bench_runs import bench_run
 from tests.ui.conftest import Chat
 
-EVENTS = (BenchProgress(1, 2, "Prompt lookup K4, prompt 1 of 1", 65.0), bench_run(0, 20), bench_run(1, 10))
+EVENTS = (BenchProgress(1, 2, "Prompt lookup, 4 tokens, prompt 1 of 1", 65.0), bench_run(0, 20), bench_run(1, 10))
 
 
 @pytest.fixture
@@ -39,23 +40,25 @@ def run(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
         bench.start.click()
 
 
-def row(table: ReportTable, number: int) -> dict[str, str]:
+def row(table: QAbstractItemModel, number: int) -> dict[str, str]:
     columns = range(table.columnCount(QModelIndex()))
-    titles = [str(table.headerData(column, Qt.Orientation.Horizontal)) for column in columns]
+    titles = [str(table.headerData(column, Qt.Orientation.Horizontal)).replace("\n", " ") for column in columns]
     return dict(zip(titles, [str(table.data(table.index(number, column))) for column in columns], strict=True))
 
 
 def test_the_number_of_replies_follows_the_choices(qtbot: QtBot, bench: BenchmarkWindow) -> None:
     form = bench.form
-    assert bench.status.text() == "54 replies of at most 64 tokens"  # (plain, mlx-lm, lookup) x 6 prompts x 3 trials
-    form.draft_tokens.setText("2, 4, 8")
+    assert bench.status.text().startswith(
+        "54 replies of up to 64 tokens. "
+    )  # (plain, mlx-lm, lookup) x 6 prompts x 3 trials
+    form.sizes["draft_tokens"].setText("2, 4, 8")
     form.trials.setValue(1)
     form.mlx_lm.setChecked(False)
-    assert bench.status.text() == "24 replies of at most 64 tokens"
+    assert bench.status.text().startswith("24 replies of up to 64 tokens. ")
     form.temperatures.setText("0, 0.7")
-    assert bench.status.text() == "48 replies of at most 64 tokens"
+    assert bench.status.text().startswith("48 replies of up to 64 tokens. ")
     form.dtypes[Dtype.FLOAT16].setChecked(True)
-    assert bench.status.text() == "96 replies of at most 64 tokens"
+    assert bench.status.text().startswith("96 replies of up to 64 tokens. ")
 
 
 @pytest.mark.parametrize(
@@ -63,26 +66,26 @@ def test_the_number_of_replies_follows_the_choices(qtbot: QtBot, bench: Benchmar
     [
         ("draft_tokens", "2, many", "Draft tokens: type whole numbers separated by commas, such as 1, 4."),
         ("draft_tokens", "2, 100", "draft-tokens 100 is out of range"),
-        ("beam_widths", "", "Beam width: type at least one number."),
+        ("beam_width", "", "Beams: type at least one number."),
         ("temperatures", "warm", "Temperature: type numbers separated by commas, such as 1, 4."),
         ("temperatures", "-1", "temperature -1.0 is out of range"),
     ],
 )
 def test_a_wrong_number_is_told_and_cannot_be_run(bench: BenchmarkWindow, field: str, text: str, problem: str) -> None:
     bench.form.modes[Mode.DRAFTER].setChecked(True)
-    getattr(bench.form, field).setText(text)
+    (bench.form.sizes | {"temperatures": bench.form.temperatures})[field].setText(text)
     assert bench.status.text().startswith(problem)
     assert not bench.start.isEnabled()
 
 
 def test_something_must_be_chosen(bench: BenchmarkWindow) -> None:
     bench.form.modes[Mode.LOOKUP].setChecked(False)
-    assert bench.status.text() == "There is nothing to measure. Name at least one mode."
+    assert bench.status.text() == "There is nothing to measure. Choose at least one mode."
     assert not bench.start.isEnabled()
     bench.form.dtypes[Dtype.AUTO].setChecked(False)
-    assert bench.status.text() == "There is nothing to measure. Name at least one mode and one precision."
+    assert bench.status.text() == "There is nothing to measure. Choose at least one mode and one precision."
     bench.form.modes[Mode.LOOKUP].setChecked(True)
-    assert bench.status.text() == "There is nothing to measure. Name at least one precision."
+    assert bench.status.text() == "There is nothing to measure. Choose at least one precision."
 
 
 def test_a_size_that_no_chosen_mode_has_is_neither_typed_nor_read(
@@ -91,17 +94,17 @@ def test_a_size_that_no_chosen_mode_has_is_neither_typed_nor_read(
     form = bench.form
 
     def enabled() -> tuple[bool, ...]:
-        return tuple(field.isEnabled() for field in (form.beam_widths, form.beam_lengths, form.draft_tokens))
+        return tuple(field.isEnabled() for field in form.sizes.values())
 
     assert enabled() == (False, False, True)
     form.modes[Mode.DRAFTER].setChecked(True)
     assert enabled() == (True, True, True)
-    form.beam_widths.setText("many")
+    form.sizes["beam_width"].setText("many")
     assert not bench.start.isEnabled()
     form.modes[Mode.DRAFTER].setChecked(False)
     assert enabled() == (False, False, True)
     assert bench.start.isEnabled()
-    assert bench.status.text() == "54 replies of at most 64 tokens"
+    assert bench.status.text().startswith("54 replies of up to 64 tokens. ")
     form.modes[Mode.DRAFTER].setChecked(True)
     chat.engine.options = DraftOptions(Path(), tuple(ModeOption(mode, mode is Mode.LOOKUP, "No.") for mode in Mode))
     chat.controller.drafting.refresh_options()
@@ -126,12 +129,12 @@ def test_results_are_shown_by_setting_and_by_group(qtbot: QtBot, chat: Chat, ben
     run(qtbot, chat, bench)
     assert chat.engine.plans[0] == bench.form.plan()
     assert bench.status.text().startswith("Done: 2 replies")
-    found = row(bench.results.results.table, 0)
-    assert found["Setting"] == "Prompt lookup K4"
-    assert (found["Tokens/s"], found["Of plain"], found["Of mlx-lm"]) == ("100", "2.00x", "\N{EN DASH}")
+    found = row(bench.results.results.model(), 0)
+    assert found["Setting"] == "Prompt lookup, 4 tokens"
+    assert (found["Tokens/s"], found["Speed-up"], found["Against mlx-lm"]) == ("100", "2.00x", "\N{EN DASH}")
     assert found["Same text"] == "Yes"
-    assert row(bench.results.groups.table, 0) | {"Group": "greetings", "Of plain": "2.00x"} == row(
-        bench.results.groups.table, 0
+    assert row(bench.results.groups.model(), 0) | {"Group": "greetings", "Speed-up": "2.00x"} == row(
+        bench.results.groups.model(), 0
     )
     assert "2.00x plain decoding" in bench.results.picture.words
 
@@ -143,14 +146,14 @@ def test_a_running_benchmark_shows_where_it_stands_and_can_be_stopped(
     bench.start.click()
     assert (bench.start.text(), bench.form.isEnabled()) == ("Stop", False)
     chat.engine.gate.allow(2)
-    qtbot.waitUntil(lambda: bench.status.text().startswith("1 of 2, 65 s left: Prompt lookup K4"))
+    qtbot.waitUntil(lambda: bench.status.text().startswith("1 of 2, 65 s left: Prompt lookup, 4 tokens"))
     assert (bench.progress.value(), bench.progress.maximum()) == (1, 2)
     with qtbot.waitSignal(chat.controller.benchmark.ended):
         bench.start.click()
     assert bench.status.text() == "Stopped after 1 of 54 replies."
     bench.save(str(tmp_path / "bench.json"))
     assert json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))["complete"] is False
-    assert (bench.start.text(), bench.form.isEnabled()) == ("Run benchmark", True)
+    assert (bench.start.text(), bench.form.isEnabled()) == ("Run Benchmark", True)
 
 
 def test_closing_while_it_runs_asks_first(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
@@ -177,18 +180,18 @@ def test_it_is_exported_and_opened_again(qtbot: QtBot, chat: Chat, bench: Benchm
     report = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
     assert [(mode["mode"], mode["ratio_to_plain"]["median"]) for mode in report["modes"]] == [("lookup", 2.0)]
     assert report["complete"] is True
-    before = row(bench.results.results.table, 0)
+    before = row(bench.results.results.model(), 0)
     read = read_csv([tmp_path / "bench.csv"])
     assert len(read.runs) == 2
     bench.open_files([str(tmp_path / "bench.csv")])
     assert bench.status.text() == "From bench.csv"
-    assert row(bench.results.results.table, 0) == before
+    assert row(bench.results.results.model(), 0) == before
 
 
 def test_files_that_cannot_be_are_told(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     bench.open_files([str(tmp_path / "other.csv")])
-    assert "is no benchmark" in bench.status.text()
+    assert "is not a benchmark" in bench.status.text()
     (tmp_path / "prompts.jsonl").write_text("{broken\n", encoding="utf-8")
     bench.form.source.read(str(tmp_path / "prompts.jsonl"))
     assert bench.status.text().startswith("Line 1 of")
@@ -206,8 +209,8 @@ def test_whether_texts_are_the_same_is_not_claimed_where_a_file_holds_none(
     (tmp_path / "autoregression.csv").write_text(APPLE_PLAIN, encoding="utf-8")
     (tmp_path / "drafted.csv").write_text(APPLE_DRAFTED, encoding="utf-8")
     bench.open_files([str(tmp_path / "drafted.csv")])
-    found = row(bench.results.results.table, 1)
-    assert (found["Of plain"], found["Same text"]) == ("2.00x", "\N{EN DASH}")
+    found = row(bench.results.results.model(), 1)
+    assert (found["Speed-up"], found["Same text"]) == ("2.00x", "\N{EN DASH}")
 
 
 def test_prompts_come_from_a_file(qtbot: QtBot, bench: BenchmarkWindow, tmp_path: Path) -> None:
@@ -235,19 +238,19 @@ def test_the_form_is_not_cut(bench: BenchmarkWindow) -> None:
 
 
 def test_what_is_looked_at_stays_while_results_come(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
-    bench.form.draft_tokens.setText("2, 4")
+    bench.form.sizes["draft_tokens"].setText("2, 4")
     chat.engine.bench_events = tuple(bench_run(cell, 20 - 5 * cell) for cell in range(3))
     chat.engine.gate.shut()
     bench.start.click()
     chat.engine.gate.allow(2)
     table, picture = bench.results.results, bench.results.picture
-    qtbot.waitUntil(lambda: table.table.rowCount() == 2)
+    qtbot.waitUntil(lambda: table.rowCount() == 2)
     table.selectRow(1)
     qtbot.keyClick(picture, Qt.Key.Key_Right)
     first = picture.accessibleDescription()
     with qtbot.waitSignal(chat.controller.benchmark.ended):
         chat.engine.gate.open()
-    assert row(table.table, 1)["Of plain"] == "2.00x"
+    assert row(table.model(), 1)["Speed-up"] == "2.00x"
     assert [index.row() for index in table.selectionModel().selectedRows()] == [1]
     qtbot.keyClick(picture, Qt.Key.Key_Right)
     assert picture.accessibleDescription() != first
@@ -261,7 +264,7 @@ def test_what_came_of_it_is_told_until_something_else_is_chosen(
     chat.controller.drafting.changed.emit()
     assert bench.status.text().startswith("Done: 2 replies")
     bench.form.trials.setValue(2)
-    assert bench.status.text() == "36 replies of at most 64 tokens"
+    assert bench.status.text().startswith("36 replies of up to 64 tokens. ")
 
 
 def test_no_benchmark_begins_while_a_model_is_loading(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
@@ -296,7 +299,7 @@ def test_quitting_while_it_runs_asks_first(
         box.close()
     window.actions_.quit.trigger()
     (box,) = [box for box in bench.findChildren(QMessageBox) if box.isVisible()]
-    next(button for button in box.findChildren(QPushButton) if button.text() == "Stop and quit").click()
+    next(button for button in box.findChildren(QPushButton) if button.text() == "Stop and Quit").click()
     assert not window.isVisible()
 
 
@@ -316,10 +319,20 @@ def test_the_name_of_what_is_asked_is_not_cut(bench: BenchmarkWindow) -> None:
 
 
 def test_names_and_their_heading_stand_at_the_same_edge(bench: BenchmarkWindow) -> None:
-    table = bench.results.results.table
-    table.show_rows([TableCell("Setting"), TableCell("Tokens/s")], [[TableCell("Auto"), TableCell("1")]])
+    table = bench.results.results.model()
+    bench.results.results.show_rows(
+        [TableCell("Setting"), TableCell("Tokens/s")], [[TableCell("Auto"), TableCell("1")]]
+    )
     for column in (0, 1):
         heading = table.headerData(column, Qt.Orientation.Horizontal, Qt.ItemDataRole.TextAlignmentRole)
         assert Qt.AlignmentFlag(heading) == Qt.AlignmentFlag(
             table.data(table.index(0, column), Qt.ItemDataRole.TextAlignmentRole)
         )
+
+
+def test_how_long_it_takes_is_told_before_it_starts(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
+    assert bench.status.text().endswith("The time left is shown after the first reply.")
+    statistics = Statistics(generated_tokens=33, target_calls=32, decode_ms=1000)
+    chat.controller.replies.engine_ended.emit(ReplyEnd(1, "", (), "", FinishReason.EOS, statistics))
+    bench.form.changed.emit()
+    assert bench.status.text() == "54 replies of up to 64 tokens. That takes 2 min to 7 min."

@@ -3,7 +3,7 @@ from PySide6.QtWidgets import QToolButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.conversation.banner import Banner, BannerArea
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.look.theme import LARGE, TEXT_WIDTH, Theme
 
 
 def _area(qtbot: QtBot) -> BannerArea:
@@ -55,3 +55,13 @@ def test_titles_are_plain_text(qtbot: QtBot, theme: Theme) -> None:
     banner = Banner(theme, "Deleted “<img src=x>”")
     area.show_banner(banner, "undo")
     assert banner.accessibleName() == "Deleted “<img src=x>”"
+
+
+def test_banners_are_no_wider_than_the_text(qtbot: QtBot, theme: Theme) -> None:
+    area = BannerArea()
+    qtbot.addWidget(area)
+    banner = Banner(theme, "One")
+    area.show_banner(banner, "one")
+    for width in (1400, 500):
+        area.resize(width, 100)
+        qtbot.waitUntil(lambda width=width: banner.width() == min(TEXT_WIDTH, width - 2 * LARGE))

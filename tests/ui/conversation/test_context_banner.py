@@ -2,8 +2,8 @@ import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.context.summariser import SummaryProgress
-from rdchat.ui.conversation.context_banner import ContextBanner
+from rdchat.services.context.chat_context import SummaryProgress
+from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.transcript.message_parts import CutMark
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
@@ -13,7 +13,7 @@ LONG = "word " * 9  # 10 tokens; the reply has 3
 
 
 @pytest.fixture
-def banner(qtbot: QtBot, window: MainWindow, chat: Chat) -> ContextBanner:
+def banner(qtbot: QtBot, window: MainWindow, chat: Chat) -> Banner:
     """The banner over a chat of three turns, whose fourth question is typed and too much."""
     chat.engine.context_length = 48
     chat.start()
@@ -23,25 +23,25 @@ def banner(qtbot: QtBot, window: MainWindow, chat: Chat) -> ContextBanner:
     return shown(qtbot, window, chat)
 
 
-def shown(qtbot: QtBot, window: MainWindow, chat: Chat) -> ContextBanner:
+def shown(qtbot: QtBot, window: MainWindow, chat: Chat) -> Banner:
     banners, meter = window.conversation.banners, chat.controller.context.meter
     qtbot.waitUntil(
         lambda: (
             meter.use is not None
             and meter.use.typed == chat.controller.chat.typed.strip()
-            and isinstance(banners.banner("context"), ContextBanner)
+            and isinstance(banners.banner("context"), Banner)
         )
     )
     banner = banners.banner("context")
-    assert isinstance(banner, ContextBanner)
+    assert isinstance(banner, Banner)
     return banner
 
 
-def offered(banner: ContextBanner) -> list[str]:
+def offered(banner: Banner) -> list[str]:
     return [button.text() for button in banner.buttons if button.isVisible()]
 
 
-def press(qtbot: QtBot, banner: ContextBanner, text: str) -> None:
+def press(qtbot: QtBot, banner: Banner, text: str) -> None:
     button = next(button for button in banner.buttons if button.text() == text)
     button.setFocus()
     qtbot.keyClick(button, Qt.Key.Key_Space)
@@ -52,21 +52,21 @@ def mark(window: MainWindow) -> CutMark | None:
     return marks[0] if marks else None
 
 
-def test_return_sends_nothing_and_says_what_to_do(qtbot: QtBot, window: MainWindow, banner: ContextBanner) -> None:
+def test_return_sends_nothing_and_says_what_to_do(qtbot: QtBot, window: MainWindow, banner: Banner) -> None:
     composer = window.conversation.composer
     qtbot.keyClick(composer.field, Qt.Key.Key_Return)
     assert composer.text == LONG.strip()
-    assert composer.note.text().startswith("This is more than the model takes")
+    assert composer.note.text().startswith("Too long for this model")
 
 
 def test_the_oldest_turns_are_left_out_marked_and_told_again(
-    qtbot: QtBot, window: MainWindow, chat: Chat, banner: ContextBanner
+    qtbot: QtBot, window: MainWindow, chat: Chat, banner: Banner
 ) -> None:
-    press(qtbot, banner, "Leave out the oldest")
+    press(qtbot, banner, "Drop the oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
     cut = mark(window)
     assert cut is not None
-    assert cut.label.text() == "The model is not told the 2 messages above"
+    assert cut.label.text() == "The model does not see the 2 messages above"
     qtbot.waitUntil(lambda: window.conversation.banners.banner("context") is None)
     qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: len(chat.controller.chat.path) == 8 and not chat.writing)
@@ -79,8 +79,8 @@ def test_the_oldest_turns_are_left_out_marked_and_told_again(
     shown(qtbot, window, chat)
 
 
-def test_the_mark_goes_with_its_chat(qtbot: QtBot, window: MainWindow, chat: Chat, banner: ContextBanner) -> None:
-    press(qtbot, banner, "Leave out the oldest")
+def test_the_mark_goes_with_its_chat(qtbot: QtBot, window: MainWindow, chat: Chat, banner: Banner) -> None:
+    press(qtbot, banner, "Drop the oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
     first = chat.controller.chat.conversation
     assert first is not None
@@ -98,11 +98,11 @@ def test_a_message_that_is_too_long_alone_offers_nothing_to_leave_out(
     qtbot.keyClicks(window.conversation.composer.field, "word " * 30)
     alone = shown(qtbot, window, chat)
     assert not offered(alone)
-    assert alone.accessibleName().startswith("This message is longer")
+    assert alone.accessibleName().startswith("This message is too long for this model (20 tokens) It has")
 
 
 @pytest.fixture
-def larger(qtbot: QtBot, window: MainWindow, chat: Chat) -> ContextBanner:
+def larger(qtbot: QtBot, window: MainWindow, chat: Chat) -> Banner:
     """As `banner`, with a context that has room for a summary."""
     chat.engine.context_length = 400
     chat.start()
@@ -113,52 +113,50 @@ def larger(qtbot: QtBot, window: MainWindow, chat: Chat) -> ContextBanner:
     return shown(qtbot, window, chat)
 
 
-def test_a_summary_is_shown_as_such(qtbot: QtBot, window: MainWindow, chat: Chat, larger: ContextBanner) -> None:
-    press(qtbot, larger, "Summarise them")
+def test_a_summary_is_shown_as_such(qtbot: QtBot, window: MainWindow, chat: Chat, larger: Banner) -> None:
+    press(qtbot, larger, "Summarise the oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
     cut = mark(window)
     assert cut is not None
     assert cut.summary is not None
-    assert cut.summary.toPlainText().strip() == "They said words."
-    assert cut.summary.isVisible()
-    assert cut.label.text() == "The model gets a summary of the 6 messages above"
+    assert cut.summary.body.toPlainText().strip() == "They said words."
+    assert cut.summary.body.isVisible()
+    assert cut.label.text() == "The model sees a summary of the 6 messages above"
     assert len(chat.controller.chat.path) == 6
 
 
-def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat, larger: ContextBanner) -> None:
+def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat, larger: Banner) -> None:
     chat.engine.gate.shut()
     chat.engine.gate.allow(2)
-    press(qtbot, larger, "Summarise them")
+    press(qtbot, larger, "Summarise the oldest")
     qtbot.waitUntil(lambda: chat.engine.gate.is_waiting)
     busy = shown(qtbot, window, chat)
-    assert busy.accessibleName() == "The model is summarising the oldest turns…"
+    assert busy.accessibleName() == "Summarising the oldest messages…"
     qtbot.waitUntil(lambda: busy.progress.text() == "Part 1 of 2: 8 of 8 tokens read")
     assert busy.progress.isVisible()
-    assert window.panel.status.state.text() == "Reading for a summary 8 of 8"
+    assert window.panel.status.state.text() == "Reading for a summary: 8 of 8"
     chat.controller.context.meter.changed.emit()  # the state is shown anew, and the summary is still being written
-    assert window.panel.status.state.text() != "Idle"
-    busy.show_progress(SummaryProgress(1, 1, 8, 8, 1))
+    assert window.panel.status.state.text() != "Ready"
+    chat.controller.context.summary_progressed.emit(SummaryProgress(1, 1, 8, 8, 1))
     assert busy.progress.text() == "1 token written"
     press(qtbot, busy, "Stop")
-    assert "Leave out the oldest" in offered(shown(qtbot, window, chat))
-    assert window.panel.status.state.text() == "Idle"
+    assert "Drop the oldest" in offered(shown(qtbot, window, chat))
+    assert window.panel.status.state.text() == "Ready"
 
 
-def test_a_new_chat_takes_along_what_is_typed(
-    qtbot: QtBot, window: MainWindow, chat: Chat, larger: ContextBanner
-) -> None:
+def test_a_new_chat_takes_along_what_is_typed(qtbot: QtBot, window: MainWindow, chat: Chat, larger: Banner) -> None:
     typed = window.conversation.composer.text
     first = chat.controller.chat.conversation
-    press(qtbot, larger, "Start anew")
+    press(qtbot, larger, "Start a new chat")
     qtbot.waitUntil(lambda: chat.controller.chat.conversation != first)
     assert window.conversation.composer.text == typed.strip()
-    assert str(chat.controller.chat.system_prompt).endswith("They said words.")
+    assert str(chat.controller.chat.about.system_prompt).endswith("They said words.")
     assert first is not None
     assert len(chat.store.messages(first.id)) == 6
 
 
 def test_a_banner_that_is_put_away_comes_back_where_it_is_sent_all_the_same(
-    qtbot: QtBot, window: MainWindow, chat: Chat, banner: ContextBanner
+    qtbot: QtBot, window: MainWindow, chat: Chat, banner: Banner
 ) -> None:
     composer, banners = window.conversation.composer, window.conversation.banners
     banner.dismissed.emit()
@@ -168,5 +166,5 @@ def test_a_banner_that_is_put_away_comes_back_where_it_is_sent_all_the_same(
     qtbot.waitUntil(lambda: meter.use is not None and meter.use.typed == chat.controller.chat.typed.strip())
     assert banners.banner("context") is None
     qtbot.keyClick(composer.field, Qt.Key.Key_Return)
-    assert isinstance(banners.banner("context"), ContextBanner)
+    assert isinstance(banners.banner("context"), Banner)
     assert composer.note.text()

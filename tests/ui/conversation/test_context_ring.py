@@ -16,7 +16,7 @@ def test_the_ring_follows_what_is_typed(qtbot: QtBot, window: MainWindow, chat: 
     qtbot.keyClicks(composer.field, "one two three four")
     qtbot.waitUntil(lambda: composer.meter.words == "25%")
     assert composer.meter.isVisible()
-    assert "5 of the 20 tokens" in composer.meter.accessibleName()
+    assert "5 of the model's 20 tokens" in composer.meter.accessibleName()
     qtbot.keyClicks(composer.field, " word" * 16)
     qtbot.waitUntil(lambda: composer.meter.words == "Too long")
     qtbot.keyClick(composer.field, Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)

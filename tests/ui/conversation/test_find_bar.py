@@ -97,6 +97,27 @@ def test_escape_takes_the_marks_away_and_the_key_brings_them_back(
     qtbot.waitUntil(lambda: bar.count.text() == "2 of 2")
 
 
+def test_escape_closes_the_bar_wherever_the_focus_is_and_stops_no_reply(
+    qtbot: QtBot, window: MainWindow, chat: Chat, bar: FindBar
+) -> None:
+    view = window.conversation
+    for focused in (view.composer.field, window.sidebar.list, _widget(window, "Crust").body, view.transcript):
+        _type(qtbot, window, "bread")
+        focused.setFocus()
+        qtbot.keyClick(focused, Qt.Key.Key_Escape)
+        assert bar.isHidden()
+    chat.engine.gate.shut()
+    chat.controller.send("And now?")
+    assert chat.writing
+    _type(qtbot, window, "bread")
+    qtbot.keyClick(view.composer.field, Qt.Key.Key_Escape)
+    assert bar.isHidden()
+    assert chat.writing
+    qtbot.keyClick(view.composer.field, Qt.Key.Key_Escape)
+    chat.engine.gate.open()
+    qtbot.waitUntil(lambda: not chat.writing)
+
+
 def test_what_is_nowhere_is_said(qtbot: QtBot, window: MainWindow, bar: FindBar) -> None:
     _type(qtbot, window, "xyzzy")
     assert bar.count.text() == "Not found"
@@ -133,10 +154,10 @@ def test_a_search_of_all_chats_goes_on_in_the_one_that_is_opened(
 def test_the_menus_follow_the_open_chat(qtbot: QtBot, window: MainWindow, chat: Chat, bar: FindBar) -> None:
     actions, desk = window.actions_, chat.controller.chats
     actions.pin.trigger()
-    assert actions.pin.text() == "Unpin chat"
+    assert actions.pin.text() == "Unpin Chat"
     menu = actions.move.menu()
     menu.aboutToShow.emit()
-    assert [action.text() for action in menu.actions() if action.text()] == ["No folder", "New folder…"]
+    assert [action.text() for action in menu.actions() if action.text()] == ["No Folder", "New Folder…"]
     actions.archive.trigger()
     assert desk.chat.conversation is None
     assert not actions.pin.isEnabled()
@@ -145,7 +166,7 @@ def test_the_menus_follow_the_open_chat(qtbot: QtBot, window: MainWindow, chat: 
     actions.show_archive.trigger()
     assert [row.conversation.title for row in desk.rows] == ["Baking"]  # type: ignore[union-attr]
     window.sidebar.list.setCurrentIndex(window.sidebar.list.rows.index(0))
-    assert actions.archive.text() == "Move chat out of archive"
+    assert actions.archive.text() == "Move Chat Out of Archive"
     actions.archive.trigger()
     actions.show_bin.trigger()
     assert (actions.show_archive.isChecked(), actions.show_bin.isChecked()) == (False, True)
@@ -165,24 +186,24 @@ def test_the_words_of_a_summary_are_marked_in_its_card_and_gone_through(
     assert bar.count.text() == "1 of 1"
     mark = _cut_mark(window)
     assert mark.summary is not None
-    assert [each.cursor.selectedText() for each in mark.summary.extraSelections()] == ["rye", "rye"]  # type: ignore[attr-defined]
+    assert [each.cursor.selectedText() for each in mark.summary.body.extraSelections()] == ["rye", "rye"]  # type: ignore[attr-defined]
     view = window.conversation.transcript
-    assert view.rect().contains(mark.summary.mapTo(view, mark.summary.rect().center()))
-    assert mark.summary.marks.current == 0
+    assert view.rect().contains(mark.summary.body.mapTo(view, mark.summary.body.rect().center()))
+    assert mark.summary.body.marks.current == 0
     bar.next.click()
-    assert mark.summary.marks.current == 1
+    assert mark.summary.body.marks.current == 1
     bar.previous.click()
-    assert mark.summary.marks.current == 0
+    assert mark.summary.body.marks.current == 0
     _type(qtbot, window, "step")
     qtbot.waitUntil(lambda: bar.count.text().endswith(" of 78"))
-    view.show_hit(cut.id, last=True)  # from the word of the summary to that of the message above it
+    view.hits.show(cut.id, last=True)  # from the word of the summary to that of the message above it
     mark = _cut_mark(window)
     assert mark.summary is not None
-    assert mark.summary.marks.current == 1
-    assert view.step_hit(-1)
-    assert mark.summary.marks.current == 0
-    assert view.step_hit(-1)
-    assert mark.summary.marks.current == -1
+    assert mark.summary.body.marks.current == 1
+    assert view.hits.step(-1)
+    assert mark.summary.body.marks.current == 0
+    assert view.hits.step(-1)
+    assert mark.summary.body.marks.current == -1
     assert _current(_widget(window, "step 5")) == [0]
     bar.close_bar()
-    assert not mark.summary.extraSelections()
+    assert not mark.summary.body.extraSelections()

@@ -7,7 +7,7 @@ import pytest
 from PySide6.QtCore import Qt
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.chat.storage.messages import MessageReader
+from rdchat.chat.storage.whole_chat import MessageReader
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role
@@ -49,7 +49,7 @@ def test_opening_a_long_chat_reads_what_is_shown(
     assert len(read) == len(set(read)) < 100
     chat.qtbot.keyClick(transcript, Qt.Key.Key_Home)
     assert next(iter(transcript.widgets.values())).message.text == "m1"
-    transcript.show_hit(601)
+    transcript.hits.show(601)
     assert 601 in transcript.widgets
     assert len(read) == len(set(read)) < 300
 
@@ -66,20 +66,25 @@ def test_the_model_is_told_all_of_a_long_chat(chat: Chat, window: MainWindow, lo
 def test_messages_that_cannot_be_read_are_told_and_what_is_shown_stays(
     chat: Chat, window: MainWindow, long_chat: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    whole, is_broken = MessageReader.read, False
+
+    def read(reader: MessageReader, ids: Sequence[int]) -> list[Message]:
+        if is_broken:
+            raise StorageError("The disk does not answer.", "Try again.")
+        return whole(reader, ids)
+
+    monkeypatch.setattr(MessageReader, "read", read)
     chat.controller.chat.open(long_chat)
     transcript = window.conversation.transcript
     shown = [widget.message.id for widget in transcript.widgets.values()]
-    whole = MessageReader.read
-
-    def fail(_reader: MessageReader, _ids: Sequence[int]) -> list[Message]:
-        raise StorageError("The disk does not answer.", "Try again.")
-
-    monkeypatch.setattr(MessageReader, "read", fail)
+    is_broken = True
     transcript.scroll_to_start()
-    transcript.show_hit(601)
+    transcript.hits.show(601)
+    bar = transcript.verticalScrollBar()
+    bar.setValue(bar.maximum() // 2)
     assert [widget.message.id for widget in transcript.widgets.values()] == shown
     assert window.conversation.banners.banner("storage") is not None
-    monkeypatch.setattr(MessageReader, "read", whole)
+    is_broken = False
     transcript.scroll_to_start()
     assert next(iter(transcript.widgets.values())).message.text == "m1"
 
@@ -90,9 +95,11 @@ class SlowDisk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go, self.begun, self.threads = threading.Event(), threading.Event(), set[int]()
         self.error: StorageError | None = None
-        whole = MessageReader.read_told
+        whole = MessageReader.read
 
         def read(reader: MessageReader, ids: Sequence[int]) -> list[Message]:
+            if threading.current_thread() is threading.main_thread():
+                return whole(reader, ids)
             self.threads.add(threading.get_ident())
             self.begun.set()
             assert self.go.wait(20)
@@ -100,14 +107,14 @@ class SlowDisk:
                 raise self.error
             return whole(reader, ids)
 
-        monkeypatch.setattr(MessageReader, "read_told", read)
+        monkeypatch.setattr(MessageReader, "read", read)
 
 
 @pytest.fixture
 def slow_disk(chat: Chat, window: MainWindow, long_chat: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDisk]:
+    disk = SlowDisk(monkeypatch)
     chat.start()
     chat.controller.chat.open(long_chat)
-    disk = SlowDisk(monkeypatch)
     yield disk
     disk.go.set()
 

@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QApplication, QFileDialog
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.files.attaching import FileView
 from rdchat.ui.files.chips import FileChip
-from rdchat.ui.files.file_view import FileView
 from rdchat.ui.transcript.messages import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf
@@ -125,7 +125,7 @@ def test_a_chip_is_taken_out_by_its_button(qtbot: QtBot, window: MainWindow, cha
     counted(qtbot, window)
     remove = chips(window)[0].remove
     assert remove is not None
-    assert remove.accessibleName() == "Take prices.csv out"
+    assert remove.accessibleName() == "Remove prices.csv"
     qtbot.keyClick(remove, Qt.Key.Key_Space)
     assert not chips(window)
     assert not window.conversation.composer.files.isVisible()
@@ -143,7 +143,7 @@ def test_a_sent_message_shows_its_files_and_opens_what_was_sent(
     assert not chips(window)
     (message,) = window.conversation.transcript.findChildren(PersonMessage)
     (chip,) = message.findChildren(FileChip)
-    assert chip.accessibleName() == "prices.csv, 17 characters"
+    assert chip.accessibleName() == "prices.csv, Whole file"
     assert chip.isVisible()
     assert chip.geometry().bottom() < message.body.geometry().top()
     qtbot.mouseClick(chip, Qt.MouseButton.LeftButton)

@@ -9,6 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.files.part_sheet import PartSheet
+from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.transcript.messages import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf
@@ -28,7 +29,7 @@ def book(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def brought(qtbot: QtBot, window: MainWindow, chat: Chat, book: Path) -> MainWindow:
-    """A window with a book that is more than the model takes."""
+    """A window with a book that is too long for the model."""
     chat.engine.context_length = 400
     chat.start()
     window.conversation.files.add([str(book)])
@@ -95,6 +96,48 @@ def test_only_the_longest_file_is_to_be_shortened(
     assert not short.accessibleName().endswith("choose a part")
 
 
+def test_two_files_that_are_too_long_are_cut_one_after_the_other(
+    qtbot: QtBot, window: MainWindow, chat: Chat, tmp_path: Path
+) -> None:
+    """Each sheet counted the other file whole, and its button stayed disabled."""
+    chat.engine.context_length = 400
+    chat.start()
+    paths = [tmp_path / name for name in ("first.txt", "second.txt", "note.txt")]
+    for path, words in zip(paths, (900, 1000, 20), strict=True):
+        path.write_text("word " * words)
+    window.conversation.files.add(list(map(str, paths)))
+    files = chat.controller.chat.files
+    qtbot.waitUntil(lambda: len(files.files) == 3 and files.tokens is not None, timeout=10_000)
+    chips = window.conversation.composer.files.chips
+    assert [chip.accessibleName().endswith("choose a part") for chip in chips] == [True, True, False]
+    ask(qtbot, window, "What is in them?")
+    assert window.conversation.composer.note.text().startswith("These files are 1,5")
+    sheet = sheet_of(window)
+    assert sheet.windowTitle().endswith("first.txt"), "not the longest one"
+    assert "room for 350, counting all files" in sheet.findChildren(ThemedLabel)[1].text()
+    sheet.percent.setValue(50)
+    wait(qtbot, sheet, "The first 50% of it")
+    assert "Still 1,1" in sheet.summary.text()
+    assert sheet.use.isEnabled(), "smaller than before"
+    sheet.by_beginning.setChecked(True)
+    sheet.percent.setValue(0)
+    wait(qtbot, sheet, "The first 1")
+    sheet.use.click()
+    qtbot.waitUntil(lambda: files.tokens is not None)
+    assert [file.name for file in files.to_shorten] == ["second.txt"]
+    qtbot.mouseClick(chips[1], Qt.MouseButton.LeftButton)
+    sheet = sheet_of(window)
+    sheet.by_beginning.setChecked(True)
+    wait(qtbot, sheet, "The first ")
+    assert "of the context" in sheet.summary.text()
+    sheet.use.click()
+    qtbot.waitUntil(lambda: files.tokens is not None)
+    assert not files.excess
+    ask(qtbot, window, "What is in them?")
+    chat.wait_for(EngineState.IDLE)
+    assert len(chat.controller.chat.path[0].files) == 3
+
+
 def test_the_number_of_passages_is_the_persons(qtbot: QtBot, brought: MainWindow) -> None:
     sheet = open_sheet(qtbot, brought)
     qtbot.keyClicks(sheet.question, "apples")
@@ -134,13 +177,13 @@ def test_what_is_too_long_cannot_be_used(qtbot: QtBot, brought: MainWindow, chat
     assert sheet.use.isEnabled()
     sheet.all.setChecked(True)
     wait(qtbot, sheet, "All of it: ")
-    assert "more than there is room for" in sheet.summary.text()
+    assert "tokens too long." in sheet.summary.text()
     assert not sheet.use.isEnabled()
     sheet.percent.setValue(5)
     wait(qtbot, sheet, "The first 5% of it")
     qtbot.keyClick(sheet, Qt.Key.Key_Escape)
     assert not [each for each in brought.findChildren(QDialog) if each.isVisible()]
-    assert chat.controller.chat.files.too_long, "left as it was"
+    assert chat.controller.chat.files.excess, "left as it was"
 
 
 def test_a_file_that_fits_can_be_shortened_too(qtbot: QtBot, window: MainWindow, chat: Chat, book: Path) -> None:
@@ -149,5 +192,7 @@ def test_a_file_that_fits_can_be_shortened_too(qtbot: QtBot, window: MainWindow,
     qtbot.waitUntil(lambda: chat.controller.chat.files.tokens is not None, timeout=10_000)
     sheet = open_sheet(qtbot, window)
     assert sheet.all.isChecked()
-    wait(qtbot, sheet, "All of it: ")
+    count = chat.controller.chat.files.files[0].count
+    assert count is not None
+    wait(qtbot, sheet, f"All of it: {count.words}")
     assert sheet.use.isEnabled()

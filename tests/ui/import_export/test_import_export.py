@@ -8,20 +8,19 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFileDialog, QPushButton, QTextBrowser, QToolButton
+from PySide6.QtWidgets import QCheckBox, QFileDialog, QPlainTextEdit, QPushButton, QRadioButton, QToolButton
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.storage.connections import recoverable_files
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.restore import Restored
-from rdchat.chat.transfer.stored_chats import readable_again
 from rdchat.inference.api.requests import Role
-from rdchat.services.transfer.transfer_desk import RemoteRequests, TransferDesk
+from rdchat.services.transfer_desk import TransferDesk
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.import_export.import_export import ImportExport
-from rdchat.ui.import_export.pages import ExportPage, ImportPage, MessagePage, ReportPage, RestorePage
-from rdchat.ui.import_export.sheet import ProgressPage, Sheet
+from rdchat.ui.import_export.sheets import ProgressSheet, Sheet
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
@@ -40,7 +39,14 @@ class Menu:
 
     @property
     def sheet(self) -> Sheet:
+        assert self.transfers.sheet is not None
         return self.transfers.sheet
+
+    @property
+    def title(self) -> str:
+        """The title of the open sheet; empty without one."""
+        sheet = self.transfers.sheet
+        return sheet.windowTitle() if sheet is not None and sheet.isVisible() else ""
 
     @property
     def banner(self) -> Banner | None:
@@ -63,8 +69,8 @@ class Menu:
             dialog.fileSelected.emit(str(paths[0]))
             dialog.filesSelected.emit([str(paths[0])])
 
-    def wait_for_page(self, kind: type) -> None:
-        self.qtbot.waitUntil(lambda: isinstance(self.sheet.page, kind) and self.sheet.isVisible(), timeout=WAIT_MS)
+    def wait_for_sheet(self, title: str) -> None:
+        self.qtbot.waitUntil(lambda: self.title == title, timeout=WAIT_MS)
 
     def wait_for_banner(self, words: str) -> None:
         self.qtbot.waitUntil(lambda: self.banner is not None and words in self.banner.accessibleName(), timeout=WAIT_MS)
@@ -82,10 +88,11 @@ def menu(qtbot: QtBot, chat: Chat, window: MainWindow, theme: Theme, tmp_path: P
     chat.store.add_message(bread.id, None, Role.USER, "How?")
     chat.controller.chats.open_latest()
     desk = TransferDesk(chat.controller, chat.store, tmp_path / "settings.json")
-    transfers = ImportExport(window, chat.controller, desk, RemoteRequests(desk), theme)
+    transfers = ImportExport(window, chat.controller, desk, theme)
     yield Menu(qtbot, window, transfers, desk)
     desk.close()
-    transfers.sheet.finish()
+    if transfers.sheet is not None:
+        transfers.sheet.done(0)
 
 
 def titles(chat: Chat) -> list[str]:
@@ -94,19 +101,15 @@ def titles(chat: Chat) -> list[str]:
 
 def test_a_chat_is_exported_to_markdown_or_json(menu: Menu, tmp_path: Path):
     menu.actions.export_chat.trigger()
-    page = menu.sheet.page
-    assert isinstance(page, ExportPage)
-    assert page.title == "Export “Bread”"
-    menu.qtbot.keyClick(page.details, Qt.Key.Key_Space)
+    assert menu.title == "Export “Bread”"
+    menu.qtbot.keyClick(menu.sheet.findChild(QCheckBox), Qt.Key.Key_Space)
     menu.qtbot.keyClick(menu.sheet, Qt.Key.Key_Return)
     menu.choose(tmp_path / "bread.md")
     menu.wait_for_banner("Exported 1 chat")
     assert "- Sampling: temperature 0.7" in (tmp_path / "bread.md").read_text()
     menu.actions.export_chat.trigger()
-    page = menu.sheet.page
-    assert isinstance(page, ExportPage)
-    menu.qtbot.keyClick(page.json, Qt.Key.Key_Space)
-    assert not page.details.isEnabled()
+    menu.qtbot.keyClick(menu.sheet.findChildren(QRadioButton)[1], Qt.Key.Key_Space)
+    assert not menu.sheet.findChild(QCheckBox).isEnabled()
     menu.click("Export…")
     menu.choose(tmp_path / "bread.json")
     menu.qtbot.waitUntil((tmp_path / "bread.json").exists, timeout=WAIT_MS)
@@ -126,34 +129,29 @@ def test_an_import_is_reported_and_undone_by_one_click(menu: Menu, chat: Chat, t
     circle = chatgpt_chat(chatgpt_node("a", "a", "user", "x"), title="A <b>circle</b>")
     (tmp_path / "conversations.json").write_text(json.dumps([chatgpt_with_everything(), circle]))
     menu.actions.import_chats.trigger()
-    assert isinstance(menu.sheet.page, ImportPage)
-    menu.click("Choose files…")
+    assert menu.title == "Import chats"
+    menu.click("Choose Files…")
     menu.choose(tmp_path / "conversations.json")
-    menu.wait_for_page(ReportPage)
-    page = menu.sheet.page
-    assert isinstance(page, ReportPage)
-    assert page.title == "1 chat imported"
-    assert page.text.startswith("4 messages from ChatGPT. 1 chat or file could not be taken.")
-    (listed,) = page.findChildren(QTextBrowser)
-    assert "A <b>circle</b>\nIts messages follow one another in a circle." in listed.toPlainText().replace(
-        "\u2028", "\n"
-    )
+    menu.wait_for_sheet("1 chat imported")
+    assert menu.sheet.text.startswith("4 messages from ChatGPT. 1 chat or file could not be imported.")
+    (listed,) = menu.sheet.findChildren(QPlainTextEdit)
+    assert "A <b>circle</b>\nIts messages form a cycle." in listed.toPlainText()
     assert titles(chat) == ["Bread", "Rivers"]
-    menu.click("Undo import")
+    menu.click("Undo Import")
     menu.wait_for_banner("The import was undone")
     assert titles(chat) == ["Bread"]
-    assert not menu.sheet.isVisible()
+    assert not menu.title
 
 
 def test_a_folder_is_imported(menu: Menu, chat: Chat, tmp_path: Path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "conversations.json").write_text(json.dumps([chatgpt_with_everything()]))
     menu.actions.import_chats.trigger()
-    menu.click("Choose folder…")
+    menu.click("Choose Folder…")
     menu.choose(tmp_path / "in")
-    menu.wait_for_page(ReportPage)
+    menu.wait_for_sheet("1 chat imported")
     menu.qtbot.keyClick(menu.sheet, Qt.Key.Key_Escape)
-    assert not menu.sheet.isVisible()
+    assert not menu.title
     assert titles(chat) == ["Bread", "Rivers"]
 
 
@@ -165,16 +163,14 @@ def test_escape_cancels_what_is_under_way(menu: Menu, chat: Chat, tmp_path: Path
     ]  # fmt: skip
     (tmp_path / "conversations.json").write_text(json.dumps(chats))
     menu.actions.import_chats.trigger()
-    menu.click("Choose files…")
+    menu.click("Choose Files…")
     menu.choose(tmp_path / "conversations.json")
-    menu.wait_for_page(ProgressPage)
-    page = menu.sheet.page
-    assert isinstance(page, ProgressPage)
-    menu.qtbot.waitUntil(lambda: page.words.text() != "Beginning…", timeout=WAIT_MS)
-    menu.qtbot.keyClick(menu.sheet, Qt.Key.Key_Escape)
-    menu.wait_for_page(ReportPage)
-    assert menu.sheet.page is not None
-    assert menu.sheet.page.title == "Nothing was imported"
+    menu.wait_for_sheet("Importing chats")
+    progress = menu.sheet
+    assert isinstance(progress, ProgressSheet)
+    menu.qtbot.waitUntil(lambda: progress.words.text() != "Starting…", timeout=WAIT_MS)
+    menu.qtbot.keyClick(progress, Qt.Key.Key_Escape)
+    menu.wait_for_sheet("Nothing was imported")
     assert titles(chat) == ["Bread"]
 
 
@@ -188,9 +184,8 @@ def test_a_backup_is_restored_after_a_question_and_that_is_undone(menu: Menu, ch
     chat.controller.chats.refresh()
     menu.actions.restore.trigger()
     menu.choose(tmp_path / "backup.zip")
-    menu.wait_for_page(RestorePage)
-    assert menu.sheet.page is not None
-    assert menu.sheet.page.text.startswith("It has 1 chat with 1 message and the settings, of ")
+    menu.wait_for_sheet("Restore this backup?")
+    assert menu.sheet.text.startswith("1 chat with 1 message and the settings, from ")
     assert titles(chat) == ["Later", "Bread"]
     menu.qtbot.keyClick(menu.sheet, Qt.Key.Key_Return)
     menu.wait_for_banner("The backup was restored")
@@ -200,18 +195,32 @@ def test_a_backup_is_restored_after_a_question_and_that_is_undone(menu: Menu, ch
     assert titles(chat) == ["Later", "Bread"]
 
 
+def test_a_restore_is_told_until_the_person_writes_on(menu: Menu, chat: Chat, tmp_path: Path):
+    chat.start()
+    menu.actions.back_up.trigger()
+    menu.choose(tmp_path / "backup.zip")
+    menu.wait_for_banner("Backed up")
+    menu.actions.restore.trigger()
+    menu.choose(tmp_path / "backup.zip")
+    menu.wait_for_sheet("Restore this backup?")
+    menu.qtbot.keyClick(menu.sheet, Qt.Key.Key_Return)
+    menu.wait_for_banner("The backup was restored")
+    chat.say("Hi")
+    assert not menu.title
+
+
 def test_an_undo_that_could_not_begin_leaves_the_next_restore_its_question(menu: Menu, chat: Chat, tmp_path: Path):
     menu.actions.back_up.trigger()
     menu.choose(tmp_path / "backup.zip")
     menu.wait_for_banner("Backed up")
     menu.desk.back_up(tmp_path / "terminal.zip", print, print)  # as the terminal does it
     menu.transfers._undo_restore(Restored(str(tmp_path / "kept.db")))
-    menu.wait_for_page(MessagePage)
+    menu.wait_for_sheet("rdchat is busy")
     menu.qtbot.waitUntil(lambda: not menu.desk.busy, timeout=WAIT_MS)
-    menu.sheet.finish()
+    menu.click("OK")
     menu.actions.restore.trigger()
     menu.choose(tmp_path / "backup.zip")
-    menu.wait_for_page(RestorePage)
+    menu.wait_for_sheet("Restore this backup?")
     menu.click("Cancel")
     assert titles(chat) == ["Bread"]
 
@@ -222,9 +231,9 @@ def test_a_restore_that_is_not_wanted_changes_nothing(menu: Menu, chat: Chat, tm
     menu.wait_for_banner("Backed up")
     menu.actions.restore.trigger()
     menu.choose(tmp_path / "backup.zip")
-    menu.wait_for_page(RestorePage)
+    menu.wait_for_sheet("Restore this backup?")
     menu.click("Cancel")
-    assert not menu.sheet.isVisible()
+    assert not menu.title
     assert not menu.desk.busy
     assert not (tmp_path / "part-restore").exists()
 
@@ -233,10 +242,8 @@ def test_a_damaged_backup_is_told_of(menu: Menu, tmp_path: Path):
     (tmp_path / "bad.zip").write_text("text")
     menu.actions.restore.trigger()
     menu.choose(tmp_path / "bad.zip")
-    menu.wait_for_page(MessagePage)
-    page = menu.sheet.page
-    assert page is not None
-    assert (page.title, page.text) == ("bad.zip is damaged", "Choose another backup. Your chats are as they were.")
+    menu.wait_for_sheet("bad.zip is damaged")
+    assert menu.sheet.text == "Choose another backup. Your chats were not changed."
 
 
 def test_what_the_terminal_imports_is_told_with_an_undo(menu: Menu, chat: Chat, tmp_path: Path):
@@ -266,17 +273,17 @@ def test_every_control_is_reached_by_tab_and_has_a_name(menu: Menu):
         menu.qtbot.keyClick(menu.sheet.focusWidget() or menu.sheet, Qt.Key.Key_Tab)
         focused = menu.sheet.focusWidget()
         seen.add(focused.property("text") if focused is not None else "")
-    assert {"Markdown, for reading", "With settings and statistics", "Cancel", "Export…"} <= seen
+    assert {"Markdown: for reading", "Include settings and statistics", "Cancel", "Export…"} <= seen
     assert menu.sheet.accessibleName() == "Export “Bread”"
 
 
-def put_aside(folder: Path) -> Path:
+def files_set_aside(folder: Path) -> Path:
     """Have an older version put a store with one chat aside, and move it into a folder; return where it is."""
     path = folder / "was" / "conversations.db"
-    with closing(ConversationStore.open(path)) as store:
+    with closing(ConversationStore(path)) as store:
         store.add_message(store.create_conversation("Before").id, None, Role.USER, "Hi")
     Database(path, MIGRATIONS[:-1]).close()
-    (found,) = readable_again(path)
+    (found,) = recoverable_files(path)
     return found.rename(folder / found.name)
 
 
@@ -284,17 +291,15 @@ def test_chats_that_an_older_version_put_aside_are_brought_back(menu: Menu, chat
     menu.transfers.offer_set_aside()
     banners = menu.window.conversation.banners
     assert banners.banner("set aside") is None
-    put_aside(tmp_path)
+    files_set_aside(tmp_path)
     menu.transfers.offer_set_aside()
     banner = banners.banner("set aside")
     assert banner is not None
-    assert "an older version put aside" in banner.accessibleName()
+    assert "Some older chats can be read again" in banner.accessibleName()
     (button,) = banner.findChildren(QPushButton)
     menu.qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
-    menu.wait_for_page(ReportPage)
-    page = menu.sheet.page
-    assert isinstance(page, ReportPage)
-    assert (page.title, page.text) == ("1 chat imported", "1 message from rdchat.")
+    menu.wait_for_sheet("1 chat imported")
+    assert menu.sheet.text == "1 message from rdchat."
     assert titles(chat) == ["Before", "Bread"]
     menu.click("Done")
     menu.transfers.offer_set_aside()
@@ -302,7 +307,7 @@ def test_chats_that_an_older_version_put_aside_are_brought_back(menu: Menu, chat
 
 
 def test_chats_that_are_not_wanted_back_are_not_offered_again_and_stay_where_they_are(menu: Menu, tmp_path: Path):
-    whole = put_aside(tmp_path).read_bytes()
+    whole = files_set_aside(tmp_path).read_bytes()
     menu.transfers.offer_set_aside()
     banner = menu.window.conversation.banners.banner("set aside")
     assert banner is not None

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from PySide6.QtWidgets import QLabel, QMessageBox, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QMessageBox, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
-from rdchat.chat.storage.search_reader import SearchQuery
+from rdchat.chat.storage.search import SearchQuery
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.reports import FileReport, ImportReport, NotTaken, Without
+from rdchat.chat.transfer.reports import FileReport, ImportReport, PartialChat, SkippedChat
 from rdchat.errors import ModelError
 from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, TargetMatch
 from rdchat.inference.api.model_card import ModelCard
@@ -18,12 +18,11 @@ from rdchat.inference.api.requests import DraftSettings, Mode, Role, SamplingPar
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.ui.alternatives import AlternativesWindow
+from rdchat.ui.conversation.alternatives_window import AlternativesWindow
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.drafts.window import DraftsWindow
-from rdchat.ui.import_export.pages import ExportPage, MessagePage, ReportPage
-from rdchat.ui.import_export.sheet import Sheet
+from rdchat.ui.import_export.sheets import Sheet, export_sheet, report_sheet
 from rdchat.ui.look.labels import ElidedLabel
 from rdchat.ui.look.opening import ask
 from rdchat.ui.look.plain_text import OfflineBrowser, button_text, message_box, tip_text
@@ -162,7 +161,7 @@ def test_the_drafter_that_is_chosen(qtbot: QtBot, window: MainWindow, chat: Chat
 
 
 def test_tokens_and_what_was_drafted(qtbot: QtBot, theme: Theme, tmp_path: Path, pipe: Pipe) -> None:
-    store = ConversationStore.open(tmp_path / "traces.db")
+    store = ConversationStore(tmp_path / "traces.db")
     chat = store.create_conversation("chat")
     reply = store.add_message(chat.id, None, Role.ASSISTANT, "")
     traces, token = TraceRecorder(store), "<b>evilword</b>"  # spaces of tokens are spelt out
@@ -177,8 +176,9 @@ def test_tokens_and_what_was_drafted(qtbot: QtBot, theme: Theme, tmp_path: Path,
     assert trace is not None
     check_tips(pipe, shown_tips(window))
     window.details.show_token(trace, 1)
-    qtbot.waitUntil(lambda: window.details.alternatives.height() > 0)
-    tips = [shown for shown in shown_tips(window.details.alternatives) if "evilword" in shown]
+    rows = window.details.alternatives
+    qtbot.waitUntil(lambda: all(row.isVisible() for row in rows))
+    tips = [shown for row in rows for shown in shown_tips(row) if "evilword" in shown]
     assert all(token in shown for shown in tips)
     assert tips
     assert rich_labels(window) == []
@@ -226,19 +226,18 @@ def test_sheets_and_questions(qtbot: QtBot, window: MainWindow, theme: Theme, pi
     regenerate.model.setCurrentIndex(1)
     assert "model" in check_tips(pipe, shown_tips(regenerate))
     file = FileReport(
-        pipe.named("file"), "ChatGPT", without=(Without(pipe.named("title"), "1 image"),),
-        not_taken=(NotTaken(pipe.named("chat"), pipe.named("why")),),
+        pipe.named("file"), "ChatGPT", without=(PartialChat(pipe.named("title"), "1 image"),),
+        not_taken=(SkippedChat(pipe.named("chat"), pipe.named("why")),),
     )  # fmt: skip
-    report = ReportPage(theme, ImportReport((file,)), lambda: None, lambda: None)
-    sheet = Sheet(window)
-    for page in (
-        ExportPage(theme, pipe.named("chat"), lambda _kind, _details: None, lambda: None),
-        MessagePage(theme, pipe.named("title"), pipe.named("text"), lambda: None),
+    report = report_sheet(window, theme, ImportReport((file,)), lambda: None)
+    for sheet in (
+        export_sheet(window, theme, pipe.named("chat"), lambda _kind, _details: None),
+        Sheet(window, theme, pipe.named("title"), pipe.named("text"), [("OK", lambda: None)]),
         report,
     ):
-        sheet.show_page(page)
+        sheet.open()
         check_tips(pipe, shown_tips(sheet))
-    listed = report.findChild(OfflineBrowser)
+    listed = report.findChild(QPlainTextEdit)
     assert listed is not None
     for what in ("title", "chat", "why"):
         assert pipe.named(what) in listed.toPlainText()

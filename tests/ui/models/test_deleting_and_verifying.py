@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from time import sleep
 
@@ -12,7 +11,7 @@ from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
-from rdchat.hub.checksums import checksum
+from rdchat.hub.known_files import checksum
 from rdchat.hub.verifying import Verdict
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.models.models_desk import ModelsDesk
@@ -43,12 +42,12 @@ def test_a_model_is_deleted_after_a_question_and_comes_back(
     model = machine.models.pop()
     qtbot.keyClick(page.list, Qt.Key.Key_Delete)
     words = answer(qtbot, page, "Delete")
-    assert "Delete small-4bit? It takes 403 KB of the disk. It lies in the Hugging Face cache" in words
-    qtbot.waitUntil(lambda: page.bar.action.text() == "Undo" and not cached().folder.exists())
+    assert "Delete small-4bit? It takes 403 KB of disk space. It is in the Hugging Face cache" in words
+    qtbot.waitUntil(lambda: page.bar.result.link.text() == "Undo" and not cached().folder.exists())
     qtbot.waitUntil(lambda: names(page)[-1] == NAME)  # among those that were deleted
     machine.models.append(model)
-    page.bar.action.click()
-    qtbot.waitUntil(lambda: page.bar.status.text() == "small-4bit is back.")
+    page.bar.result.link.click()
+    qtbot.waitUntil(lambda: page.bar.result.words.text() == "small-4bit is back.")
     qtbot.waitUntil(lambda: not desk.removal.trash and NAME in names(page))
     assert downloaded.is_dir()
 
@@ -70,7 +69,7 @@ def test_the_loaded_model_is_unloaded_before_it_is_deleted(
     machine.models[-1] = replace(machine.models[-1], model=str(downloaded))
     refresh(qtbot, desk)
     page.bar.delete.click()
-    assert "It is loaded now, and is unloaded first." in answer(qtbot, page, "Unload and delete")
+    assert "It is loaded and will be unloaded first." in answer(qtbot, page, "Unload and Delete")
     qtbot.waitUntil(lambda: not cached().folder.exists())
     assert chat.engine.loaded is None
 
@@ -85,7 +84,7 @@ def test_what_was_deleted_is_put_back_or_deleted_for_good(qtbot: QtBot, page: In
             desk.removal.ask(model, desk.removal.remove)
         qtbot.waitUntil(lambda: names(page)[-1] == "converted")
         pick(page, "converted")
-        assert page.bar.load.text() == "Put back"
+        assert page.bar.load.text() == "Put Back"
         if not page.bar.verify.isHidden():
             pytest.fail("what was deleted cannot be verified")
         page.bar.load.click()
@@ -100,7 +99,7 @@ def test_what_was_deleted_is_put_back_or_deleted_for_good(qtbot: QtBot, page: In
         desk.removal.ask(model, desk.removal.remove)
     pick(page, "converted")
     page.bar.delete.click()
-    assert "It cannot be undone." in answer(qtbot, page, "Delete for good")
+    assert "It cannot be undone." in answer(qtbot, page, "Delete for Good")
     qtbot.waitUntil(lambda: not desk.removal.trash)
     assert "converted" not in names(page)
 
@@ -136,15 +135,15 @@ def test_other_programs_models_cannot_be_deleted_here(
 
 def test_a_model_is_verified_and_mended(qtbot: QtBot, page: InstalledPage, desk: ModelsDesk, downloaded: Path) -> None:
     page.bar.verify.click()
-    qtbot.waitUntil(lambda: page.bar.status.text() == "Verified: 4 files have their checksums.")
+    qtbot.waitUntil(lambda: page.bar.result.words.text() == "Verified: 4 files intact.")
     (downloaded / "model.safetensors").write_bytes(b"x" * 400_000)
     page.bar.verify.click()
-    qtbot.waitUntil(lambda: "Damaged: model.safetensors." in page.bar.status.text())
-    assert page.bar.action.text() == "Repair"
+    qtbot.waitUntil(lambda: "Damaged: model.safetensors." in page.bar.result.words.text())
+    assert page.bar.result.link.text() == "Repair"
     with qtbot.waitSignal(desk.downloads.finished, timeout=60_000):
-        page.bar.action.click()
+        page.bar.result.link.click()
     page.bar.verify.click()
-    qtbot.waitUntil(lambda: page.bar.status.text() == "Verified: 4 files have their checksums.")
+    qtbot.waitUntil(lambda: page.bar.result.words.text() == "Verified: 4 files intact.")
 
 
 def test_a_repair_fetches_the_version_that_is_damaged(
@@ -153,11 +152,11 @@ def test_a_repair_fetches_the_version_that_is_damaged(
     weights = downloaded / "model.safetensors"
     weights.write_bytes(b"x" * 400_000)
     page.bar.verify.click()
-    qtbot.waitUntil(lambda: page.bar.action.text() == "Repair")
+    qtbot.waitUntil(lambda: page.bar.result.link.text() == "Repair")
     hub.repositories[NAME].commits["f" * 40] = small_files() | {"model.safetensors": b"newer"}
     hub.repositories[NAME].branches["main"] = "f" * 40
     with qtbot.waitSignal(desk.downloads.finished, timeout=60_000):
-        page.bar.action.click()
+        page.bar.result.link.click()
     assert weights.read_bytes() == small_files()["model.safetensors"]
 
 
@@ -171,9 +170,9 @@ def test_of_several_ggufs_the_damaged_one_is_fetched(
     pick(page, "a-Q8_0")
     path.write_bytes(b"x" * 3_000)
     page.bar.verify.click()
-    qtbot.waitUntil(lambda: page.bar.action.text() == "Repair")
+    qtbot.waitUntil(lambda: page.bar.result.link.text() == "Repair")
     with qtbot.waitSignal(desk.downloads.finished, timeout=20_000):
-        page.bar.action.click()
+        page.bar.result.link.click()
     assert path.read_bytes() == b"8" * 3_000
 
 
@@ -183,32 +182,27 @@ def test_a_verification_can_be_stopped_and_is_seen_on_its_own_model_only(
     def slowly(path: Path, letters: int, on_bytes: Callable[[int], None]) -> str:
         return checksum(path, letters, lambda count: (on_bytes(count), sleep(0.02))[0])
 
-    monkeypatch.setattr("rdchat.hub.checksums._CHUNK", 20)
-    monkeypatch.setattr("rdchat.hub.verifying.checksum", slowly)
+    monkeypatch.setattr("rdchat.hub.known_files._CHUNK", 20)
+    monkeypatch.setattr("rdchat.hub.known_files.checksum", slowly)
     page.bar.verify.click()
-    qtbot.waitUntil(lambda: page.bar.progress.value() > 0)
-    assert page.bar.stop.isVisible()
+    qtbot.waitUntil(lambda: desk.verification.done_bytes > 0)
+    assert page.bar.result.link.text() == "Stop"
     pick(page, "org/Beta-1B-4bit")
-    assert page.bar.progress.isHidden()
+    assert page.bar.result.words.isHidden()
     pick(page, NAME)
-    assert page.bar.progress.isVisible()
-    page.bar.stop.click()
-    assert page.bar.progress.isHidden()
-    assert page.bar.status.isHidden()
+    assert page.bar.result.link.isVisible()
+    page.bar.result.link.click()
+    assert desk.verification.model is None
+    assert page.bar.result.words.isHidden()
 
 
 def test_verdicts_in_words() -> None:
     verdict = Verdict("org/model", "c", missing=("a", "b", "c", "d"), intact=("x",), hub_problem="No network.")
-    assert verdict_words(verdict)[0] == (
-        "Not as the hub has it. Missing: a, b, c and 1 more. No network. So only what is here was checked."
-    )
+    assert verdict_words(verdict)[0] == ("Not intact. Missing: a, b, c and 1 more. No network.")
     assert verdict_words(Verdict("org/model", "c", unknown=("x",)))[1] == "danger"
-    assert verdict_words(Verdict("org/model", "c", intact=("x",)))[0] == "Verified: 1 file has its checksum."
-    older = verdict_words(Verdict("org/model", "c", intact=("x", "y"), day=date(2026, 10, 2)))
-    assert older == (
-        "Verified: 2 files have their checksums. The files are those of commit c of 2 October 2026, not the newest.",
-        "success",
-    )
+    assert verdict_words(Verdict("org/model", "c", intact=("x",)))[0] == "Verified: 1 file intact."
+    older = verdict_words(Verdict("org/model", "c", damaged=("x",), in_cache=False))[0]
+    assert older == ("Not intact. Damaged: x. It was compared with the newest version. An older version differs too.")
 
 
 @pytest.mark.slow
@@ -223,4 +217,4 @@ def test_an_unfinished_download_goes_on(
     assert not page.bar.verify.isEnabled()
     with qtbot.waitSignal(desk.downloads.finished, timeout=60_000):
         page.bar.load.click()
-    assert "see the Downloads page" in page.bar.status.text()
+    assert "See the Downloads page" in page.bar.result.words.text()

@@ -25,8 +25,7 @@ from rdchat.services.models.training.job_folder import JobFolder, TrainingRecord
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.drafters.page import DraftersPage
-from rdchat.ui.models.links import PageLinks
-from rdchat.ui.models.training.parts import about
+from rdchat.ui.models.notice_view import PageLinks
 from tests.hub.downloading import download
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
@@ -113,8 +112,8 @@ def test_a_drafter_that_is_here_says_what_it_is_and_is_used_by_a_click(
     have(chat, desk, qtbot, own)
     row = page.installed.list.rows[own.model]
     assert row.name.text() == "tiny-recurrent"
-    assert row.facts.text() == "Recurrent  ·  made for this model  ·  Your own"
-    qtbot.waitUntil(lambda: row.more.text().startswith("1.94 tokens a call"))
+    assert row.facts.text() == "Recurrent  ·  built for this model  ·  Your own"
+    qtbot.waitUntil(lambda: row.more.text().startswith("1.9 tokens per step"))
     assert row.badge.text() == ""
     click(qtbot, row.use)
     assert chat.controller.drafting.settings.drafter == own.model
@@ -144,17 +143,17 @@ def test_ones_own_drafter_is_deleted_after_a_question_and_comes_back(
     assert Path(own.model).exists()
     qtbot.waitUntil(lambda: page.installed.findChild(QMessageBox) is None)
     row.delete.trigger()
-    assert "It is in use: replies are then drafted without it." in answer(qtbot, page.installed, "Delete")
+    assert "It is in use. Replies are then written without it." in answer(qtbot, page.installed, "Delete")
     qtbot.waitUntil(lambda: not Path(own.model).exists())
     assert (system_trash / "tiny-recurrent" / "card.md").exists()
     assert chat.controller.drafting.settings.drafter is None, "it would be missed by the next reply"
     qtbot.waitUntil(lambda: not page.installed.list.rows)
-    assert page.installed.outcome.text() == "Deleted tiny-recurrent."
-    click(qtbot, page.installed.undo)
+    assert page.installed.result.words.text() == "Deleted tiny-recurrent."
+    click(qtbot, page.installed.result.link)
     qtbot.waitUntil(lambda: own.model in page.installed.list.rows)
     assert (Path(own.model) / "card.md").exists()
-    assert page.installed.outcome.text() == "tiny-recurrent is back."
-    assert not page.installed.undo.isVisible()
+    assert page.installed.result.words.text() == "tiny-recurrent is back."
+    assert not page.installed.result.link.isVisible()
 
 
 def test_a_drafter_of_the_hubs_cache_is_deleted_and_can_be_downloaded_again(
@@ -178,9 +177,9 @@ def test_a_drafter_of_the_hubs_cache_is_deleted_and_can_be_downloaded_again(
     chat.controller.drafting.offer(there)
     qtbot.waitUntil(lambda: found.model in page.installed.list.rows)
     row = page.installed.list.rows[found.model]
-    assert row.facts.text() == "EAGLE-3  ·  made for this model  ·  102 KB  ·  Hugging Face"
+    assert row.facts.text() == "EAGLE-3  ·  built for this model  ·  102 KB  ·  Hugging Face"
     row.delete.trigger()
-    assert "It lies in the Hugging Face cache" in answer(qtbot, page.installed, "Delete")
+    assert "It is in the Hugging Face cache" in answer(qtbot, page.installed, "Delete")
     qtbot.waitUntil(lambda: not folder.exists() and not page.installed.list.rows)
     click(qtbot, page.published.search)
     qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.published.list.rows, timeout=20_000)
@@ -194,7 +193,7 @@ def test_what_cannot_be_deleted_says_why(
     page.installed.list.rows[own.model].delete.trigger()
     shutil.rmtree(own.model)
     answer(qtbot, page.installed, "Delete")
-    qtbot.waitUntil(lambda: "tiny-recurrent cannot be deleted" in page.installed.outcome.text())
+    qtbot.waitUntil(lambda: "tiny-recurrent cannot be deleted" in page.installed.result.words.text())
 
 
 def test_what_others_keep_cannot_be_deleted_here(
@@ -212,7 +211,7 @@ def test_drafters_that_do_not_fit_say_why_when_asked(
     damaged = ModelCard("cut", str(Path(own.model)) + "/..", "Your own", problem="It has no weights.")
     have(chat, desk, qtbot, own, damaged)
     assert list(page.installed.list.rows) == [own.model]
-    assert page.installed.unfit.text() == "1 drafter here cannot be used with this model"
+    assert page.installed.unfit.text() == "1 drafter cannot be used with this model"
     assert not page.installed.reasons.isVisible()
     click(qtbot, page.installed.unfit)
     assert page.installed.reasons.text() == "cut: It has no weights."
@@ -249,18 +248,17 @@ def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_load
 def test_the_hub_is_asked_after_a_click_and_what_it_has_is_downloaded_and_used(
     qtbot: QtBot, hub: HubServer, chat: Chat, desk: ModelsDesk, page: DraftersPage
 ) -> None:
-    hub.add("a/tiny-eagle3", WEIGHTS | {"README.md": b"| t | speedup |\n|-|-|\n| Chat | 1.9x |\n"})
+    hub.add("a/tiny-eagle3", WEIGHTS)
     have(chat, desk, qtbot)
     assert hub.requests == []
     assert hub.url.removeprefix("http://") in page.published.words.text()
     click(qtbot, page.published.search)
     qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.published.list.rows, timeout=20_000)
     row = page.published.list.rows["a/tiny-eagle3"]
-    qtbot.waitUntil(lambda: row.more.text() == "By its publisher's figures: speedup Chat 1.9x", timeout=20_000)
     qtbot.waitUntil(lambda: not desk.hub_drafters.searching, timeout=20_000)
     assert row.facts.text().startswith("EAGLE-3  ·  ")
     click(qtbot, row.box.button)
-    qtbot.waitUntil(lambda: row.badge.text() == "On this machine", timeout=60_000)
+    qtbot.waitUntil(lambda: row.badge.text() == "Installed", timeout=60_000)
     assert not row.box.button.isVisible()
     click(qtbot, row.use)
     assert chat.controller.drafting.settings.drafter == "a/tiny-eagle3"
@@ -293,10 +291,11 @@ def test_a_web_page_is_opened_by_a_click(
 def test_a_training_is_chosen_in_a_form(qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage) -> None:
     have(chat, desk, qtbot)
     click(qtbot, page.train)
-    order = page.training.order
+    order = page.training.form
     assert order.kinds[next(iter(order.kinds))].text() == "Recurrent (recommended)"
     assert not order.chats.isChecked()
-    assert order.start.isEnabled()
+    assert page.training.main.text() == "Start Training"
+    qtbot.waitUntil(page.training.main.isEnabled)
     chosen = order.order()
     assert chosen is not None
     assert (chosen.hours, chosen.tokens) == (2.0, None)
@@ -342,29 +341,28 @@ def test_a_training_by_clicks_from_the_form_to_its_use(
     chat.controller.model_slot.load(str(small_model))
     qtbot.waitUntil(lambda: desk.shelf.loaded is not None and desk.shelf.loaded.path == small_model)
     click(qtbot, page.train)
-    view = page.training.order
+    view, main = page.training.form, page.training.main
     view.by_tokens.setChecked(True)
     view.tokens.setValue(1000)
     assert view.little.isVisible()
-    click(qtbot, view.start)
-    training, progress = desk.training, page.training.progress
+    click(qtbot, main)
+    training, shown = desk.training, page.training
     wait_for(qtbot, training, TrainingState.TRAINING)
-    qtbot.waitUntil(lambda: progress.title.text() == "Writing answers to learn from", timeout=WAIT_MS)
-    assert progress.takes.text().startswith("It takes up to "), "disk and memory"
-    click(qtbot, progress.pause)
-    qtbot.waitUntil(lambda: progress.title.text() == "Paused", timeout=WAIT_MS)
-    click(qtbot, progress.pause)
+    qtbot.waitUntil(lambda: shown.title.text() == "Writing answers to learn from", timeout=WAIT_MS)
+    assert shown.notes.text().startswith("Training uses up to "), "disk and memory"
+    click(qtbot, main)
+    qtbot.waitUntil(lambda: shown.title.text() == "Paused", timeout=WAIT_MS)
+    click(qtbot, main)
     assert training.state is TrainingState.STARTING
     wait_for(qtbot, training, TrainingState.FINISHED)
-    result = page.training.result
-    assert result.isVisible()
-    assert result.title.text().startswith("The new drafter brings")
-    click(qtbot, result.use)
+    qtbot.waitUntil(lambda: main.text() == "Use Drafter")
+    assert shown.title.text().startswith("The new drafter brings")
+    click(qtbot, main)
     qtbot.waitUntil(page.train.isVisible, timeout=WAIT_MS)
     drafter = chat.controller.drafting.settings.drafter
     assert drafter is not None
     assert Path(drafter).parent == paths.drafters_dir()
-    assert "drafts from the next reply on" in page.note.text()
+    assert "is used from the next reply on" in page.note.text()
 
 
 def finished(new: float, old: float) -> None:
@@ -387,22 +385,25 @@ def better() -> None:
 
 def test_a_new_drafter_that_is_worse_is_used_only_by_a_click(worse: None, qtbot: QtBot, page: DraftersPage) -> None:
     page.show_training()
-    result = page.training.result
-    assert result.title.text() == "The old drafter is better: 1.77 tokens a call, the new one 1.03."
-    assert not result.use.isDefault()
+    result = page.training
+    qtbot.waitUntil(lambda: result.main.text() == "Use Drafter")
+    assert result.title.text() == "The old drafter is better: 1.77 tokens per step, the new one 1.03."
+    assert "with each drafter (4 beams of 5 tokens)." in result.notes.text()
+    assert not result.main.isDefault()
 
 
 def test_a_drafter_that_is_used_is_taken_before_the_rest_is_removed(
     better: None, qtbot: QtBot, desk: ModelsDesk, page: DraftersPage
 ) -> None:
     page.show_training()
-    result = page.training.result
-    assert result.use.isDefault()
+    result = page.training
+    qtbot.waitUntil(lambda: result.main.text() == "Use Drafter")
+    assert result.main.isDefault()
     with qtbot.waitSignal(desk.training.taken, timeout=WAIT_MS):
-        click(qtbot, result.use)
+        click(qtbot, result.main)
     assert page.train.isVisible()
     wait_for(qtbot, desk.training, TrainingState.NOTHING)
-    assert page.note.text() == "short-recurrent drafts from the next reply on."
+    assert page.note.text() == "short-recurrent is used from the next reply on."
     assert page.train.isVisible()
 
 
@@ -414,18 +415,10 @@ def test_discarding_asks_first(
     chat.controller.model_slot.load(str(small_model))
     qtbot.waitUntil(lambda: desk.shelf.loaded is not None and desk.shelf.loaded.path == small_model)
     page.show_training()
-    desk.training.start(page.training.order.order())  # type: ignore[arg-type]
+    desk.training.start(page.training.form.order())  # type: ignore[arg-type]
     wait_for(qtbot, desk.training, TrainingState.TRAINING)
-    click(qtbot, page.training.progress.discard)
+    click(qtbot, page.training.discard)
     answer(qtbot, page.training, "Discard")
     wait_for(qtbot, desk.training, TrainingState.NOTHING)
-    assert page.training.order.isVisible()
+    qtbot.waitUntil(page.training.form.isVisible)
     assert not list(paths.cache_dir().glob("training/*/*"))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0.2, "1 s"), (90, "2 min"), (3600, "1 h"), (7800, "2 h 10 min"), (50_000, "14 h"), (100_000, "1 day 4 h")],
-)  # fmt: skip
-def test_times_are_no_more_exact_than_they_are_known(seconds: float, words: str) -> None:
-    assert about(seconds) == words

@@ -8,9 +8,8 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
-from rdchat.hub.drafters.card_figures import CardFigure
-from rdchat.hub.drafters.published_drafters import FoundDrafter, PublishedKind
 from rdchat.hub.found_models import FoundModel
+from rdchat.hub.published_drafters import FoundDrafter, PublishedKind
 from rdchat.hub.trash import TrashedModel
 from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
 from rdchat.inference.api.model_card import ModelCard
@@ -18,10 +17,10 @@ from rdchat.services.models.discover.hub_details import ModelDetails
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.models import ModelsWindow
-from rdchat.ui.models.downloads.row import DownloadRow
-from rdchat.ui.models.drafters.rows import InstalledRow, PublishedRow
+from rdchat.ui.models.downloads.page import DownloadRow
+from rdchat.ui.models.drafters.row import DrafterRow
 from rdchat.ui.models.installed.page import InstalledPage
-from rdchat.ui.models.links import PageLinks
+from rdchat.ui.models.notice_view import PageLinks
 from tests.services.models.library_samples import library_model
 from tests.ui.hovering import Pipe, check_tips, rich_labels, shown_tips, watched_pipe
 from tests.ui.models.conftest import Machine
@@ -62,10 +61,10 @@ def test_rows_of_drafters(qtbot: QtBot, theme: Theme, desk: ModelsDesk, pipe: Pi
     card = ModelCard(named("name"), named("path"), named("place"), **known)
     found = FoundDrafter(
         named("repository"), PublishedKind.EAGLE3, 1, named("licence"),
-        figures=(CardFigure(named("measure"), named("of"), named("value")),), problem=named("problem"),
+        problem=named("problem"),
     )  # fmt: skip
-    here = InstalledRow(theme, desk, lambda _card: None)
-    published = PublishedRow(theme, desk, PageLinks())
+    here = DrafterRow(desk, PageLinks(), theme)
+    published = DrafterRow(desk, PageLinks(), theme)
     qtbot.addWidget(here)
     qtbot.addWidget(published)
     here.show_card(card)
@@ -105,7 +104,7 @@ def test_what_the_hub_tells_of_a_model(qtbot: QtBot, models_window: ModelsWindow
     page = models_window.discover
     models_window.show_page(page)
     model = ModelDetails(
-        f"{named('publisher')}/{named('model')}", "https://a.b", facts, None, named("problem"), named("hint"),
+        f"{named('publisher')}/{named('model')}", "https://a.b", facts, None, named("problem"),
         card=named("card"),
     )  # fmt: skip
     page.details.show_model(model, None, frozenset())

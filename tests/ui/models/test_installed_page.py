@@ -11,13 +11,13 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.errors import DoesNotFitError
 from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
-from rdchat.inference.api.model_card import ModelCard, TriedOut, Verifies
+from rdchat.inference.api.model_card import Capability, DraftKind, ModelCard
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.opening import SHOW_FOLDER
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.installed.page import InstalledPage
-from rdchat.ui.models.installed.words import row_line
+from rdchat.ui.models.installed.words import SortBy, drafter_name, entries_of, row_line
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.models.library_samples import MEMORY, library_model
 from tests.ui.conftest import Chat
@@ -42,7 +42,7 @@ def test_a_search_and_an_order(qtbot: QtBot, page: InstalledPage) -> None:
     assert names(page) == ["org/Beta-1B-4bit"]
     assert page.details.name.text() == "org/Beta-1B-4bit"
     qtbot.keyClicks(page.search, "x")
-    assert page.count.text() == "No model has these words."
+    assert page.count.text() == "No model matches your search."
     assert not page.bar.load.isEnabled()
     qtbot.keyClick(page.search, Qt.Key.Key_Escape)
     assert len(names(page)) == 3
@@ -71,14 +71,14 @@ def test_unloading_gives_memory_back_and_the_chat_says_so(qtbot: QtBot, chat: Ch
     page = app.windows.models.installed
     qtbot.waitUntil(lambda: page.bar.load.text() == "Unload")
     qtbot.mouseClick(page.bar.load, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: "of memory given back" in page.bar.status.text())
+    qtbot.waitUntil(lambda: "of memory is free again" in page.bar.result.words.text())
     assert page.bar.load.text() == "Load"
     assert page.details.state.isHidden()
     assert app.header.model.text() == "No model"
     banner = app.conversation.banners.banner("unloaded")
     assert banner is not None
-    assert "No model is loaded" in banner.accessibleName()
-    next(button for button in banner.findChildren(QPushButton) if button.text() == "Load it again").click()
+    assert "The model was unloaded" in banner.accessibleName()
+    next(button for button in banner.findChildren(QPushButton) if button.text() == "Load It Again").click()
     chat.wait_for(EngineState.IDLE)
     assert app.conversation.banners.banner("unloaded") is None
 
@@ -88,19 +88,19 @@ def test_whether_it_fits_is_said_with_the_figures_behind_it(
 ) -> None:
     pick(page, "org/Alpha-8B-4bit")
     memory = page.details.memory
-    assert memory.verdict.text() == "Fits: 4.4 GB of 16 GB"
+    assert memory.verdict.text() == "Fits: 4.77 GB of 17.2 GB"
     assert memory.bar.accessibleDescription() == (
-        "Weights: 4.2 GB; Chat of 4,096 tokens: 256 MB; Left for others: 11.6 GB"
+        "Weights: 4.50 GB; Chat of 4,096 tokens: 268 MB; Left for other apps: 12.4 GB"
     )
     assert [memory.context.itemText(n) for n in range(memory.context.count())][-1] == "131,072"
     memory.context.setCurrentIndex(memory.context.count() - 1)
     memory.context.activated.emit(0)
-    assert memory.verdict.text() == "Loads, but with 131,072 tokens it needs 1.2 GB more than this machine gives"
+    assert memory.verdict.text() == "Loads, but with 131,072 tokens it needs 1.28 GB more than is available"
     pick(page, "org/Beta-1B-4bit")
     assert memory.context.currentText() == "131,072"
     machine.memory = replace(MEMORY, room=replace(MEMORY.room, limit_bytes=2**29))
     desk.memory.ask()
-    qtbot.waitUntil(lambda: "more than this machine gives" in memory.verdict.text())
+    qtbot.waitUntil(lambda: "more than is available" in memory.verdict.text())
 
 
 def test_before_the_engine_has_begun_memory_is_not_known(
@@ -108,7 +108,7 @@ def test_before_the_engine_has_begun_memory_is_not_known(
 ) -> None:
     desk.memory.found = ()
     pick(page, "org/Beta-1B-4bit")
-    assert page.details.memory.verdict.text() == "Asking the device for its memory…"
+    assert page.details.memory.verdict.text() == "Checking the memory…"
     desk.memory.ask()
     qtbot.waitUntil(lambda: page.details.memory.verdict.text().startswith("Fits"))
 
@@ -119,13 +119,13 @@ def test_one_that_is_too_large_is_loaded_only_after_a_question(
     machine.models.append(library_model("org/Huge-70B", 70_000_000_000))
     refresh(qtbot, desk)
     pick(page, "org/Huge-70B")
-    assert page.details.memory.verdict.text() == "Needs 25.9 GB more than this machine gives"
+    assert page.details.memory.verdict.text() == "Too large: needs 27.8 GB more than is available"
     chat.engine.load_errors["org/Huge-70B"] = DoesNotFitError("It needs 37 GB.", "Choose a smaller one.")
     page.bar.load.click()
-    assert "25.9 GB more memory" in answer(qtbot, page, "Cancel")
+    assert "27.8 GB more memory" in answer(qtbot, page, "Cancel")
     assert chat.engine.loads[-1][0] is None
     page.bar.load.click()
-    answer(qtbot, page, "Load anyway")
+    answer(qtbot, page, "Load Anyway")
     chat.wait_for(EngineState.IDLE)
     assert chat.engine.loaded_anyway == ["org/Huge-70B"]
 
@@ -144,21 +144,18 @@ def test_what_drafts_is_listed_and_counted(
             weights_bytes=7,
         ),
     )
-    machine.models[0] = replace(machine.models[0], tried=TriedOut(Verifies.CHAINS, "it keeps state"))
+    machine.models[0] = replace(machine.models[0], tried=Capability(DraftKind.CHAIN, "it keeps state"))
     refresh(qtbot, desk)
     pick(page, "org/Alpha-8B-4bit")
     text = lambda: all_text(page.details.drafts)  # noqa: E731
-    qtbot.waitUntil(lambda: "mine (Recurrent)\norg/dflash (Block), its sizes fit" in text())
+    qtbot.waitUntil(lambda: "mine (Recurrent)\norg/dflash (Block), may fit" in text())
     qtbot.waitUntil(lambda: "tiny\nBeta-1B-4bit" in text())  # the row is new, and is shown in its time
-    assert "Chains\nNo trees: it keeps state." in text()
+    assert "Supported, one guess at a time\nReason: it keeps state." in text()
     memory = page.details.memory
-    assert memory.drafter.currentText() == "mine"  # the automatic mode loads it
-    assert memory.verdict.text() == "Fits: 5.4 GB of 16 GB"
-    memory.drafter.setCurrentText("Beta-1B-4bit")
-    memory.drafter.activated.emit(0)
-    assert "Drafter: 792 MB" in memory.bar.accessibleDescription()
+    assert "Drafter: 1.07 GB" in memory.bar.accessibleDescription()  # the automatic mode loads it
+    assert memory.verdict.text() == "Fits: 5.84 GB of 17.2 GB"
     pick(page, "org/Beta-1B-4bit")
-    qtbot.waitUntil(lambda: "Not tried yet" in text())
+    qtbot.waitUntil(lambda: "Not tested yet" in text())
 
 
 def test_a_model_that_cannot_be_loaded_says_why(
@@ -187,7 +184,7 @@ def test_drafters_are_listed_after_the_models_and_cannot_answer(
     assert page.count.text() == "3 models, 1 drafter, 5.20 GB"
     pick(page, "org/A-eagle")
     assert row_line(machine.models[-1]) == "60 MB  ·  EAGLE-3 drafter"
-    assert "choose it on the Drafters page" in page.details.problem.text()
+    assert "Choose it on the Drafters page" in page.details.problem.text()
     assert not page.bar.load.isEnabled()
     qtbot.keyClick(page.list, Qt.Key.Key_Return)
     assert chat.controller.model_slot.info is not None
@@ -246,12 +243,20 @@ def test_an_empty_machine_says_what_to_do(
     machine.models = []
     refresh(qtbot, desk)
     assert page.stack.currentWidget() is not page.details
-    assert "Discover" in page.empty.text()
+    assert "Discover" in page.empty.words.text()
     assert page.count.text() == "No models yet."
 
 
 @pytest.mark.parametrize("scheme", [Qt.ColorScheme.Dark, Qt.ColorScheme.Light])
 def test_it_follows_the_appearance(page: InstalledPage, theme: Theme, scheme: Qt.ColorScheme) -> None:
     theme.set_scheme(scheme)
-    assert page.side.grab().toImage().pixelColor(2, 300) == theme.colors.window
+    assert page.splitter.widget(0).grab().toImage().pixelColor(2, 300) == theme.colors.window
     page.details.grab()
+
+
+def test_a_drafter_with_the_name_of_its_model_is_called_its_drafter() -> None:
+    model, drafter = ModelCard("org/SmolLM2", "org/SmolLM2", "Hub"), ModelCard("me/smollm2", "me/smollm2", "Hub")
+    drafter = replace(drafter, is_drafter=True)
+    titles = [entry.title for entry in entries_of((drafter, model), "", SortBy.NAME, None)]
+    assert titles == ["SmolLM2", "Drafter for SmolLM2"]
+    assert drafter_name(drafter, ["org/Other"]) == "me/smollm2"

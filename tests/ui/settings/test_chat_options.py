@@ -3,7 +3,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
+from rdchat.inference.api.requests import Role, SamplingDefaults, SamplingParams, ThinkingChoice
+from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings.chat_options import ChatOptions
 from tests.listed import listed
@@ -23,10 +24,10 @@ def options(qtbot: QtBot, theme: Theme, chat: Chat) -> ChatOptions:
 
 
 def test_changes_apply_at_once_and_reach_the_engine(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
-    assert options.source.text() == "As in the preferences"
+    assert options.source.text() == "Same as in Settings"
     qtbot.keyClicks(options.prompt, "Be brief.")
     options.form.fields["temperature"].setValue(0)
-    assert chat.controller.chat.system_prompt == "Be brief."
+    assert chat.controller.chat.about.system_prompt == "Be brief."
     assert options.source.text() == "Changed for this chat"
     chat.say("Hello")
     request = chat.engine.requests[-1]
@@ -37,7 +38,7 @@ def test_changes_apply_at_once_and_reach_the_engine(qtbot: QtBot, chat: Chat, op
 def test_use_defaults_forgets_the_chats_own(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
     options.form.fields["top_k"].setValue(40)
     qtbot.mouseClick(options.defaults, Qt.MouseButton.LeftButton)
-    assert chat.controller.chat.sampling is None
+    assert chat.controller.chat.about.sampling is None
     assert options.form.fields["top_k"].value() == 0
     assert not options.defaults.isEnabled()
 
@@ -45,13 +46,13 @@ def test_use_defaults_forgets_the_chats_own(qtbot: QtBot, chat: Chat, options: C
 def test_a_value_set_back_to_the_default_is_not_the_chats_own(chat: Chat, options: ChatOptions) -> None:
     options.form.fields["top_k"].setValue(40)
     options.form.fields["top_k"].setValue(0)
-    assert chat.controller.chat.sampling is None
+    assert chat.controller.chat.about.sampling is None
 
 
 def test_a_wrong_value_changes_nothing(chat: Chat, options: ChatOptions) -> None:
     options.form.fields["top_p"].setValue(7)
     assert "must be above 0 and at most 1" in options.form.problem.text()
-    assert chat.controller.chat.sampling is None
+    assert chat.controller.chat.about.sampling is None
 
 
 def test_another_chat_shows_its_own_values(chat: Chat, options: ChatOptions) -> None:
@@ -81,27 +82,39 @@ def test_thinking_is_chosen_with_the_keyboard_kept_with_the_chat_and_reaches_the
     qtbot.addWidget(anchor)
     anchor.show()
     options.open_below(anchor)
-    assert [options.thinking.itemText(place) for place in range(3)] == ["As the model does", "Off", "On"]
+    assert [options.thinking.itemText(place) for place in range(3)] == ["Model's default", "Off", "On"]
     chat.say("As it does")
     assert chat.engine.requests[-1].thinking is None
     qtbot.keyClick(options.thinking, Qt.Key.Key_Down)
-    assert desk.chat.thinking is ThinkingChoice.OFF
+    assert desk.chat.about.thinking_choice is ThinkingChoice.OFF
     assert options.source.text() == "Changed for this chat"
     chat.say("Without")
     assert chat.engine.requests[-1].thinking is ThinkingChoice.OFF
     desk.chat.start_new()
     options.refresh()
-    assert options.thinking.currentText() == "As the model does"
+    assert options.thinking.currentText() == "Model's default"
     desk.chat.open(listed(desk)[0].id)
     options.refresh()
     assert options.thinking.currentText() == "Off"
     qtbot.mouseClick(options.defaults, Qt.MouseButton.LeftButton)
-    assert desk.chat.thinking is None
+    assert desk.chat.about.thinking_choice is None
 
 
 def test_a_choice_for_another_model_is_not_asked_of_one_that_has_no_such_switch(chat: Chat) -> None:
     chat.start()
-    chat.controller.chat.set_thinking(ThinkingChoice.HIGH)
+    chat.controller.chat.set_options(thinking_choice=ThinkingChoice.HIGH)
     chat.say("Hello")
     assert chat.engine.requests[-1].thinking is None
-    assert chat.controller.chat.thinking is ThinkingChoice.HIGH
+    assert chat.controller.chat.about.thinking_choice is ThinkingChoice.HIGH
+
+
+def test_a_value_says_that_it_comes_from_the_model_until_the_person_chooses(chat: Chat, options: ChatOptions) -> None:
+    chat.engine.sampling = SamplingDefaults(SamplingParams(temperature=0.6), frozenset({"temperature"}))
+    chat.controller.model_slot.retry()
+    chat.wait_for(EngineState.IDLE)
+    options.refresh()
+    assert options.form.fields["temperature"].value() == 0.6
+    assert options.form.sources["temperature"].text() == "From the model"
+    assert options.form.sources["top_p"].text() == ""
+    options.form.fields["max_tokens"].setValue(5)
+    assert options.form.sources["temperature"].text() == "", "the chat has its own now"

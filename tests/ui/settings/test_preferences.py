@@ -1,15 +1,14 @@
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QObject, Qt, QUrl, Signal, Slot
+from PySide6.QtCore import QObject, QUrl, Signal, Slot
 from PySide6.QtGui import QDesktopServices
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
-from rdchat.chat.settings import Appearance
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import Appearance, SettingsStore
 from rdchat.errors import OutOfMemoryError
-from rdchat.inference.api.requests import Dtype, SamplingParams
+from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look.opening import show_folder
 from rdchat.ui.look.theme import Theme
@@ -27,7 +26,7 @@ def preferences(qtbot: QtBot, theme: Theme, chat: Chat) -> Preferences:
 
 
 def test_what_is_in_force_is_shown(preferences: Preferences) -> None:
-    assert preferences.appearance.currentText() == "As the system"
+    assert preferences.appearance.currentText() == "System"
     assert preferences.text_size.value() == 13
     assert preferences.dtype.currentText() == "Automatic"
     assert preferences.seed.text() == ""
@@ -65,7 +64,7 @@ def test_a_wrong_seed_is_explained_and_not_kept(qtbot: QtBot, chat: Chat, prefer
     preferences.seed.setText(words)
     preferences.seed.textEdited.emit(words)
     qtbot.waitUntil(preferences.seed_problem.isVisible)
-    assert preferences.seed_problem.text() == "A seed is a whole number from 0 to 2^64 - 1, or nothing."
+    assert preferences.seed_problem.text() == "A seed is a whole number from 0 to 2^64 - 1. It can be empty."
     assert chat.controller.preferences.settings.seed is None
     assert preferences.seed.text() == words
 
@@ -76,13 +75,6 @@ def test_the_page_grows_with_a_problem(qtbot: QtBot, preferences: Preferences) -
     preferences.form.fields["temperature"].setValue(99)
     qtbot.waitUntil(lambda: preferences.tabs.height() > before)
     assert preferences.form.fields["top_k"].y() - preferences.form.fields["top_p"].y() == gap
-
-
-def test_the_close_key_closes_the_preferences(qtbot: QtBot, preferences: Preferences) -> None:
-    preferences.activateWindow()
-    qtbot.waitUntil(preferences.isActiveWindow)
-    qtbot.keyClick(preferences, Qt.Key.Key_W, Qt.KeyboardModifier.ControlModifier)
-    qtbot.waitUntil(lambda: not preferences.isVisible())
 
 
 def test_sampling_can_be_restored(chat: Chat, preferences: Preferences) -> None:
@@ -145,3 +137,16 @@ def test_titles_by_the_model_can_be_switched_off(chat: Chat, preferences: Prefer
     assert preferences.titles.isChecked()
     preferences.titles.click()
     assert not chat.controller.preferences.settings.titles_by_model
+
+
+def test_only_values_that_the_person_chooses_are_kept_over_the_models(chat: Chat, preferences: Preferences) -> None:
+    chat.engine.sampling = SamplingDefaults(SamplingParams(temperature=0.6), frozenset({"temperature"}))
+    chat.start()
+    assert preferences.form.sources["temperature"].text() == "From the model"
+    preferences.form.fields["top_k"].setValue(7)
+    settings = chat.controller.preferences.settings
+    assert settings.chosen_sampling == {"top_k": 7}
+    preferences.form.fields["temperature"].setValue(0.7)
+    settings = chat.controller.preferences.settings
+    assert settings.chosen_sampling == {"top_k": 7, "temperature": 0.7}
+    assert preferences.form.sources["temperature"].text() == ""

@@ -98,7 +98,7 @@ def test_a_pinned_chat_stands_above_and_comes_back(qtbot: QtBot, chat: Chat, sid
     for _ in range(4):
         chat.controller.chats.undo()
     assert _shown(sidebar) == ["Today", "Python", "Lisbon", "Bread"]
-    assert not _order(chat).history.words
+    assert _order(chat).history.last is None
 
 
 def test_chats_are_dragged_into_folders_and_out(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
@@ -124,7 +124,7 @@ def test_folders_are_dragged_into_one_another_once(qtbot: QtBot, chat: Chat, sid
     assert not _drag(sidebar, "Outer", "Outer")
     assert _drag(sidebar, "Inner", "Folders")
     qtbot.waitUntil(lambda: _shown(sidebar)[:4] == ["Folders", "Inner", "Outer", "Third"])
-    _trigger(sidebar, "Inner", "Move to folder", "Third")
+    _trigger(sidebar, "Inner", "Move to Folder", "Third")
     assert _shown(sidebar)[:4] == ["Folders", "Outer", "Third", "  Inner"]
 
 
@@ -150,7 +150,7 @@ def test_a_drag_carries_the_row_under_the_mouse(sidebar: Sidebar, monkeypatch: p
 
 def test_right_and_left_unfold_and_fold_a_folder(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     folder = _folder(chat, "Recipes")
-    _trigger(sidebar, "Bread", "Move to folder", "Recipes")
+    _trigger(sidebar, "Bread", "Move to Folder", "Recipes")
     sidebar.list.setFocus()
     sidebar.list.setCurrentIndex(_index(sidebar, "Bread"))
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Left)
@@ -168,13 +168,13 @@ def test_right_and_left_unfold_and_fold_a_folder(qtbot: QtBot, chat: Chat, sideb
 
 
 def test_a_new_folder_is_named_at_once_and_renamed(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
-    _trigger(sidebar, "Bread", "Move to folder", "New folder…")
+    _trigger(sidebar, "Bread", "Move to Folder", "New Folder…")
     editor = sidebar.list.viewport().findChild(QLineEdit)
     assert editor is not None
     editor.setText("Kitchen")
     qtbot.keyClick(editor, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: _shown(sidebar)[:3] == ["Folders", "Kitchen", "  Bread"])
-    _trigger(sidebar, "Kitchen", "New folder inside")
+    _trigger(sidebar, "Kitchen", "New Folder Inside")
     editor = sidebar.list.viewport().findChildren(QLineEdit)[-1]
     qtbot.keyClick(editor, Qt.Key.Key_Escape)
     assert _shown(sidebar)[:4] == ["Folders", "Kitchen", "  New folder", "  Bread"]
@@ -182,13 +182,13 @@ def test_a_new_folder_is_named_at_once_and_renamed(qtbot: QtBot, chat: Chat, sid
 
 def test_a_deleted_folder_leaves_its_chats_and_is_found_in_the_bin(chat: Chat, sidebar: Sidebar) -> None:
     _folder(chat, "Recipes")
-    _trigger(sidebar, "Bread", "Move to folder", "Recipes")
-    _trigger(sidebar, "Recipes", "Delete folder")
+    _trigger(sidebar, "Bread", "Move to Folder", "Recipes")
+    _trigger(sidebar, "Recipes", "Delete Folder")
     assert _shown(sidebar) == ["Today", "Python", "Lisbon", "Bread"]
-    sidebar.places.bin.click()
+    sidebar.place_buttons[Place.BIN].click()
     assert _shown(sidebar) == ["Recipes"]
     _trigger(sidebar, "Recipes", "Restore")
-    sidebar.places.bin.click()
+    sidebar.place_buttons[Place.BIN].click()
     assert _shown(sidebar)[:3] == ["Folders", "Recipes", "  Bread"]
 
 
@@ -199,12 +199,12 @@ def test_the_archive_is_a_place_of_its_own(qtbot: QtBot, chat: Chat, sidebar: Si
         _trigger(sidebar, "Python", "Archive")
     assert _shown(sidebar) == ["Today", "Lisbon", "Bread"]
     assert chat.controller.chat.conversation.title == "Lisbon"
-    assert sidebar.places.archive.text() == "Archive 1"
-    sidebar.places.archive.click()
+    assert sidebar.place_buttons[Place.ARCHIVE].text() == "Archive 1"
+    sidebar.place_buttons[Place.ARCHIVE].click()
     assert _shown(sidebar) == ["Python"]
     sidebar.list.setCurrentIndex(sidebar.list.rows.index(0))
     assert chat.controller.chat.conversation.title == "Python"
-    _trigger(sidebar, "Python", "Move out of archive")
+    _trigger(sidebar, "Python", "Move Out of Archive")
     assert sidebar.empty.text() == "The archive is empty."
     sidebar.header.findChildren(QAbstractButton)[0].click()
     assert _shown(sidebar) == ["Today", "Python", "Lisbon", "Bread"]
@@ -213,7 +213,7 @@ def test_the_archive_is_a_place_of_its_own(qtbot: QtBot, chat: Chat, sidebar: Si
 def test_the_bin_gives_back_what_is_chosen(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     for title in ("Bread", "Lisbon"):
         _trigger(sidebar, title, "Delete")
-    sidebar.places.bin.click()
+    sidebar.place_buttons[Place.BIN].click()
     assert _shown(sidebar) == ["Lisbon", "Bread"]
     assert chat.controller.chat.conversation is not None
     sidebar.search.setFocus()
@@ -237,10 +237,10 @@ def _answer(sidebar: Sidebar, words: str) -> str:
 
 def test_deleting_for_good_asks_first(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     _folder(chat, "Recipes")
-    _trigger(sidebar, "Recipes", "Delete folder")
+    _trigger(sidebar, "Recipes", "Delete Folder")
     for title in ("Bread", "Lisbon"):
         _trigger(sidebar, title, "Delete")
-    sidebar.places.bin.click()
+    sidebar.place_buttons[Place.BIN].click()
     sidebar.list.setCurrentIndex(_index(sidebar, "Bread"))
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Delete)
     assert _answer(sidebar, "Cancel") == "Delete “Bread” for good?"
@@ -253,8 +253,8 @@ def test_deleting_for_good_asks_first(qtbot: QtBot, chat: Chat, sidebar: Sidebar
     sidebar.bin_bar.findChildren(QPushButton)[2].click()
     assert _answer(sidebar, "Delete") == "Delete 2 items for good?"
     assert sidebar.empty.text().startswith("The bin is empty")
-    qtbot.waitUntil(lambda: len(chat.store.database.rows("SELECT id FROM conversations")) == 1)
-    assert len(chat.store.database.rows("SELECT id FROM messages")) == 1
+    qtbot.waitUntil(lambda: len(chat.store.rows("SELECT id FROM conversations")) == 1)
+    assert len(chat.store.rows("SELECT id FROM messages")) == 1
 
 
 def test_a_duplicate_is_opened_and_undone(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
@@ -271,7 +271,7 @@ def test_a_duplicate_is_opened_and_undone(qtbot: QtBot, chat: Chat, sidebar: Sid
 
 def test_a_hit_shows_where_its_words_are_and_a_filter_narrows(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     folder = _folder(chat, "Recipes")
-    _trigger(sidebar, "Bread", "Move to folder", "Recipes")
+    _trigger(sidebar, "Bread", "Move to Folder", "Recipes")
     reply = chat.store.add_message(2, chat.store.messages(2)[-1].id, Role.ASSISTANT, "Take a tram", model="tiny")
     assert reply.model == "tiny"
     qtbot.keyClicks(sidebar.search, "about")

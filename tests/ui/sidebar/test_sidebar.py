@@ -5,10 +5,10 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow, SectionRow
-from rdchat.chat.storage.search_reader import ChatHit, SearchAnswer, SearchQuery
-from rdchat.services.order.chat_order import Place
+from rdchat.chat.storage.search import ChatHit, SearchAnswer, SearchQuery
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.sidebar import Sidebar
+from rdchat.ui.sidebar.bars import found_words
 from tests.ui.conftest import Chat
 
 
@@ -151,7 +151,7 @@ def test_the_context_menu_deletes_and_renames(qtbot: QtBot, sidebar: Sidebar) ->
 def test_a_right_click_opens_the_menu_of_what_is_there(qtbot: QtBot, sidebar: Sidebar) -> None:
     for place, words in (
         (sidebar.list.visualRect(_index(sidebar, "Lisbon")).center(), "Duplicate"),
-        (QPoint(20, sidebar.list.viewport().height() - 5), "New folder"),
+        (QPoint(20, sidebar.list.viewport().height() - 5), "New Folder"),
     ):
         sidebar.list.customContextMenuRequested.emit(place)
         menu = next(menu for menu in sidebar.findChildren(QMenu) if menu.isVisible())
@@ -169,23 +169,22 @@ def test_a_right_click_opens_the_menu_of_what_is_there(qtbot: QtBot, sidebar: Si
     ],
 )
 def test_the_header_says_where_not_all_that_was_found_is_listed(
-    chat: Chat, sidebar: Sidebar, found: int, is_part: bool, words: str
+    chat: Chat, found: int, is_part: bool, words: str
 ) -> None:
     hits = tuple(ChatHit(chat.store.create_conversation("Lisbon")) for _ in range(2))
     answer = SearchAnswer(SearchQuery("lis"), hits, found, is_part)
-    sidebar.header.show_place(Place.CHATS, answer, searching=True)
-    assert sidebar.header.words.text() == words
+    assert found_words(answer) == words
 
 
 def test_search_narrows_the_list_and_says_when_nothing_matches(qtbot: QtBot, sidebar: Sidebar) -> None:
     qtbot.keyClicks(sidebar.search, "lis")
     qtbot.waitUntil(lambda: _titles(sidebar) == ["Lisbon"])
     assert _current(sidebar) == ""
-    assert sidebar.header.words.text() == "1 chat found"
+    assert sidebar.header_words.text() == "1 chat found"
     sidebar.search.setText("nothing like it")
     qtbot.waitUntil(sidebar.empty.isVisible)
     assert _titles(sidebar) == []
-    assert sidebar.empty.text() == "No conversation has these words."
+    assert sidebar.empty.text() == "No chat contains these words."
     qtbot.keyClick(sidebar.search, Qt.Key.Key_Escape)
     qtbot.waitUntil(lambda: len(_titles(sidebar)) == 3)
     assert _current(sidebar) == "Python"
@@ -204,6 +203,6 @@ def test_no_conversations_tells_what_comes_here(qtbot: QtBot, theme: Theme, chat
     qtbot.addWidget(sidebar)
     sidebar.show()
     chat.start()
-    assert sidebar.empty.text() == "Your conversations appear here."
+    assert sidebar.empty.text() == "Your chats appear here."
     assert sidebar.empty.isVisible()
     assert sidebar.list.currentIndex() == QModelIndex()

@@ -33,6 +33,10 @@ def _choose(controls: DraftControls, mode: Mode) -> None:
     controls.mode.activated.emit(controls.mode.currentIndex())
 
 
+def _shown(controls: DraftControls) -> set[str]:
+    return {field.name for field in controls._fields if field.widget.isVisible() and field.widget.isEnabled()}
+
+
 def _offer(chat: Chat, *options: ModeOption) -> None:
     chat.engine.options = DraftOptions(Path(), options)
 
@@ -43,17 +47,20 @@ def _offer(chat: Chat, *options: ModeOption) -> None:
         (Mode.OFF, set()),
         (Mode.AUTO, {"Drafter", "Draft model"}),
         (Mode.SPECULATIVE, {"Draft model", "Draft tokens"}),
-        (Mode.DRAFTER, {"Drafter", "Beam width", "Beam length", "Lookup branch"}),
+        (Mode.DRAFTER, {"Drafter", "Beams", "Tokens per beam", "Prompt lookup too"}),
         (Mode.LOOKUP, {"Draft tokens"}),
     ],
 )
-def test_each_mode_enables_what_it_uses(chat: Chat, controls: DraftControls, mode: Mode, used: set[str]) -> None:
+def test_each_mode_shows_what_it_uses_and_no_dead_row(
+    chat: Chat, controls: DraftControls, mode: Mode, used: set[str]
+) -> None:
     assert not controls.mode.isEnabled()
     chat.start()
     _choose(controls, mode)
     assert chat.controller.drafting.settings.mode is mode
     assert controls.explanation.text() == formatting.MODE_EXPLANATIONS[mode]
-    assert {field.name for field in controls._fields if field.widget.isEnabled()} == used
+    assert _shown(controls) == used
+    assert controls.advanced.isVisible() == (len(used) > 0 and mode is not Mode.AUTO)
 
 
 def test_changes_are_applied_and_width_times_length_stays_within_its_limit(chat: Chat, controls: DraftControls) -> None:
@@ -78,6 +85,13 @@ def test_another_models_settings_are_shown_without_changing_them(chat: Chat, con
         assert chat.controller.drafting.settings == settings
 
 
+def test_a_model_that_cannot_draft_is_not_told_to_wait(qtbot: QtBot, chat: Chat, controls: DraftControls) -> None:
+    _offer(chat, *(ModeOption(mode, False, "tiny cannot check drafts.") for mode in (Mode.DRAFTER, Mode.LOOKUP)))
+    chat.start()
+    _choose(controls, Mode.DRAFTER)
+    qtbot.waitUntil(lambda: controls.problem.text() == "tiny cannot check drafts. This model cannot draft.")
+
+
 def test_why_there_is_no_drafter_and_the_command_that_makes_one(
     qtbot: QtBot, chat: Chat, controls: DraftControls
 ) -> None:
@@ -86,23 +100,21 @@ def test_why_there_is_no_drafter_and_the_command_that_makes_one(
     assert not controls.copy.isVisible()
     _choose(controls, Mode.DRAFTER)
     qtbot.waitUntil(controls.copy.isVisible)
-    assert controls.problem.text() == ("There is no drafter for tiny. Until then, replies are decoded plainly.")
+    assert controls.problem.text() == ("There is no drafter for tiny. Until then drafting is off.")
     controls.copy.click()
     assert QGuiApplication.clipboard().text() == _COMMAND
     assert controls.copy.text() == "Copied"
 
 
-def test_sizes_of_a_mode_that_is_not_to_be_had_cannot_be_changed(
-    qtbot: QtBot, chat: Chat, controls: DraftControls
-) -> None:
+def test_sizes_of_a_mode_that_is_not_to_be_had_are_not_shown(qtbot: QtBot, chat: Chat, controls: DraftControls) -> None:
     _offer(chat, ModeOption(Mode.DRAFTER, False, "There is no drafter."))
     chat.start()
     _choose(controls, Mode.DRAFTER)
-    qtbot.waitUntil(lambda: not controls.width_.isEnabled())
-    assert {field.name for field in controls._fields if field.widget.isEnabled()} == {"Drafter"}
+    qtbot.waitUntil(lambda: not controls.advanced.isVisible())
+    assert _shown(controls) == {"Drafter"}
     _offer(chat, ModeOption(Mode.DRAFTER, True))
     chat.controller.drafting.refresh_options()
-    qtbot.waitUntil(lambda: controls.width_.isEnabled() and controls.lookup_branch.isEnabled())
+    qtbot.waitUntil(lambda: controls.width_.isVisible() and controls.lookup_branch.isVisible())
 
 
 @pytest.mark.parametrize("looked", ["box", "mode", "application"])
@@ -150,7 +162,7 @@ def test_a_model_that_verifies_a_single_path_has_no_beam_width(
     _offer(chat, ModeOption(Mode.DRAFTER, True, trees=trees))
     chat.start()
     _choose(controls, Mode.DRAFTER)
-    qtbot.waitUntil(lambda: controls.length.isEnabled() and controls.width_.isEnabled() == trees)
+    qtbot.waitUntil(lambda: controls.length.isVisible() and controls.width_.isVisible() == trees)
 
 
 def test_what_waits_for_the_next_reply_says_so(qtbot: QtBot, chat: Chat, controls: DraftControls) -> None:
@@ -176,7 +188,7 @@ def test_a_draft_model_is_picked_from_recent_ones_or_a_folder(
     assert isinstance(menu, QMenu)
     menu.aboutToShow.emit()
     labels = [action.text() for action in menu.actions() if not action.isSeparator()]
-    assert labels == ["None", "small", "Choose folder…"]
+    assert labels == ["None", "small", "Choose Folder…"]
     next(action for action in menu.actions() if action.text() == "small").trigger()
     assert chat.controller.drafting.settings.draft_model == "/models/small"
     menu.aboutToShow.emit()

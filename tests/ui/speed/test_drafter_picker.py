@@ -107,7 +107,7 @@ def test_the_last_of_several_searches_is_about_what_was_asked_last(qtbot: QtBot)
     ("kind", "match", "words"),
     [
         (None, None, ""),
-        (HeadKind.RECURRENT, TargetMatch(True), "Recurrent, made for this model."),
+        (HeadKind.RECURRENT, TargetMatch(True), "Built for this model (Recurrent)."),
         (HeadKind.EAGLE3, TargetMatch(False, "Its sizes fit tiny."), "EAGLE-3. Its sizes fit tiny."),
         (HeadKind.BLOCK, None, "Block."),
     ],
@@ -151,7 +151,7 @@ def test_an_open_menu_is_never_empty_while_it_is_filled_again(
     assert least
     assert min(least) > 0
     assert [action.text() for action in menu.actions()] == [
-        "Model's own", "Hugging Face", "org/eagle  ·  EAGLE-3", "", "Choose folder…",
+        "Made for this model", "Hugging Face", "org/eagle  ·  EAGLE-3", "", "Choose Folder…",
     ]  # fmt: skip
     filled = len(least)
     drafting.changed.emit()

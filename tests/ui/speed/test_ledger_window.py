@@ -6,18 +6,15 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QAbstractItemModel, QModelIndex, Qt
-from PySide6.QtGui import QKeySequence
-from PySide6.QtTest import QAbstractItemModelTester, QTest
 from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.ledger_tree import ledger_rows
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
-from rdchat.inference.api.shown_ledger import shown
+from rdchat.inference.api.shown_ledger import ledger_rows, shown
 from rdchat.services.engine.engine_events import ReplyProgress
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.speed.ledger_window import LedgerModel, LedgerWindow
+from rdchat.ui.speed.ledger_window import LedgerTree, LedgerWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 
@@ -40,30 +37,34 @@ def _table(model: QAbstractItemModel, parent: QModelIndex = QModelIndex()) -> li
 
 
 def test_the_tree_follows_the_rows(qtbot: QtBot, theme: Theme) -> None:
-    model = LedgerModel(theme)
-    tester = QAbstractItemModelTester(model, QAbstractItemModelTester.FailureReportingMode.Fatal)
-    model.show_rows(ledger_rows(_ENTRIES[:3]))
-    model.show_rows(ledger_rows(_ENTRIES))
+    tree = LedgerTree(theme)
+    qtbot.addWidget(tree)
+    model = tree.model()
+    tree.show_rows(ledger_rows(_ENTRIES[:3]))
+    tree.show_rows(ledger_rows(_ENTRIES))
     assert _table(model) == [
-        ["prefill", "1", "50.00", "50.0", ""],
-        ["round", "4", "50.00", "200.0", ""],
-        [["draft", "4", "10.00", "40.0", "20.0"], ["verify", "4", "37.50", "150.0", "75.0"]],
+        ["prefill", "1", "50.00 ms", "50.0 ms", ""],
+        ["round", "4", "50.00 ms", "200.0 ms", ""],
+        [["draft", "4", "10.00 ms", "40.0 ms", "20.0"], ["verify", "4", "37.50 ms", "150.0 ms", "75.0"]],
     ]
     verify = model.index(1, 4, model.index(1, 0))
     bar = verify.data(Qt.ItemDataRole.BackgroundRole).gradient().stops()
     assert bar[1][0] == pytest.approx(0.75), "as long as its share"
     assert model.headerData(0, Qt.Orientation.Horizontal) == "Stage"
-    model.show_rows(ledger_rows(_ENTRIES[1:2]))
-    assert _table(model) == [["round", "4", "50.00", "200.0", ""]]
-    del tester
+    tree.show_rows(ledger_rows(_ENTRIES[1:2]))
+    assert _table(model) == [["round", "4", "50.00 ms", "200.0 ms", ""]]
+    tree.show_rows(ledger_rows([LedgerEntry("round", "", 4, 172_989.2)]))
+    assert _table(model) == [["round", "4", "43 s", "2 min 53 s", ""]], "a hundred thousand ms say nothing"
 
 
 def test_new_figures_keep_what_is_selected(qtbot: QtBot, theme: Theme) -> None:
-    model = LedgerModel(theme)
-    model.show_rows(ledger_rows(_ENTRIES))
+    tree = LedgerTree(theme)
+    qtbot.addWidget(tree)
+    model = tree.model()
+    tree.show_rows(ledger_rows(_ENTRIES))
     verify = model.index(1, 0, model.index(1, 0))
     with qtbot.waitSignal(model.dataChanged):
-        model.show_rows(ledger_rows((*_ENTRIES[:3], replace(_ENTRIES[3], calls=9))))
+        tree.show_rows(ledger_rows((*_ENTRIES[:3], replace(_ENTRIES[3], calls=9))))
     assert verify.data() == "verify"
     assert verify.siblingAtColumn(1).data() == "9"
 
@@ -86,19 +87,19 @@ def _end(chat: Chat, tps: float) -> None:
 
 
 def test_it_fills_while_a_reply_is_written_and_empties_on_reset(chat: Chat, ledger: LedgerWindow) -> None:
-    assert ledger.note.text().startswith("Nothing was measured yet")
+    assert ledger.note.text().startswith("The times of the next reply")
     assert not ledger.export.isEnabled()
     _measure(chat)
-    chat.qtbot.waitUntil(lambda: len(ledger.model.rows) == 5)
-    assert ledger.note.text().startswith("What is computed in one go")
-    assert [row.name for row in ledger.model.rows] == ["Reply", "Prompt", "Draft", "Target call", "Host work"]
-    assert ledger.view.isExpanded(ledger.model.index(0, 0))
+    chat.qtbot.waitUntil(lambda: len(ledger.tree.rows) == 5)
+    assert ledger.note.text().startswith("Steps that run together")
+    assert [row.name for row in ledger.tree.rows] == ["Reply", "Reading", "Drafting", "Checking", "Other"]
+    assert ledger.tree.isExpanded(ledger.tree.model().index(0, 0))
     ledger.reset.click()
-    chat.qtbot.waitUntil(lambda: ledger.model.rows == ())
+    chat.qtbot.waitUntil(lambda: ledger.tree.rows == ())
 
 
 def test_exact_times_are_switched_there_and_their_cost_is_told(chat: Chat, ledger: LedgerWindow) -> None:
-    assert "not measured yet" in ledger.cost.text()
+    assert "one without" in ledger.cost.text()
     ledger.exact.click()
     assert chat.controller.drafting.exact_times
     _measure(chat)
@@ -106,17 +107,17 @@ def test_exact_times_are_switched_there_and_their_cost_is_told(chat: Chat, ledge
     _end(chat, tps=30.0)
     ledger.exact.click()
     _end(chat, tps=40.0)
-    told = "With exact times: 0.75x, 30.0 instead of 40.0 tokens/s in the last replies."
+    told = "With exact times, the last replies ran at 30.0 instead of 40.0 tokens/s."
     chat.qtbot.waitUntil(lambda: ledger.cost.text() == told)
 
 
 def test_the_table_is_saved_as_csv(chat: Chat, ledger: LedgerWindow, tmp_path: Path) -> None:
     _measure(chat)
-    chat.qtbot.waitUntil(lambda: len(ledger.model.rows) == 5)
+    chat.qtbot.waitUntil(lambda: len(ledger.tree.rows) == 5)
     ledger.save(str(tmp_path / "ledger.csv"))
     with (tmp_path / "ledger.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["name"] for row in rows] == ["Reply", "Prompt", "Draft", "Target call", "Host work"]
+    assert [row["name"] for row in rows] == ["Reply", "Reading", "Drafting", "Checking", "Other"]
     assert float(rows[3]["percent_of_parent"]) == pytest.approx(60.0)
 
 
@@ -135,25 +136,21 @@ def test_the_panels_button_opens_it(chat: Chat, window: MainWindow) -> None:
 
 def test_names_can_be_read_in_a_small_window(chat: Chat, ledger: LedgerWindow) -> None:
     _measure(chat)
-    chat.qtbot.waitUntil(lambda: len(ledger.model.rows) == 5)
+    chat.qtbot.waitUntil(lambda: len(ledger.tree.rows) == 5)
     ledger.resize(ledger.minimumSize())
-    longest = ledger.view.fontMetrics().horizontalAdvance("Target call") + 2 * ledger.view.indentation()
-    ledger.view.setColumnWidth(1, 50)
+    longest = ledger.tree.fontMetrics().horizontalAdvance("Checking") + 2 * ledger.tree.indentation()
+    ledger.tree.setColumnWidth(1, 50)
     ledger.resize(ledger.width() + 5, ledger.height())
-    assert ledger.view.columnWidth(1) == 50, "what the person drew otherwise stays"
-    sideways = ledger.view.horizontalScrollBar()
-    chat.qtbot.waitUntil(lambda: ledger.view.columnWidth(0) > longest and sideways.maximum() == 0)
+    assert ledger.tree.columnWidth(1) == 50, "what the person drew otherwise stays"
+    sideways = ledger.tree.horizontalScrollBar()
+    chat.qtbot.waitUntil(lambda: ledger.tree.columnWidth(0) > longest and sideways.maximum() == 0)
 
 
 def test_stages_say_what_they_are(qtbot: QtBot, theme: Theme) -> None:
-    model = LedgerModel(theme)
-    model.show_rows(ledger_rows(shown((*_ENTRIES, LedgerEntry("new stage", "", 1, 1.0)))))
-    assert "The device computes the model" in model.index(2, 0, model.index(0, 0)).data(Qt.ItemDataRole.ToolTipRole)
+    tree = LedgerTree(theme)
+    qtbot.addWidget(tree)
+    model = tree.model()
+    tree.show_rows(ledger_rows(shown((*_ENTRIES, LedgerEntry("new stage", "", 1, 1.0)))))
+    assert "The model checks drafted tokens" in model.index(2, 0, model.index(0, 0)).data(Qt.ItemDataRole.ToolTipRole)
     host = model.index(3, 0, model.index(0, 0))
     assert "new stage" in model.index(1, 0, host).data(Qt.ItemDataRole.ToolTipRole)
-
-
-def test_the_usual_key_closes_it(chat: Chat, ledger: LedgerWindow) -> None:
-    ledger.activateWindow()
-    QTest.keySequence(ledger, QKeySequence(QKeySequence.StandardKey.Close))
-    assert not ledger.isVisible()

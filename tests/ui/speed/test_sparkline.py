@@ -1,8 +1,6 @@
-import pytest
 from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.speed.charts import Sparkline
 
@@ -13,37 +11,34 @@ def _sparkline(qtbot: QtBot, theme: Theme) -> Sparkline:
     return sparkline
 
 
-def test_samples_are_speeds_of_the_moment_not_means(qtbot: QtBot, theme: Theme) -> None:
-    samples = _sparkline(qtbot, theme)
-    for tokens, decode_ms in ((1, 0), (11, 500), (16, 1000)):
-        samples.add(Statistics(generated_tokens=tokens, decode_ms=decode_ms))
-    assert list(samples.rates) == pytest.approx([20.0, 10.0])
-
-
-def test_a_few_milliseconds_make_no_sample(qtbot: QtBot, theme: Theme) -> None:
-    samples = _sparkline(qtbot, theme)
-    samples.add(Statistics(generated_tokens=2, decode_ms=20))
-    assert not samples.rates
-
-
-def test_counters_that_fall_back_begin_anew(qtbot: QtBot, theme: Theme) -> None:
-    samples = _sparkline(qtbot, theme)
-    samples.add(Statistics(generated_tokens=101, decode_ms=1000))
-    samples.add(Statistics(generated_tokens=1, decode_ms=0))
-    assert not samples.rates
-
-
 def test_the_line_is_drawn_and_cleared(qtbot: QtBot, theme: Theme) -> None:
     sparkline = _sparkline(qtbot, theme)
     sparkline.resize(200, 50)
     empty = sparkline.grab().toImage()
-    for step in range(1, 20):
-        sparkline.add(Statistics(generated_tokens=step * 10, decode_ms=step * 300))
+    sparkline.show_speeds((30.0,) * 20)
     drawn = sparkline.grab().toImage()
     assert drawn != empty
     assert _holds(drawn, theme)
-    sparkline.clear()
+    sparkline.show_speeds(())
     assert sparkline.grab().toImage() == empty
+
+
+def test_a_single_peak_does_not_flatten_the_line(qtbot: QtBot, theme: Theme) -> None:
+    """Prompt lookup that copies a long passage once is ten times as fast; all else lay on the ground then."""
+    sparkline = _sparkline(qtbot, theme)
+    sparkline.resize(200, 50)
+    usual = (30.0, 40.0) * 20
+    sparkline.show_speeds(usual)
+    low = _lowest_end(sparkline.grab().toImage(), theme)
+    sparkline.show_speeds((*usual[:20], 400.0, *usual[21:]))
+    assert _lowest_end(sparkline.grab().toImage(), theme) == low
+
+
+def _lowest_end(image: QImage, theme: Theme) -> int:
+    """Return how far down the newest point is drawn."""
+    accent = theme.colors.accent.rgb()
+    x = max(x for x in range(image.width()) for y in range(image.height()) if image.pixel(x, y) == accent)
+    return max(y for y in range(image.height()) if image.pixel(x, y) == accent)
 
 
 def _holds(image: QImage, theme: Theme) -> bool:

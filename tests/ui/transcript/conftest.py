@@ -12,7 +12,6 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.transcript.markdown.code_highlighter import preload_lexers
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_editor import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
@@ -41,11 +40,6 @@ def dialogue(turns: int, answer: str = "Answer {n}.") -> list[Message]:
         messages.append(person(2 * turn - 1, f"Question {turn}?"))
         messages.append(reply(2 * turn, answer.replace("{n}", str(turn))))
     return messages
-
-
-@pytest.fixture(scope="session", autouse=True)
-def lexers() -> None:
-    preload_lexers()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from PySide6.QtGui import QColor, QTextDocument
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.look.theme import DARK, LIGHT, Colors
-from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter, find_lexer
+from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter
 
 
 def luminance(color: QColor) -> float:
@@ -28,7 +28,7 @@ def coloured(qtbot: QtBot, language: str, code: str) -> dict[str, str]:
     """Return the colours of the words of a code text."""
     document = QTextDocument(code)
     highlighter = CodeHighlighter(document)
-    highlighter.add(language, document.begin(), code.split("\n"))
+    highlighter.add(0, language, document.begin(), code.split("\n"))
 
     def work() -> bool:
         highlighter.advance(LIGHT, time.perf_counter() + 0.001)
@@ -60,9 +60,9 @@ def test_strings_over_several_lines_are_coloured_on_each(qtbot: QtBot) -> None:
 def test_much_code_is_coloured_in_short_steps(qtbot: QtBot) -> None:
     document = QTextDocument("\n".join(["x = [1, 'two', None]  # three"] * 1000))
     highlighter = CodeHighlighter(document)
-    highlighter.add("python", document.begin(), document.toPlainText().split("\n"))
-    qtbot.waitUntil(lambda: find_lexer("python").ended)
-    steps = 0
+    highlighter.add(0, "python", document.begin(), document.toPlainText().split("\n"))
+    qtbot.waitUntil(lambda: highlighter.advance(LIGHT, time.perf_counter()))
+    steps = 1
     while highlighter.pending:
         highlighter.advance(LIGHT, time.perf_counter() + 0.004)
         steps += 1
@@ -72,5 +72,5 @@ def test_much_code_is_coloured_in_short_steps(qtbot: QtBot) -> None:
 def test_an_overlong_line_is_left_alone() -> None:
     document = QTextDocument("x" * 5000)
     highlighter = CodeHighlighter(document)
-    highlighter.add("python", document.begin(), [document.toPlainText()])
+    highlighter.add(0, "python", document.begin(), [document.toPlainText()])
     assert not highlighter.pending

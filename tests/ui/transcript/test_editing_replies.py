@@ -2,7 +2,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel, QMenu, QPlainTextEdit, QPushButton
 from pytestqt.qtbot import QtBot
@@ -11,6 +11,7 @@ from rdchat.chat.conversation import Drafting, Message, MessageStatus
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.message_parts import EDGE
 from rdchat.ui.transcript.reply_details import facts, summary
 from tests.ui.transcript.conftest import button, dialogue, edited_text, person, reply, scroll_bar, widget_of
 
@@ -31,7 +32,7 @@ def choose(menu: QMenu, words: str) -> None:
 
 
 def editor_in(qtbot: QtBot, view: TranscriptView, message_id: int) -> QPlainTextEdit:
-    choose(open_menu(qtbot, view, message_id), "Edit reply")
+    choose(open_menu(qtbot, view, message_id), "Edit Reply")
     (editor,) = [each for each in widget_of(view, message_id).findChildren(QPlainTextEdit) if each.isVisible()]
     return editor
 
@@ -40,6 +41,9 @@ def test_a_reply_is_edited_in_its_place_without_its_thoughts(qtbot: QtBot, show:
     view = show([person(1, "Hi"), reply(2, "<think>\nhm\n</think>\n\nYes.\n\nNo.")])
     editor = editor_in(qtbot, view, 2)
     assert view.focusWidget() is editor
+    message = widget_of(view, 2)
+    left = editor.mapTo(message, QPoint(0, 0)).x()
+    assert (left, message.width() - left - editor.width()) == (EDGE, EDGE), "as wide as the texts"
     assert editor.toPlainText().strip() == "Yes.\n\nNo."
     editor.selectAll()
     qtbot.keyClicks(editor, "Maybe")
@@ -71,15 +75,15 @@ def test_a_reply_that_is_being_written_is_not_edited(qtbot: QtBot, show: Show) -
     menu = QMenu(view)
     widget_of(view, 2).fill_menu(menu)
     actions = {action.text(): action for action in menu.actions()}
-    assert not actions["Edit reply"].isEnabled()
+    assert not actions["Edit Reply"].isEnabled()
 
 
 def test_an_edited_reply_says_so_with_its_place_and_in_its_details(qtbot: QtBot, show: Show) -> None:
     view = show([person(1, "Hi"), reply(2, "Mine", edited=True, sibling=1, siblings=2)])
-    said = [label.text() for label in widget_of(view, 2).findChildren(QLabel) if label.isVisible()]
+    said = [label.text() for label in widget_of(view, 2).findChildren(QLabel) if label.isVisible() and label.text()]
     assert said == ["2 of 2, edited"]
     view.set_messages([person(1, "Hi"), reply(2, "Mine", edited=True)])
-    said = [label.text() for label in widget_of(view, 2).findChildren(QLabel) if label.isVisible()]
+    said = [label.text() for label in widget_of(view, 2).findChildren(QLabel) if label.isVisible() and label.text()]
     assert said == ["Edited"]
     details = button(widget_of(view, 2), "Details")
     assert details.isEnabled()

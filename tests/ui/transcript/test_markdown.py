@@ -35,12 +35,10 @@ def test_looks_nest_and_join() -> None:
     )
 
 
-def test_footnotes_are_marks_and_notes_not_definitions_of_links() -> None:
-    mark, one, other = blocks("It is so[^1], see[^long name][^b].\n\n[^1]: Word\n[^b]: Two\n  lines *here*.")
-    assert [run.text for run in mark.runs if run.raised] == ["1", "b"]
-    assert text(mark) == "It is so1, see[^long name]b."
-    assert (one.marker, text(one), one.note) == ("1.", "Word", True)
-    assert (other.marker, text(other), other.note) == ("b", "Two\nlines here.", True)
+def test_footnotes_stay_as_they_were_written() -> None:
+    mark, notes = blocks("It is so[^1], see[^long name][^b].\n\n[^1]: Word\n[^b]: Two\n  lines *here*.")
+    assert text(mark) == "It is so[^1], see[^long name][^b]."
+    assert text(notes) == "[^1]: Word\n[^b]: Two\nlines here."
     assert text(blocks("`[^1]` and\n\n    [^1]: code")[0]) == "[^1] and"
 
 

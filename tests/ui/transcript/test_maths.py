@@ -80,6 +80,8 @@ def test_prices_code_and_single_dollars_are_no_formulas(source: str) -> None:
         r"\begin{aligned} a &= b \\ &= d \end{aligned}", r"\alpha\Gamma\varepsilon", r"\operatorname{argmax}_\theta",
         r"\underbrace{a+b}_{n} \overbrace{a}^{m}", r"\left( \frac{1}{2} \right)", r"\mathbb{R}^n \mathbf{x}",
         r"\int_0^\infty e^{-x^2}\,dx", r"\binom{n}{k}", "\\begin{align*}\na &= b \\tag{1}\n\\end{align*}",
+        r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}^{-1}", r"\begin{bmatrix*} 1 \\ 2 \end{bmatrix*}_2^T",
+        r"\begin{vmatrix} a & \begin{matrix} b \end{matrix}^2 \\ c & d \end{vmatrix}'",
     ],
 )  # fmt: skip
 def test_common_formulas_are_drawn(tex: str) -> None:

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Message, MessageStatus, Thinking
 from rdchat.inference.api.events import FinishReason
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.transcript.message_parts import ThoughtBox
+from rdchat.ui.transcript.message_parts import FoldedText
 from tests.ui.transcript.conftest import button, dialogue, person, reply, wait_until_drawn, widget_of
 
 Show = Callable[[Sequence[Message]], TranscriptView]
@@ -27,21 +27,25 @@ def words(view: TranscriptView, message_id: int) -> list[str]:
     [
         (
             reply(2, "Once", MessageStatus.INTERRUPTED, None),
-            "Interrupted: rdchat closed while this was being written.",
+            "Interrupted: rdchat closed while this reply was being written.",
             "Continue",
         ),
-        (reply(2, "", MessageStatus.INTERRUPTED, None), "Interrupted: rdchat closed before this began.", "Try again"),
+        (
+            reply(2, "", MessageStatus.INTERRUPTED, None),
+            "Interrupted: rdchat closed before this reply began.",
+            "Try Again",
+        ),
         (reply(2, "Once", finish_reason=FinishReason.CANCELLED), "Stopped.", "Continue"),
-        (reply(2, "", finish_reason=FinishReason.CANCELLED), "Stopped.", "Try again"),
+        (reply(2, "", finish_reason=FinishReason.CANCELLED), "Stopped.", "Try Again"),
         (
             reply(2, "Once", finish_reason=FinishReason.LENGTH),
-            "Stopped at the limit of tokens for one reply.",
+            "Stopped at the token limit for a reply.",
             "Continue",
         ),
         (
             reply(2, "", MessageStatus.FAILED, None, error="The model ran out of memory."),
             "The model ran out of memory.",
-            "Try again",
+            "Try Again",
         ),
     ],
 )
@@ -59,7 +63,7 @@ def test_an_early_end_is_explained_and_can_be_mended(
 def test_a_full_context_says_what_to_do(show: Show) -> None:
     view = show([person(1, "Hi"), reply(2, "Once", finish_reason=FinishReason.CONTEXT_FULL)])
     assert words(view, 2) == [
-        "The model's context is full. Leave out the oldest messages, summarise them, or start anew."
+        "The model's context is full. Leave out or summarise older messages, or start a new chat."
     ]
 
 
@@ -145,7 +149,7 @@ def test_an_empty_edit_cannot_be_sent(qtbot: QtBot, show: Show) -> None:
     field.clear()
     with qtbot.assertNotEmitted(view.edit_submitted):
         qtbot.keyClick(field, Qt.Key.Key_Return)
-    assert not button_of_text(view, "Save and send").isEnabled()
+    assert not button_of_text(view, "Save and Send").isEnabled()
 
 
 def button_of_text(view: TranscriptView, text: str) -> QPushButton:
@@ -164,7 +168,7 @@ def test_a_thought_is_folded_while_it_is_written_and_stays_as_the_person_has_it(
     view = show([person(1, "Hi"), reply(2, "", MessageStatus.STREAMING, None)])
     view.append_text(2, "<think>\nI wonder")
     wait_until_drawn(qtbot, view)
-    box = view.findChild(ThoughtBox)
+    box = view.findChild(FoldedText)
     assert (title(box), box.body.isVisible()) == ("Thinking…", False)
     qtbot.mouseClick(button(box, "Show the model's thoughts"), Qt.MouseButton.LeftButton)
     wait_until_drawn(qtbot, view)
@@ -175,7 +179,7 @@ def test_a_thought_is_folded_while_it_is_written_and_stays_as_the_person_has_it(
     assert widget_of(view, 2).body.toPlainText() == "Hello"
 
 
-def title(box: ThoughtBox) -> str:
+def title(box: FoldedText) -> str:
     return next(each.text() for each in box.findChildren(QAbstractButton) if each.parent() is box)
 
 
@@ -190,17 +194,17 @@ def title(box: ThoughtBox) -> str:
 )
 def test_a_thought_says_how_long_it_took(show: Show, ms: float, said: str) -> None:
     view = show([person(1, "Hi"), reply(2, "<think>hm</think>Hello", thinking=Thinking(ms=ms))])
-    assert title(view.findChild(ThoughtBox)) == said
+    assert title(view.findChild(FoldedText)) == said
 
 
 def test_a_thought_that_the_template_began_is_one_while_it_is_written(qtbot: QtBot, show: Show) -> None:
     streaming = reply(2, "", MessageStatus.STREAMING, None, thinking=Thinking(begun=True))
     view = show([person(1, "Hi"), streaming])
     assert words(view, 2) == ["Waiting for the model…"]
-    assert view.findChild(ThoughtBox) is None
+    assert view.findChild(FoldedText) is None
     view.append_text(2, "I wonder")
     wait_until_drawn(qtbot, view)
-    assert (title(view.findChild(ThoughtBox)), widget_of(view, 2).body.toPlainText()) == ("Thinking…", "")
+    assert (title(view.findChild(FoldedText)), widget_of(view, 2).body.toPlainText()) == ("Thinking…", "")
     view.append_text(2, ".</think>\nHello")
     wait_until_drawn(qtbot, view)
     assert widget_of(view, 2).body.toPlainText() == "Hello"
@@ -208,20 +212,20 @@ def test_a_thought_that_the_template_began_is_one_while_it_is_written(qtbot: QtB
 
 def test_a_thought_that_was_cut_off_stays_open_and_says_so(show: Show) -> None:
     view = show([person(1, "Hi"), reply(2, "<think>\nI wonder", finish_reason=FinishReason.LENGTH)])
-    box = view.findChild(ThoughtBox)
+    box = view.findChild(FoldedText)
     assert (title(box), box.body.isVisible()) == ("Did not finish thinking", True)
 
 
 def test_a_thought_that_the_model_ended_with_is_its_answer(show: Show) -> None:
     view = show([person(1, "Hi"), reply(2, "<think>\nHello")])
-    assert view.findChild(ThoughtBox) is None
+    assert view.findChild(FoldedText) is None
     assert widget_of(view, 2).body.toPlainText() == "Hello"
 
 
 def test_channels_of_gpt_oss_are_parted(qtbot: QtBot, show: Show) -> None:
     text = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hello"
     view = show([person(1, "Hi"), reply(2, text)])
-    box = view.findChild(ThoughtBox)
+    box = view.findChild(FoldedText)
     qtbot.mouseClick(button(box, "Show the model's thoughts"), Qt.MouseButton.LeftButton)
     wait_until_drawn(qtbot, view)
     assert (box.body.toPlainText(), widget_of(view, 2).body.toPlainText()) == ("hm", "Hello")
@@ -229,7 +233,7 @@ def test_channels_of_gpt_oss_are_parted(qtbot: QtBot, show: Show) -> None:
 
 def test_a_thought_unfolds_on_request(qtbot: QtBot, show: Show) -> None:
     view = show([person(1, "Hi"), reply(2, "<think>hm</think>Hello")])
-    box = view.findChild(ThoughtBox)
+    box = view.findChild(FoldedText)
     height = widget_of(view, 2).height()
     qtbot.mouseClick(button(box, "Show the model's thoughts"), Qt.MouseButton.LeftButton)
     wait_until_drawn(qtbot, view)
@@ -239,7 +243,7 @@ def test_a_thought_unfolds_on_request(qtbot: QtBot, show: Show) -> None:
 
 def test_unfolding_a_thought_at_the_end_keeps_it_in_view(qtbot: QtBot, show: Show) -> None:
     view = show([*dialogue(10), person(21, "Hi"), reply(22, "<think>\n" + "hm\n\n" * 100 + "</think>\nHello")])
-    box = view.findChild(ThoughtBox)
+    box = view.findChild(FoldedText)
     before = box.mapTo(view, QPoint(0, 0))
     qtbot.mouseClick(button(box, "Show the model's thoughts"), Qt.MouseButton.LeftButton)
     wait_until_drawn(qtbot, view)
@@ -255,9 +259,9 @@ def test_any_reply_can_be_continued_from_its_menu(qtbot: QtBot, show: Show) -> N
     menu = QApplication.activePopupWidget()
     assert isinstance(menu, QMenu)
     names = {action.text(): action for action in menu.actions()}
-    assert {"Copy message", "Regenerate reply", "Continue reply"} <= names.keys()
+    assert {"Copy Message", "Regenerate Reply", "Continue Reply"} <= names.keys()
     with qtbot.waitSignal(view.continue_requested) as asked:
-        names["Continue reply"].trigger()
+        names["Continue Reply"].trigger()
     menu.close()
     assert asked.args == [2]
 

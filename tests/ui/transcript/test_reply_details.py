@@ -6,14 +6,14 @@ import pytest
 from PySide6.QtCore import QEvent, QPointF, Qt
 from PySide6.QtGui import QEnterEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, Message, MessageStatus
 from rdchat.inference.api.requests import Mode
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.transcript.reply_details import FactsLine, ReplyDetails
+from rdchat.ui.transcript.reply_details import ReplyDetails
 from tests.ui.transcript.conftest import button, person, reply, widget_of
 from tests.ui.transcript.samples import DRAFTED
 
@@ -26,8 +26,8 @@ def view(show: Show) -> TranscriptView:
     return show([person(1, "Hi"), reply(2, "Hello", statistics=DRAFTED, drafting=LOOKED_UP, model="tiny")])
 
 
-def line_of(view: TranscriptView) -> FactsLine:
-    return widget_of(view, 2).findChild(FactsLine)
+def line_of(view: TranscriptView) -> QLabel:
+    return widget_of(view, 2).actions_row.facts
 
 
 def enter(view: TranscriptView) -> None:
@@ -42,29 +42,17 @@ def leave(view: TranscriptView) -> None:
 def test_a_line_shows_under_the_pointer(view: TranscriptView) -> None:
     line = line_of(view)
     leave(view)  # the window may have come up under the pointer
-    assert line.shown_text == ""
+    assert line.text() == ""
     enter(view)
-    assert line.shown_text.startswith("Prompt lookup · 30.0 tokens/s · 2.00 per call")
+    assert line.text().startswith("Prompt lookup · 30.0 tokens/s · 2.00 tokens per step")
     leave(view)
-    assert line.shown_text == ""
+    assert line.text() == ""
 
 
 def test_and_while_a_button_of_the_reply_has_the_focus(qtbot: QtBot, view: TranscriptView) -> None:
     view.activateWindow()
     button(widget_of(view, 2), "Copy reply").setFocus(Qt.FocusReason.TabFocusReason)
-    qtbot.waitUntil(lambda: line_of(view).shown_text != "")
-
-
-def test_a_narrow_line_says_whole_parts_only(view: TranscriptView) -> None:
-    line = line_of(view)
-    line.set_concealed(False)
-    whole = line.shown_text.split(" · ")
-    line.resize(180, line.height())
-    parts = line.shown_text.split(" · ")
-    assert 0 < len(parts) < len(whole)
-    assert parts == whole[: len(parts)]
-    line.resize(10, line.height())
-    assert line.shown_text == ""
+    qtbot.waitUntil(lambda: line_of(view).text() != "")
 
 
 def test_details_open_with_everything_and_lead_to_the_tokens(qtbot: QtBot, view: TranscriptView) -> None:
@@ -72,7 +60,7 @@ def test_details_open_with_everything_and_lead_to_the_tokens(qtbot: QtBot, view:
     details = view.findChild(ReplyDetails)
     qtbot.waitUntil(details.isVisible)
     told = [figure.value.accessibleName() for figure in details.findChildren(FigureRow)]
-    assert "Rounds: 30" in told
+    assert "Steps with a draft: 30" in told
     assert "Time to first token: 120 ms" in told
     with qtbot.waitSignal(view.tokens_requested) as asked:
         button(details, "Show tokens").click()

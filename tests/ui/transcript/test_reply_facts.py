@@ -1,11 +1,15 @@
 from dataclasses import replace
 
+from pytestqt.qtbot import QtBot
+
 from rdchat.chat.conversation import Drafting, MadeWith
 from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.events import PrefillProgress
 from rdchat.inference.api.requests import Mode, SamplingParams
 from rdchat.ui.look import definitions
 from rdchat.ui.look.formatting import prefill_words
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.transcript.message_actions import FactsLine
 from rdchat.ui.transcript.reply_details import Fact, facts, summary
 from tests.ui.transcript.conftest import reply
 from tests.ui.transcript.samples import DRAFTED
@@ -16,13 +20,13 @@ NNBSP = "\N{NARROW NO-BREAK SPACE}"
 def test_a_line_says_the_most_telling_first() -> None:
     message = reply(2, "Hi", statistics=DRAFTED, drafting=Drafting(Mode.DRAFTER, drafter="/models/my drafter"))
     assert summary(message) == [
-        "Drafter",
+        "Drafter head",
         "30.0 tokens/s",
-        "2.00 per call",
+        "2.00 tokens per step",
         f"33{NNBSP}% accepted",
-        "30 rounds",
+        "30 steps with a draft",
         "first token 120 ms",
-        "prefill 80 ms",
+        "reading 80 ms",
         "8 of 40 prompt tokens kept",
         "drafter my drafter",
     ]
@@ -40,7 +44,7 @@ def test_after_an_edit_it_is_said_how_much_of_the_prompt_was_kept() -> None:
 def test_plain_decoding_has_no_figures_of_drafts() -> None:
     plain = replace(DRAFTED, rounds=0, drafted=0, accepted=0, target_calls=60)
     message = reply(2, "Hi", statistics=plain, drafting=Drafting(Mode.OFF, "There is no drafter."))
-    assert summary(message)[:2] == ["Drafting off", "30.0 tokens/s"]
+    assert summary(message)[:2] == ["Off", "30.0 tokens/s"]
     names = [fact.name for fact in facts(message)]
     assert "Accepted" not in names
     assert facts(message)[0].definition.endswith("There is no drafter.")
@@ -55,7 +59,7 @@ def test_every_fact_is_defined() -> None:
     message = reply(2, "Hi", statistics=DRAFTED, drafting=Drafting(Mode.LOOKUP, drafter="prompt lookup"))
     values = {fact.name: fact.value for fact in facts(message)}
     assert values["Accepted"] == f"33{NNBSP}%, 30 of 90"
-    assert values["Prefill"] == "80 ms, 400 tokens/s"
+    assert values["Reading"] == "80 ms, 400 tokens/s"
     assert values["Drafter"] == "prompt lookup"
     assert all(fact.definition.endswith(".") or fact.name == "Drafter" for fact in facts(message))
 
@@ -74,8 +78,8 @@ def test_the_ratio_to_plain_decoding_stands_beside_the_speed() -> None:
     message = reply(2, "Hi", statistics=measured, drafting=Drafting(Mode.LOOKUP))
     assert summary(message)[:3] == ["Prompt lookup", "30.0 tokens/s", "1.50x"]
     told = {fact.name: fact for fact in facts(message)}
-    assert told["Plain decoding"] == Fact("Plain decoding", "20.0 tokens/s", definitions.PLAIN)
-    assert told["Ratio to plain decoding"].value == "1.50x"
+    assert told["Without drafting"] == Fact("Without drafting", "20.0 tokens/s", definitions.PLAIN)
+    assert told["Speed-up"].value == "1.50x"
     plain = replace(measured, rounds=0, target_calls=60)
     assert "1.50x" not in summary(reply(2, "Hi", statistics=plain, drafting=Drafting(Mode.OFF)))
 
@@ -97,15 +101,15 @@ def test_all_that_the_panel_showed_of_a_reply_is_kept_with_it() -> None:
     assert told["Accepted by position, %"].value == "50, 33, 17, 7…"
     assert told["Accepted by position, %"].definition.endswith("From the first place on: 50, 33, 17, 7, 3.")
     assert told["Accepted length"].value == "1.10"
-    assert told["Accepted length"].definition.endswith("Rounds that accepted none, 1 and so on: 15, 5, 5, 3, 1, 1.")
-    assert told["Verified nodes per round"] == Fact("Verified nodes per round", "16.0", definitions.NODES)
-    assert told["Host syncs per round"].value == "1.10"
+    assert told["Accepted length"].definition.endswith("Steps that accepted none, 1 and so on: 15, 5, 5, 3, 1, 1.")
+    assert told["Checked tokens per step"] == Fact("Checked tokens per step", "16.0", definitions.NODES)
+    assert told["Waits per step"].value == "1.10"
     assert told["Dropped drafts"].value == "3"
     assert told["Context"].value == "1,101 tokens"
     assert told["Peak memory"].value == "812 MB"
     names = [fact.name for fact in facts(reply(2, "Hi", statistics=DRAFTED))]
     assert "Dropped drafts" not in names
-    assert "Host syncs per round" not in names, "what an older version did not keep is left out"
+    assert "Waits per step" not in names, "what an older version did not keep is left out"
 
 
 def test_a_continued_reply_says_that_its_figures_are_of_its_last_part() -> None:
@@ -116,14 +120,14 @@ def test_a_continued_reply_says_that_its_figures_are_of_its_last_part() -> None:
 
 def test_one_round_is_not_several() -> None:
     message = reply(2, "Hi", statistics=replace(DRAFTED, rounds=1), drafting=Drafting(Mode.LOOKUP))
-    assert "1 round" in summary(message)
+    assert "1 step with a draft" in summary(message)
 
 
 def test_the_kind_of_a_drafter_stands_beside_its_mode() -> None:
     drafting = Drafting(Mode.DRAFTER, drafter="some-org/eagle", kind=HeadKind.EAGLE3)
     message = reply(2, "Hi", statistics=DRAFTED, drafting=drafting)
-    assert summary(message)[0] == "Drafter, EAGLE-3"
-    assert facts(message)[0].value == "Drafter, EAGLE-3"
+    assert summary(message)[0] == "Drafter head, EAGLE-3"
+    assert facts(message)[0].value == "Drafter head, EAGLE-3"
     assert facts(message)[1].value == "eagle"
     of_auto = reply(2, "Hi", statistics=DRAFTED, drafting=Drafting(Mode.AUTO, drafter="a", kind=HeadKind.EAGLE3))
     assert summary(of_auto)[0] == "Auto", "the drafter was one of several"
@@ -138,3 +142,22 @@ def test_what_a_reply_was_made_with_comes_first() -> None:
     assert second.definition == "Of this reply alone: You are a cook who likes onions."
     plain = replace(message, made_with=MadeWith(SamplingParams(temperature=0.7)))
     assert [fact.value for fact in facts(plain) if fact.name in ("Temperature", "System prompt")] == ["0.7"]
+
+
+def test_steps_in_which_prompt_lookup_found_nothing_are_no_steps_with_a_draft() -> None:
+    """One draft of six steps was accepted: `5, 1` stood beside 100 % at the first place."""
+    found = replace(DRAFTED, rounds=6, drafted=1, accepted=1, drafted_lengths=(5, 1), accepted_lengths=(5, 1))
+    told = {fact.name: fact for fact in facts(reply(2, "Hi", statistics=found, drafting=Drafting(Mode.LOOKUP)))}
+    assert told["Steps with a draft"].value == "1"
+    assert told["Accepted by position, %"].value == "100"
+    assert told["Accepted length"].value == "1.00"
+    assert told["Accepted length"].definition.endswith("and so on: 0, 1.")
+
+
+def test_a_line_that_does_not_fit_ends_with_a_whole_part(theme: Theme, qtbot: QtBot) -> None:
+    line = FactsLine(theme, "Draft model · 30.0 tokens/s · 1.50x")
+    qtbot.addWidget(line)
+    assert line.shown(line.fontMetrics().horizontalAdvance("Draft model · 30.0 tokens/s · ")) == (
+        "Draft model · 30.0 tokens/s"
+    )
+    assert line.shown(9999) == line.text()

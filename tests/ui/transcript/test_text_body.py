@@ -5,12 +5,12 @@ from threading import Thread
 
 import pytest
 from PySide6.QtCore import QPoint, Qt, QUrl
-from PySide6.QtGui import QColor, QGuiApplication, QTextCursor, QTextTable
+from PySide6.QtGui import QGuiApplication, QTextCursor, QTextTable
 from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.transcript.markdown.code_header import CodeHeader
+from rdchat.ui.transcript.markdown.decorations import CodeHeader
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.markdown.text_body import FIRST_SHOWN, TextBody
 from tests.links import click, collected_links
@@ -87,7 +87,7 @@ def test_dangerous_links_are_text_and_say_why(make_body: MakeBody, opened: list[
     assert opened == []
     look = body.document().find("click").charFormat()
     assert not look.isAnchor()
-    assert look.toolTip() == f"Not a link: only web and mail addresses are opened.\n{address}"
+    assert look.toolTip() == f"Not a link: rdchat opens only web and mail addresses.\n{address}"
 
 
 def test_an_anchor_that_is_no_web_address_is_not_opened_even_if_one_slips_in(
@@ -138,18 +138,31 @@ def test_a_code_block_after_a_table_stands_below_it(make_body: MakeBody) -> None
     assert body.findChild(CodeHeader).y() > table_bottom
 
 
-def test_code_is_coloured_when_its_fence_closes(qtbot: QtBot, theme: Theme) -> None:
+def colours(body: TextBody) -> list[list[tuple[int, int, str]]]:
+    """Return the coloured parts of each line."""
+    block, found = body.document().begin(), []
+    while block.isValid():
+        spans = block.layout().formats()
+        found.append([(each.start, each.length, each.format.foreground().color().name()) for each in spans])
+        block = block.next()
+    return found
+
+
+def test_code_is_coloured_line_by_line_while_it_is_written(qtbot: QtBot, theme: Theme, make_body: MakeBody) -> None:
+    code = 'Text\n\n```python\nimport os\n\ndef f():\n    """Some\n    words."""\n    return 1\n```\n'
+    whole = colours(make_body(code))
     body = TextBody(MarkdownParser(), theme)
     qtbot.addWidget(body)
-    body.set_text("```python\nimport os\n", final=False)
+    for end in range(1, len(code) + 1):
+        body.set_text(code[:end], final=False)
+        draw(qtbot, body)
+        lines = colours(body)
+        complete = max(0, code[:end].count("\n") - 2)  # the fence is no line of the document, nor is the blank line
+        assert lines[:complete] == whole[:complete]
+    assert whole[1] == [(0, 6, theme.colors.keyword.name())]
+    body.set_text(code, final=True)
     draw(qtbot, body)
-    line = body.document().find("import").block()
-    assert line.layout().formats() == []
-    body.set_text("```python\nimport os\n```\n", final=False)
-    draw(qtbot, body)
-    spans = body.document().find("import").block().layout().formats()
-    colors = {QColor(span.format.foreground().color()).name() for span in spans}
-    assert theme.colors.keyword.name() in colors
+    assert colours(body) == whole
 
 
 def test_an_unknown_language_stays_plain(make_body: MakeBody) -> None:

@@ -8,7 +8,7 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.transcript.markdown.code_header import CodeHeader
+from rdchat.ui.transcript.markdown.decorations import CodeHeader
 from rdchat.ui.transcript.message_range import MOST, OPENED
 from tests.ui.transcript.conftest import (
     button,
@@ -62,12 +62,57 @@ def test_older_messages_load_on_scrolling_up_and_the_place_is_kept(qtbot: QtBot,
     qtbot.waitUntil(lambda: len(widgets(view)) == OPENED)
     wait_until_drawn(qtbot, view)
     first = widgets(view)[0].message.id
-    bar = scroll_bar(view)
-    bar.setValue(0)
+    scroll_bar(view).setValue(widgets(view)[0].y() - 20)
     wait_until_drawn(qtbot, view)
     assert widgets(view)[0].message.id < first
     assert abs(top_of(view, first) - 20) <= 2  # where it stood before the older ones came; heights are rounded
     assert len(widgets(view)) <= MOST
+
+
+def first_in_view(view: TranscriptView) -> int:
+    return next(widget.message.id for widget in widgets(view) if widget.geometry().bottom() > scroll_bar(view).value())
+
+
+@pytest.mark.parametrize("turns", [400, 50_000])
+def test_the_scroll_bar_stands_for_the_whole_chat(qtbot: QtBot, show: Show, turns: int) -> None:
+    view = show(dialogue(turns, "Some answer."))
+    bar = scroll_bar(view)
+    for share in (0.25, 0.75, 0.5, 0.0, 0.9, 1.0):
+        bar.setValue(round(share * bar.maximum()))
+        assert view.fills_view
+        assert len(widgets(view)) < OPENED
+        there = first_in_view(view)
+        assert abs(there / (2 * turns) - share) < 0.02
+        wait_until_drawn(qtbot, view)
+        assert first_in_view(view) == there
+        assert abs(bar.value() / bar.maximum() - share) < 0.02
+    assert at_end(view)
+    assert view.follows
+
+
+def test_scrolling_moves_by_what_was_asked_also_where_messages_have_no_widget_yet(qtbot: QtBot, show: Show) -> None:
+    view = show([person(number, f"Text {number}. " + "More of it. " * (number * 37 % 200)) for number in range(1, 400)])
+    bar = scroll_bar(view)
+    bar.setValue(bar.maximum() // 2)
+    for step in [-180] * 60 + [180] * 120:
+        message_id = first_in_view(view)
+        before = top_of(view, message_id)
+        bar.setValue(bar.value() + step)
+        assert abs(top_of(view, message_id) - (before - step)) <= 1
+        wait_until_drawn(qtbot, view)
+        assert abs(top_of(view, message_id) - (before - step)) <= 1
+    assert len(widgets(view)) <= MOST
+
+
+def test_messages_above_and_below_count_while_a_reply_grows(qtbot: QtBot, show: Show) -> None:
+    view = show([*dialogue(200), reply(401, "", MessageStatus.STREAMING, None)])
+    qtbot.waitUntil(lambda: len(widgets(view)) == OPENED)
+    wait_until_drawn(qtbot, view)
+    first = widgets(view)[0].y()
+    view.append_text(401, LONG)
+    wait_until_drawn(qtbot, view)
+    assert widgets(view)[0].y() == first > 0  # nothing else is moved
+    assert at_end(view)
 
 
 @pytest.mark.slow
@@ -75,7 +120,7 @@ def test_the_first_message_is_reached_and_the_way_back_too(qtbot: QtBot, show: S
     view = show(dialogue(200))
     bar = scroll_bar(view)
     while widgets(view)[0].message.id > 1:
-        bar.setValue(bar.minimum())
+        bar.setValue(widgets(view)[0].y() - 20)
     assert len(widgets(view)) <= MOST
     view.scroll_to_end()
     wait_until_drawn(qtbot, view)
@@ -153,7 +198,7 @@ def test_a_chat_opens_where_it_was_left(qtbot: QtBot, show: Show) -> None:
     view = show(messages)
     told: list[tuple[int, ReadingPlace | None]] = []
     view.reader_moved.connect(lambda chat, place: told.append((chat, place)))
-    view.show_hit(77)
+    view.hits.show(77)
     scroll_bar(view).setValue(widget_of(view, 78).y() + 30)
     qtbot.waitUntil(lambda: (1, ReadingPlace(78, 30)) in told)
     other = [person(901, "Other")]
@@ -163,6 +208,16 @@ def test_a_chat_opens_where_it_was_left(qtbot: QtBot, show: Show) -> None:
     assert abs(top_of(view, 78) + 30) <= 2
     view.scroll_to_end()
     qtbot.waitUntil(lambda: told[-1] == (1, None))
+
+
+@pytest.mark.parametrize("left_at", [1, 1000, 1990])
+def test_a_long_chat_opens_where_it_was_left_from_any_place_in_another(qtbot: QtBot, show: Show, left_at: int) -> None:
+    view = show([person(number, "Other") for number in range(5001, 9000)])
+    scroll_bar(view).setValue(scroll_bar(view).maximum() // 3)
+    view.set_messages(dialogue(1000, LONG), ReadingPlace(left_at, 0))
+    wait_until_drawn(qtbot, view)
+    assert first_in_view(view) == left_at
+    assert view.fills_view
 
 
 def test_the_persons_own_message_comes_into_view(qtbot: QtBot, show: Show) -> None:
@@ -202,6 +257,9 @@ def test_another_conversation_replaces_everything(qtbot: QtBot, show: Show) -> N
     assert [widget.message.id for widget in widgets(view)] == [100]
     view.set_messages([])
     qtbot.waitUntil(lambda: not widgets(view))
+    for key in (Qt.Key.Key_Home, Qt.Key.Key_End):
+        qtbot.keyClick(view, key)
+    assert scroll_bar(view).maximum() == 0
 
 
 @pytest.mark.slow
@@ -210,7 +268,7 @@ def test_text_of_a_message_that_is_not_shown_is_kept(qtbot: QtBot, show: Show) -
     view = show(messages)
     bar = scroll_bar(view)
     while any(widget.message.id == 401 for widget in widgets(view)):
-        bar.setValue(bar.minimum())
+        bar.setValue(widgets(view)[0].y() - 20)
     view.append_text(401, "Written far below.")
     view.scroll_to_end()
     wait_until_drawn(qtbot, view)
@@ -242,7 +300,7 @@ def test_a_message_of_a_megabyte_shows_its_beginning_and_takes_more(qtbot: QtBot
     wait_until_drawn(qtbot, view)
     hidden = widget_of(view, 2).body.hidden_characters
     assert hidden > 900_000
-    assert button(view, f"Show more ({hidden:,} characters are hidden)").isVisible()
+    assert button(view, f"Show more ({hidden:,} characters hidden)").isVisible()
     view.append_text(2, "x")
     wait_until_drawn(qtbot, view)
 

@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.transcript.markdown.code_header import file_name
+from rdchat.ui.transcript.markdown.decorations import file_name
 from rdchat.ui.transcript.markdown.horizontal_scrolling import ScrollBar
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
@@ -192,7 +192,7 @@ def test_the_caret_brings_what_it_is_in_into_view(qtbot: QtBot, body: Show) -> N
 def test_a_table_that_is_too_large_is_rows_of_text_and_says_so_once(body: Show, columns: int, said: int) -> None:
     rows = [" x |", "---|", *[" y |"] * 50]
     text = body("\n".join("|" + row * columns for row in rows)).toPlainText()
-    assert text.count("This table is too large to be drawn: here are its rows.") == said
+    assert text.count("This table is too large to draw. Its rows:") == said
     assert text.count("y") == 50 * columns
 
 

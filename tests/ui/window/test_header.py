@@ -89,7 +89,7 @@ def test_no_model_is_said(qtbot: QtBot, chat: Chat) -> None:
     chat.wait_for(EngineState.NO_MODEL)
     assert button.text() == "No model"
     with qtbot.waitSignal(button.folder_requested):
-        _entries(button)["Open folder…"].trigger()
+        _entries(button)["Open Model Folder…"].trigger()
 
 
 FOUND = (

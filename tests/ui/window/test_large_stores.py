@@ -11,7 +11,7 @@ from rdchat.chat.listing import ChatRow
 from rdchat.chat.storage import message_bin
 from rdchat.chat.storage.connections import Rows, rows_of
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.search_reader import SearchQuery
+from rdchat.chat.storage.search import SearchQuery
 from rdchat.inference.api.requests import Role
 from rdchat.services.order.chat_order import Place
 from rdchat.ui.window.main_window import MainWindow
@@ -33,7 +33,7 @@ type Do = Callable[[str, Callable[[], object]], None]
 def do(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> Iterator[Do]:
     """Run a command on the main thread and count its work on the store, that of the writer's thread too."""
     read = steps = 0
-    rows, database = Database.rows, chat.store.database
+    rows, database = Database.rows, chat.store
 
     def count[T](found: list[T]) -> list[T]:
         nonlocal read

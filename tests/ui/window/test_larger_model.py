@@ -7,8 +7,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.settings_store import SettingsStore
-from rdchat.services.models.discover.larger_model import LargerModel
+from rdchat.chat.settings import SettingsStore
+from rdchat.services.models.discover.newcomers import LargerModel
 from rdchat.services.models.sources import DeviceMemory
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.window.main_window import MainWindow
@@ -18,7 +18,7 @@ from tests.ui.conftest import Chat
 
 __all__ = ["no_keychain", "sources"]
 
-WORDS = "The default model is small. Qwen3 8B fits this machine: 4.60 GB."
+WORDS = "The default model is small. Qwen3 8B, a download of 4.60 GB, fits this machine."
 
 
 def offered(window: MainWindow) -> Banner | None:
@@ -54,7 +54,7 @@ def test_its_button_opens_discover_at_the_model(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     window.conversation.offer_larger_model(window.windows.memory)
     chat.start()
-    press(qtbot, wait_for_offer(qtbot, window), "Get a larger one…")
+    press(qtbot, wait_for_offer(qtbot, window), "Get a Larger One…")
     models = window.windows.models
     qtbot.waitUntil(models.isVisible)
     assert models.discover.isVisible()
@@ -63,6 +63,7 @@ def test_its_button_opens_discover_at_the_model(
     assert details.model is not None
     assert details.model.repository == "mlx-community/Qwen3-8B-4bit"
     assert not chat.controller.preferences.settings.larger_model_declined
+    assert offered(window) is not None, "nothing was downloaded yet"
     window.windows.close()
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QAbstractButton, QFileDialog
+from PySide6.QtWidgets import QAbstractButton, QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Notice
@@ -57,12 +57,17 @@ def test_one_can_type_and_send_before_the_model_is_there(qtbot: QtBot, chat: Cha
     qtbot.waitUntil(lambda: chat.controller.chat.path[-1].text == "Hello, you!" and not chat.writing)
 
 
-def test_escape_stops_the_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def _pause_midway(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    """Have a reply written as far as four of its tokens."""
     chat.start()
     chat.engine.gate.shut()
     _send(qtbot, window, "Hello")
     chat.engine.gate.allow(4)
     chat.wait_for(EngineState.WRITING)
+
+
+def test_escape_stops_the_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    _pause_midway(qtbot, chat, window)
     assert window.actions_.stop.isEnabled()
     window.activateWindow()
     qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Escape)
@@ -70,13 +75,26 @@ def test_escape_stops_the_reply(qtbot: QtBot, chat: Chat, window: MainWindow) ->
     assert not window.actions_.stop.isEnabled()
 
 
-def test_text_typed_while_writing_stays(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    chat.engine.gate.shut()
-    _send(qtbot, window, "Hello")
-    _send(qtbot, window, "And another")
-    assert window.conversation.composer.text == "And another"
-    assert "A reply is being written" in window.conversation.composer.note.text()
+def test_escape_leaves_the_reply_of_another_chat_alone(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    _pause_midway(qtbot, chat, window)
+    written = chat.controller.chat.path[-1].id
+    chat.controller.chat.open(chat.store.create_conversation("Other").id)
+    assert not window.actions_.stop.isEnabled()
+    window.activateWindow()
+    qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Escape)
+    chat.engine.gate.open()
+    qtbot.waitUntil(lambda: chat.store.message(written).text == "Hello, you!")
+
+
+def test_escape_closes_what_is_open_before_it_stops_the_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    _pause_midway(qtbot, chat, window)
+    popup = QWidget(window, Qt.WindowType.Popup)
+    popup.show()
+    window.actions_.stop.trigger()
+    assert not popup.isVisible()
+    assert chat.writing
+    window.actions_.stop.trigger()
+    qtbot.waitUntil(lambda: not chat.writing)
 
 
 def test_drafts_stay_with_their_chats(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
@@ -132,19 +150,28 @@ def test_an_example_fills_the_composer(qtbot: QtBot, chat: Chat, window: MainWin
     assert window.conversation.composer.text == "Give me five ideas."
 
 
-def test_a_model_that_fails_stands_in_the_transcripts_place(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def _press(window: MainWindow, text: str) -> None:
+    """Press a button of the banner that says that the model did not load."""
+    banner = window.conversation.banners.banner("model")
+    assert banner is not None
+    next(button for button in banner.buttons if button.text() == text).click()
+
+
+def test_a_model_that_fails_is_said_with_what_can_be_done(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.engine.load_errors = {None: ModelError("The folder /models/x is empty.", "Choose another model folder.")}
     chat.controller.start()
     chat.wait_for(EngineState.NO_MODEL)
     view = window.conversation
-    assert view.stack.currentWidget() is view.failed
-    assert view.failed.message.text() == "The folder /models/x is empty."
-    assert view.failed.hint.text() == "Choose another model folder."
+    assert _banners(window) == ["The model did not load The folder /models/x is empty. Choose another model folder."]
+    banner = view.banners.banner("model")
+    assert banner is not None
+    assert [button.text() for button in banner.buttons] == ["Choose Another Model…", "Try Again"]
     qtbot.keyClicks(view.composer.field, "Anyone?")
-    assert view.composer.button.toolTip() == "No model is loaded. Choose a model first."
+    assert view.composer.button.toolTip() == "Send (Return). This loads the model first."
     chat.engine.load_errors = {}
-    view.failed.retry.click()
+    _press(window, "Try Again")
     chat.wait_for(EngineState.IDLE)
+    assert _banners(window) == []
     assert view.stack.currentWidget() is view.welcome
     assert view.composer.text == "Anyone?"
 
@@ -155,32 +182,27 @@ def test_conversations_can_be_read_without_a_model(qtbot: QtBot, chat: Chat, win
     chat.engine.load_errors = {"/bad": ModelError("No such folder.")}
     chat.controller.model_slot.load("/bad")
     chat.wait_for(EngineState.NO_MODEL)
-    view = window.conversation
-    assert view.stack.currentWidget() is view.failed
-    view.failed.read.click()
-    assert view.stack.currentWidget() is view.transcript
+    assert window.conversation.stack.currentWidget() is window.conversation.transcript
     assert _banners(window) == ["The model did not load No such folder."]
-    chat.engine.load_errors = {}
-    chat.controller.model_slot.retry()
+    _press(window, "Try Again")
+    chat.wait_for(EngineState.NO_MODEL)
+    assert _banners(window) == ["The model did not load No such folder."], "it failed again"
+    _press(window, "Use the Default Model")
     chat.wait_for(EngineState.IDLE)
     assert _banners(window) == []
 
 
 def test_a_model_that_seems_too_large_is_loaded_by_a_click(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
-    view = window.conversation
     chat.engine.load_errors = {"/big": DoesNotFitError("It needs 80 GB.")}
     chat.controller.model_slot.load("/big")
     chat.wait_for(EngineState.NO_MODEL)
-    view.failed.anyway.click()
+    _press(window, "Load Anyway")
     chat.wait_for(EngineState.IDLE)
     chat.say("Hello")
     chat.controller.model_slot.load("/big")
     chat.wait_for(EngineState.NO_MODEL)
-    view.failed.read.click()
-    banner = view.banners.banner("model")
-    assert banner is not None
-    next(button for button in banner.findChildren(QAbstractButton) if button.text() == "Load anyway").click()
+    _press(window, "Load Anyway")
     chat.wait_for(EngineState.IDLE)
     assert chat.engine.loaded_anyway == ["/big"] * 2
 
@@ -230,24 +252,34 @@ def test_a_prompt_the_controller_refuses_comes_back(qtbot: QtBot, chat: Chat, wi
 def test_a_narrow_window_folds_its_sides_away(qtbot: QtBot, window: MainWindow) -> None:
     assert window.sidebar.isVisible()
     assert window.panel.isVisible()
-    window.resize(760, 520)
-    qtbot.waitUntil(lambda: not window.panel.isVisible())
-    assert window.sidebar.isVisible()
-    window.resize(560, 520)
+    window.resize(900, 560)
     qtbot.waitUntil(lambda: not window.sidebar.isVisible())
+    assert window.panel.isVisible()
+    window.resize(560, 520)
+    qtbot.waitUntil(lambda: not window.panel.isVisible())
     window.resize(1200, 800)
     qtbot.waitUntil(lambda: window.panel.isVisible() and window.sidebar.isVisible())
 
 
 def test_a_narrow_window_shows_one_side_at_a_time_when_asked(qtbot: QtBot, window: MainWindow) -> None:
+    window.resize(900, 560)
+    qtbot.waitUntil(lambda: not window.sidebar.isVisible())
+    sides = lambda: (window.sidebar.isVisible(), window.panel.isVisible())  # noqa: E731
+    for action, shown in (
+        (window.actions_.sidebar, (True, False)),
+        (window.actions_.panel, (False, True)),
+        (window.actions_.sidebar, (True, False)),
+        (window.actions_.sidebar, (False, True)),
+    ):
+        action.trigger()
+        assert sides() == shown
+
+
+def test_a_narrow_window_shows_the_sidebar_where_the_panel_is_not_wanted(qtbot: QtBot, window: MainWindow) -> None:
+    window.actions_.panel.trigger()
     window.resize(760, 520)
-    qtbot.waitUntil(lambda: not window.panel.isVisible())
-    window.actions_.panel.trigger()
-    assert window.panel.isVisible()
-    assert not window.sidebar.isVisible()
-    window.actions_.panel.trigger()
-    assert not window.panel.isVisible()
     assert window.sidebar.isVisible()
+    assert not window.panel.isVisible()
 
 
 def test_sides_can_be_hidden_and_that_is_remembered(chat: Chat, window: MainWindow) -> None:
@@ -264,6 +296,7 @@ def test_sides_can_be_hidden_and_that_is_remembered(chat: Chat, window: MainWind
 
 
 def test_the_window_comes_back_as_it_was_left(qtbot: QtBot, theme: Theme, chat: Chat, window: MainWindow) -> None:
+    window.actions_.panel.trigger()
     window.resize(780, 560)  # less than the offscreen screen, which Qt would fit the window into
     window._splitter.setSizes([300, 480, 0])
     sidebar = window.sidebar.width()
@@ -325,21 +358,6 @@ def test_a_model_folder_is_chosen_in_a_dialog(qtbot: QtBot, chat: Chat, window: 
     assert chat.controller.preferences.settings.recent_models == (str(folder),)
 
 
-def test_a_folder_without_a_model_does_not_become_the_place_to_look_in(
-    chat: Chat, window: MainWindow, tmp_path: Path
-) -> None:
-    chat.start()
-    folder = tmp_path / "downloads" / "photos"
-    folder.mkdir(parents=True)
-    chat.engine.load_errors = {str(folder): ModelError("There is no model.", "Choose another.")}
-    _choose_model(window, folder)
-    chat.wait_for(EngineState.NO_MODEL)
-    assert chat.controller.preferences.settings.models_folder == ""
-    chat.controller.model_slot.load(None)
-    chat.wait_for(EngineState.IDLE)
-    assert chat.controller.preferences.settings.models_folder == ""
-
-
 @pytest.mark.parametrize("state", list(EngineState))
 def test_every_composer_state_has_a_tooltip(window: MainWindow, state: EngineState) -> None:
     window.conversation.composer.set_state(state)
@@ -381,3 +399,16 @@ def test_the_panel_fits_into_the_smallest_window(qtbot: QtBot, chat: Chat, windo
     qtbot.waitUntil(window.panel.isVisible)
     qtbot.waitUntil(lambda: window.panel.x() > window.conversation.geometry().right())
     assert window.width() == window.minimumWidth()
+
+
+def test_that_the_model_was_unloaded_is_said_once_not_in_every_chat(chat: Chat, window: MainWindow) -> None:
+    first = chat.store.create_conversation("First")
+    chat.start()
+    chat.controller.model_slot.unload()
+    chat.wait_for(EngineState.NO_MODEL)
+    banner = window.conversation.banners.banner("unloaded")
+    assert banner is not None
+    banner.closed.emit()
+    chat.controller.chat.start_new()
+    chat.controller.chat.open(first.id)
+    assert window.conversation.banners.banner("unloaded") is None

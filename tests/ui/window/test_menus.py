@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QKeySequence, QShortcut
-from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QComboBox, QLineEdit, QMessageBox, QWidget
+from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QComboBox, QLineEdit, QMenu, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
 import rdchat
@@ -63,7 +63,7 @@ def test_the_chat_menu_and_the_context_menu_of_a_chat_have_the_same_actions(chat
         offered = [action.text() for action in window.sidebar.row_actions.menu_for(row).actions() if action.text()]
         names = ("rename", "pin", "move", "duplicate", "archive", "delete")
         actions = [getattr(window.actions_, name) for name in names]
-        assert [action.text().replace(" chat", "") for action in actions] == offered
+        assert [action.text().replace(" Chat", "") for action in actions] == offered
         assert all(action.isEnabled() for action in actions)
     chat.controller.chat.start_new()
     assert not any(action.isEnabled() for action in actions)
@@ -173,3 +173,18 @@ def test_no_key_is_set_where_this_test_does_not_look() -> None:
     assert {argument.rpartition(".")[0] for _, arguments in elsewhere for argument in arguments} == {
         "QKeySequence.StandardKey"
     }
+
+
+def test_the_window_menu_lists_what_is_open(window: MainWindow) -> None:
+    """A race behind the main window was not found again."""
+    menu = next(action.menu() for action in window.menuBar().actions() if action.text() == "&Window")
+    assert isinstance(menu, QMenu)
+    for _ in range(2):
+        menu.aboutToShow.emit()
+        assert [action.text() for action in menu.actions()] == ["Minimise", "", window.windowTitle()]
+    window.actions_.ledger.trigger()
+    menu.aboutToShow.emit()
+    window.windows.ledger.showMinimized()
+    menu.actions()[-1].trigger()
+    assert menu.actions()[-1].text() == "Time Ledger"
+    assert not window.windows.ledger.isMinimized()

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
@@ -58,7 +58,7 @@ ODD: dict[str, str] = {
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     path = tmp_path / "conversations.db"
-    with closing(ConversationStore.open(path)) as store:
+    with closing(ConversationStore(path)) as store:
         chat = store.create_conversation("Sea")
         prompt = store.add_message(chat.id, None, Role.USER, "Tell me of the sea")
         reply = store.add_message(chat.id, prompt.id, Role.ASSISTANT, "", status=MessageStatus.STREAMING, seed=7)
@@ -75,7 +75,7 @@ def database(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def controller(database: Path, tmp_path: Path) -> Iterator[ChatController]:
-    store = ConversationStore.open(database)
+    store = ConversationStore(database)
     client = EngineClient(ScriptedEngine, nullcontext)
     controller = ChatController(store, SettingsStore(tmp_path / "settings.json"), client)
     yield controller

@@ -15,20 +15,20 @@ def test_deleting_is_undone_from_the_banner_and_from_the_menu(qtbot: QtBot, chat
     chat.say("Hi")
     chat.say("More")
     before = texts(chat)
-    choose(qtbot, window, 1, "Delete message")
+    choose(qtbot, window, 1, "Delete Message")
     assert texts(chat) == ["Hi"]
-    assert window.actions_.regenerate.text() == "Get a reply"
+    assert window.actions_.regenerate.text() == "Get a Reply"
     banner = window.conversation.banners.banner("undo")
     assert banner is not None
     (undo,) = [each for each in banner.findChildren(QAbstractButton) if each.text() == "Undo"]
     qtbot.mouseClick(undo, Qt.MouseButton.LeftButton)
     assert texts(chat) == before
-    choose(qtbot, window, -1, "Delete message")
+    choose(qtbot, window, -1, "Delete Message")
     assert texts(chat) == before[:-1]
     window.sidebar.list.setFocus()
     window.actions_.undo.trigger()
     assert texts(chat) == before
-    choose(qtbot, window, -1, "Delete message")
+    choose(qtbot, window, -1, "Delete Message")
     assert window.actions_.restore_message.isEnabled()
     window.actions_.restore_message.trigger()
     assert texts(chat) == before
@@ -41,11 +41,11 @@ def test_after_deleting_undo_is_at_hand_but_a_text_field_undoes_typing(
     chat.start()
     chat.say("Hi")
     before = texts(chat)
-    choose(qtbot, window, -1, "Delete message")
+    choose(qtbot, window, -1, "Delete Message")
     assert window.focusWidget() is shown(window, 0).body
     window.actions_.undo.trigger()
     assert texts(chat) == before
-    choose(qtbot, window, -1, "Delete message")
+    choose(qtbot, window, -1, "Delete Message")
     field = window.conversation.composer.field
     field.setFocus()
     qtbot.keyClicks(field, "typed")
@@ -58,10 +58,10 @@ def test_after_deleting_undo_is_at_hand_but_a_text_field_undoes_typing(
 def test_a_prompt_whose_reply_was_deleted_gets_another_one(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hi")
-    choose(qtbot, window, -1, "Delete message")
-    choose(qtbot, window, -1, "Get a reply")
+    choose(qtbot, window, -1, "Delete Message")
+    choose(qtbot, window, -1, "Get a Reply")
     qtbot.waitUntil(lambda: texts(chat) == ["Hi", "Hello, you!"] and not chat.writing)
-    choose(qtbot, window, -1, "Delete message")
+    choose(qtbot, window, -1, "Delete Message")
     qtbot.mouseClick(button(shown(window, -1), "Get a reply"), Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: texts(chat) == ["Hi", "Hello, you!"] and not chat.writing)
 
@@ -70,7 +70,7 @@ def test_a_branch_opens(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hi")
     chat.say("More")
-    choose(qtbot, window, 1, "Branch into new chat")
+    choose(qtbot, window, 1, "Branch into New Chat")
     qtbot.waitUntil(lambda: window.windowTitle() == "Branch of Hi")
     assert texts(chat) == ["Hi", "Hello, you!"]
 
@@ -78,8 +78,8 @@ def test_a_branch_opens(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
 def test_a_branch_ends_the_offer_to_undo_what_was_done_before(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hi")
-    choose(qtbot, window, -1, "Delete message")
-    choose(qtbot, window, -1, "Branch into new chat")
+    choose(qtbot, window, -1, "Delete Message")
+    choose(qtbot, window, -1, "Branch into New Chat")
     qtbot.waitUntil(lambda: window.windowTitle() == "Branch of Hi")
     assert window.conversation.banners.banner("undo") is None
 
@@ -87,7 +87,7 @@ def test_a_branch_ends_the_offer_to_undo_what_was_done_before(qtbot: QtBot, chat
 def test_restoring_ends_the_offer_to_undo_the_deletion(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hi")
-    choose(qtbot, window, -1, "Delete message")
+    choose(qtbot, window, -1, "Delete Message")
     assert window.conversation.banners.banner("undo") is not None
     window.actions_.restore_message.trigger()
     assert window.conversation.banners.banner("undo") is None
@@ -96,7 +96,7 @@ def test_restoring_ends_the_offer_to_undo_the_deletion(qtbot: QtBot, chat: Chat,
 def test_an_edited_reply_is_shown_at_once(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hi")
-    choose(qtbot, window, -1, "Edit reply")
+    choose(qtbot, window, -1, "Edit Reply")
     editor = window.focusWidget()
     editor.selectAll()
     qtbot.keyClicks(editor, "Mine")

@@ -71,18 +71,18 @@ def test_quitting_says_what_would_be_lost_and_waits(locked: None, chat: Chat, wi
     assert window.isVisible()
     assert chat.controller.replies.state is EngineState.IDLE  # nothing was ended
     assert not window.close()
-    press(window, "Quit anyway")
+    press(window, "Quit Anyway")
     assert not window.isVisible()
     assert rescued(chat) == []
 
 
 def test_trying_again_asks_again_while_nothing_has_changed(locked: None, chat: Chat, window: MainWindow) -> None:
     window.close()
-    press(window, "Try again")
+    press(window, "Try Again")
     assert window.isVisible()
-    press(window, "Try again")
+    press(window, "Try Again")
     assert len(boxes(window)) == 1
-    press(window, "Quit anyway")
+    press(window, "Quit Anyway")
     assert not window.isVisible()
 
 
@@ -105,7 +105,7 @@ def test_the_text_can_be_saved_elsewhere(
     locked: None, chat: Chat, window: MainWindow, qtbot: QtBot, tmp_path: Path
 ) -> None:
     window.close()
-    press(window, "Save text…")
+    press(window, "Save Text…")
     choose_file(window, tmp_path / "sea.md")
     qtbot.waitUntil(lambda: not window.isVisible())
     assert (tmp_path / "sea.md").read_text() == f"# Tell me a story\n\n{TEXT.rstrip()}\n"
@@ -119,12 +119,12 @@ def test_a_full_disk_elsewhere_is_named_and_another_place_can_be_chosen(
     with small_disk(tmp_path / "disk") as disk:
         disk.fill()
         window.close()
-        press(window, "Save text…")
+        press(window, "Save Text…")
         choose_file(window, disk.folder / "sea.md")
         (box,) = boxes(window)
         assert f"The text cannot be saved to {disk.folder / 'sea.md'}: the disk is full." in box.informativeText()
         assert {path.name for path in disk.folder.iterdir()} == {"filler"}
-    press(window, "Save text…")
+    press(window, "Save Text…")
     choose_file(window, tmp_path / "sea.md")
     assert not window.isVisible()
     assert (tmp_path / "sea.md").exists()
@@ -132,11 +132,11 @@ def test_a_full_disk_elsewhere_is_named_and_another_place_can_be_chosen(
 
 def test_a_dialog_that_is_left_asks_again(locked: None, window: MainWindow) -> None:
     window.close()
-    press(window, "Save text…")
+    press(window, "Save Text…")
     (dialog,) = [each for each in window.findChildren(QFileDialog) if each.isVisible()]
     dialog.reject()
     assert len(boxes(window)) == 1
-    press(window, "Quit anyway")
+    press(window, "Quit Anyway")
 
 
 def test_a_signal_waits_for_an_answer_for_some_time_only_and_keeps_the_text(

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import SettingsStore
 from rdchat.chat.storage.database import Database
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageFullError
@@ -35,7 +35,7 @@ class App:
 
     @contextmanager
     def running(self) -> Iterator[tuple[MainWindow, ChatController]]:
-        store = ConversationStore.open(self._folder / "chats.db")
+        store = ConversationStore(self._folder / "chats.db")
         settings = SettingsStore(self._folder / "settings.json")
         with ExitStack() as ends:
             ends.callback(store.close)
@@ -67,7 +67,7 @@ def app(theme: Theme, tmp_path: Path) -> App:
 @pytest.fixture
 def messages(tmp_path: Path) -> list[Message]:
     """A question and its reply, in the store."""
-    store = ConversationStore.open(tmp_path / "chats.db")
+    store = ConversationStore(tmp_path / "chats.db")
     chat = store.create_conversation("One")
     question = store.add_message(chat.id, None, Role.USER, "One?")
     reply = store.add_message(chat.id, question.id, Role.ASSISTANT, "One.")

@@ -1,3 +1,3 @@
-"""Drafters on disk: recognising, checking, reading and writing them, and finding those made for a model."""
+"""Drafter files: recognising, checking, reading and writing them, and finding those made for a model."""
 
 import rdchat.inference.blas  # noqa: F401  before MLX

@@ -1,4 +1,4 @@
-"""Block drafters as others publish them: z-lab's DFlash, DeepSpec's DSpark, and both in vLLM's speculators layout.
+"""Reads block drafters as others publish them: z-lab's DFlash, DeepSpec's DSpark, and both in the speculators layout.
 
 The layouts share the names of their tensors and differ in their `config.json`:
 
@@ -8,79 +8,68 @@ The layouts share the names of their tensors and differ in their `config.json`:
     speculators `transformer_layer_config` inside; tables of its own, perhaps for a part of the tokens (`d2t`);
                 `sample_from_anchor`; layers are numbered by what they read, not by what they give
 
-A Hugging Face configuration has dozens of settings that no drafter looks at. So what is refused by name is a value that
-is not known of a setting that is, some settings that are known to ask for more, an unknown part of `dflash_config`, and
-any tensor that is not accounted for: what would compute something else has tensors of its own. Code that `auto_map`
-names is never run. Tried on random weights of these layouts, against the references' own code: no published drafter
-was at hand, and nothing was tried on a Mac.
+A Hugging Face configuration has dozens of settings that no drafter uses, so unknown settings are allowed. Refused are
+unknown values of known settings, some settings known to change the computation, unknown parts of `dflash_config`, and
+unknown tensors: a different computation has tensors of its own. Code named in `auto_map` is never run. Tested with
+random weights against the references' own code: no published drafter was at hand, and nothing was tried on a Mac.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout
-from rdchat.inference.drafting.checkpoints.settings import Settings, check_heads, decoder_settings
+from rdchat.inference.drafting.checkpoints.settings import Parts, Settings, check_heads, decoder_settings, load_network
 from rdchat.inference.drafting.heads.block_head import StoredBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockConfig, Markov
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.models.safetensors_file import StoredTensor
-from rdchat.inference.target.target import LoadedModel
 
-_GEMMA = "layers.0.pre_feedforward_layernorm.weight"  # tells its layers; the type may be the target's
+# Tells Gemma's layers; the configuration's type may be the target's.
+_GEMMA = "layers.0.pre_feedforward_layernorm.weight"
 _DFLASH_SETTINGS = {
     "block_size", "mask_token_id", "target_layer_ids", "num_target_layers", "causal", "draft_window_size",
     "runtime_block_size",
-    # SpecForge's DSpark keeps its own settings there; those of its confidence follow from the tensors
+    # SpecForge's DSpark keeps its own settings here; those of its confidence head follow from the tensors
     "projector_type", "attention_mode", "markov_rank", "markov_head_type", "confidence_head_alpha",
     "enable_confidence_head", "confidence_head_with_markov",
 }  # fmt: skip
 _ASK_FOR_MORE = {"gating", "quantization", "enable_moe_block", "hidden_size_per_layer_input"}
 _MOST_BLOCK = 256
 _CONFIDENCE = "confidence_head.proj.weight"
-_IGNORED = {"t2d"}  # says the same as d2t
+_IGNORED = {"t2d"}  # t2d says the same as d2t
 _DSPARK = "dspark"
-_WINDOWS = ("layer_types", "use_sliding_window", "sliding_window")  # vLLM heeds these beside the layers' settings too
+# VLLM also applies these to layers with settings of their own.
+_WINDOWS = ("layer_types", "use_sliding_window", "sliding_window")
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """Where a layout keeps its settings."""
-
-    top: Settings  # the whole configuration
-    layers: Settings  # of the decoder layers
-    block: Settings  # of the block
-    speculators: bool  # vLLM's layout
-
-    @classmethod
-    def of(cls, checkpoint: Checkpoint) -> "_Parts":
-        top = Settings(checkpoint, checkpoint.config)
-        if "transformer_layer_config" in top.data:
-            layers = top.within("transformer_layer_config")
-            beside = {name: top.data[name] for name in _WINDOWS if top.data.get(name) is not None}
-            return cls(top, Settings(checkpoint, {**layers.data, **beside}), top, True)
-        inner = top.within("dflash_config")
-        inner.refuse_others(_DFLASH_SETTINGS)
-        inner.refuse({"causal"})
-        return cls(top, top, Settings(checkpoint, {**top.data, **inner.data}), False)
+def _parts_of(checkpoint: Checkpoint) -> Parts:
+    top = Settings(checkpoint, checkpoint.config)
+    if "transformer_layer_config" in top.data:
+        layers = top.within("transformer_layer_config")
+        beside = {name: top.data[name] for name in _WINDOWS if top.data.get(name) is not None}
+        return Parts(top, Settings(checkpoint, {**layers.data, **beside}), top, True)
+    inner = top.within("dflash_config")
+    inner.refuse_others(_DFLASH_SETTINGS)
+    inner.refuse({"causal"})
+    return Parts(top, top, Settings(checkpoint, {**top.data, **inner.data}), False)
 
 
 def matches(config: Mapping[str, Any], tensors: Collection[str]) -> bool:
-    """Tell whether a checkpoint is a block drafter: one with a size of blocks, and some of their context."""
+    """Tell whether a checkpoint is a block drafter: it has a block size and the layers that read the context."""
     inner = config.get("dflash_config")
     sized = "block_size" in config or (isinstance(inner, dict) and "block_size" in inner)
     return sized and ("fc.weight" in tensors or "hidden_norm.weight" in tensors)
 
 
 def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConfig:
-    """Return the network that a checkpoint describes, once its tensors are those of that network.
+    """Return the network that a checkpoint describes, and check that its tensors are those of that network.
 
     Raises:
         ModelError: If a setting is missing or unknown, or a tensor missing, unknown, or of another shape or type.
     """
-    parts, tensors = _Parts.of(checkpoint), checkpoint.tensors
-    top, layers, block = parts.top, parts.layers, parts.block
+    parts, tensors = _parts_of(checkpoint), checkpoint.tensors
+    top, layers, block = parts.top, parts.layers, parts.own
     for settings in (top, layers):
         settings.refuse(_ASK_FOR_MORE)
     gemma = _GEMMA in tensors
@@ -90,7 +79,7 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
     # with Gemma's full attention, the values of some models are the keys
     kv_heads = "num_global_key_value_heads" if shared else "num_key_value_heads"
     sizes = decoder_settings(checkpoint, layers, kv_heads, "global_head_dim" if gemma else "head_dim")
-    windows, causal = _windows(parts, layers.size("num_hidden_layers"))  # a number that was checked just now
+    windows, causal = _windows(parts, layers.size("num_hidden_layers"))  # the number was checked above
     layers.word("hidden_activation" if gemma else "hidden_act", activation, [activation])
     block.word("projector_type", _DSPARK, [_DSPARK])
     block.word("attention_mode", "gqa", ["gqa", "mha"])
@@ -100,7 +89,7 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
     config = BlockConfig(
         **sizes,
         draft_vocabulary_size=top.size("draft_vocab_size", checkpoint.listed_tokens or sizes["vocabulary_size"]),
-        # Qwen3's modules take no part of a head, so a part is the target's: trainers copy its configuration
+        # Qwen3's modules take no part of a head, so a partial rotary factor is the target's, copied by trainers
         rope=layers.rope("full_attention", whole_heads=not gemma and not parts.speculators),
         windows=windows,
         causal=causal,
@@ -121,15 +110,7 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
     return config
 
 
-def load(checkpoint: Checkpoint, config: BlockConfig, model: LoadedModel) -> StoredBlockHead:
-    """Read a checkpoint; see `Layout`. Its confidence head is left where it is (see `block_network`)."""
-    wanted = list(config.shapes())
-    tensors = checkpoint.read([*wanted, "d2t"])
-    ids = checkpoint.offset_tokens(tensors["d2t"], model.info.vocabulary_size) if "d2t" in tensors else None
-    return StoredBlockHead(config, partial(checkpoint.lazy, wanted), ids)
-
-
-BLOCK = Layout(HeadKind.BLOCK, matches, block_config, load)
+BLOCK = Layout(HeadKind.BLOCK, matches, block_config, partial(load_network, StoredBlockHead))
 
 
 def _check_config(checkpoint: Checkpoint, block: Settings, config: BlockConfig) -> None:
@@ -147,15 +128,15 @@ def _check_config(checkpoint: Checkpoint, block: Settings, config: BlockConfig) 
     checkpoint.check_tensors(expected, _IGNORED if listed else ())
 
 
-def _windows(parts: _Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bool, ...]]:
-    """Return how far each layer sees before the block, and whether a token of it sees only those before.
+def _windows(parts: Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bool, ...]]:
+    """Return how far each layer sees before the block, and whether its tokens see only earlier ones in the block.
 
-    A sliding layer's window has the root in it, but not in the speculators layout, where those layers are causal within
-    a block too unless `sliding_window_non_causal` is set.
+    A sliding layer's window includes the root, except in the speculators layout. There, sliding layers are causal
+    within a block too, unless `sliding_window_non_causal` is set.
     """
-    layers, block = parts.layers, parts.block
+    layers, block = parts.layers, parts.own
     kinds = layers.layer_kinds(count)
-    used = layers.flag("use_sliding_window", True)  # Qwen's configurations name a window that they do not use
+    used = layers.flag("use_sliding_window", True)  # Qwen's configurations may name a window that is not used
     sliding = [used and kind == "sliding_attention" for kind in kinds]
     width = layers.size("sliding_window") - (not parts.speculators) if any(sliding) else None
     whole = None if block.data.get("draft_window_size") is None else block.size("draft_window_size")
@@ -171,35 +152,35 @@ def _markov(block: Settings) -> tuple[Markov, int]:
     return Markov(block.word("markov_head_type", "vanilla", kinds)), rank
 
 
-def _drafts_from_anchor(parts: _Parts) -> bool:
-    """Tell whether the root's place drafts where the configuration does not say: in DSpark it does, in DFlash not.
+def _drafts_from_anchor(parts: Parts) -> bool:
+    """Return whether the root's place drafts, where the configuration does not say: in DSpark it does, in DFlash not.
 
-    DeepSpec writes `markov_rank` for all that it trains, 0 for a DFlash that is trained as its DSpark is. Speculators
-    says so of each since its DSpark has it; those before were trained as DFlash is, and propose one token less than a
-    block has.
+    DeepSpec writes `markov_rank` into everything it trains: 0 for a DFlash that is trained like its DSpark. Speculators
+    has said it for each drafter since it has DSpark; earlier drafters are trained like DFlash and propose one token
+    less than the block size.
     """
     if parts.speculators:
         methods = parts.top.within("speculators_config").data.get("proposal_methods")
         known = [method for method in methods if isinstance(method, dict)] if isinstance(methods, list) else []
         whole = any(method.get("speculative_tokens") == parts.top.data.get("block_size") for method in known)
         return parts.top.data.get("speculators_model_type") == _DSPARK and whole
-    return "markov_rank" in parts.block.data or parts.block.data.get("projector_type") == _DSPARK
+    return "markov_rank" in parts.own.data or parts.own.data.get("projector_type") == _DSPARK
 
 
-def _target_layers(parts: _Parts) -> tuple[int, ...]:
-    """Return the layers whose outputs are read; the speculators layout counts the token embeddings as number 0."""
+def _target_layers(parts: Parts) -> tuple[int, ...]:
+    """Return the target layers that are read; the speculators layout counts the token embeddings as number 0."""
     if parts.speculators:
-        return parts.block.places("aux_hidden_state_layer_ids", -1)
-    return parts.block.places("target_layer_ids")
+        return parts.own.places("aux_hidden_state_layer_ids", -1)
+    return parts.own.places("target_layer_ids")
 
 
 def _confidence_inputs(tensors: Mapping[str, StoredTensor]) -> int:
-    """Return the inputs of the confidence head, by the tensor that it has; it is not used, so any will do."""
+    """Return the input size of the confidence head, from its tensor. The head is not used, so any size will do."""
     tensor = tensors.get(_CONFIDENCE)
     return tensor.shape[-1] if tensor is not None and len(tensor.shape) == 2 else 0
 
 
-def _softcap(parts: _Parts) -> float | None:
+def _softcap(parts: Parts) -> float | None:
     if parts.speculators or parts.top.data.get("final_logit_softcapping") is None:
         return None
     return parts.top.number("final_logit_softcapping", 1.0)

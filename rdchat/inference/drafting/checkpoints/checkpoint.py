@@ -1,4 +1,4 @@
-"""A drafter on disk: its configuration and what the headers of its safetensors files say."""
+"""A drafter's files: its configuration, and the headers of its safetensors files."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from rdchat.inference.models.weight_files import read_headers, weight_files
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.target import LoadedModel
 
-HINT = "Get the drafter again, train one with `rdchat train-drafter`, or name another one."
+HINT = "Download the drafter again, train one with `rdchat train-drafter`, or choose another one."
 OTHER_HINT = "Use a drafter that was made for this model."
-NEWER_HINT = "Name another drafter; a newer version of rdchat may read this one."
-_PREFIX, _FIRST_LAYER = "model.", "midlayer."  # of names: of some writers, and SafeAILab's for `layers.0.`
+NEWER_HINT = "Choose another drafter, or try a newer version of rdchat."
+_PREFIX, _FIRST_LAYER = "model.", "midlayer."  # of names: written by some tools; SafeAILab's name of `layers.0.`
 _FLOATS = {"F16", "BF16", "F32"}
-PACKED = _FLOATS | {"U32"}  # where weights may be quantised
+PACKED = _FLOATS | {"U32"}  # types of quantised weights
 _WHOLE_NUMBERS = {"I32", "I64", "U32"}
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _LISTS = {"draft_vocabulary": _WHOLE_NUMBERS, "d2t": _WHOLE_NUMBERS, "t2d": {"BOOL", "U8", *_WHOLE_NUMBERS}}
@@ -34,16 +34,16 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A folder with a drafter; none of its weights is read before they are wanted."""
+    """A folder with a drafter; weights are read only when needed."""
 
     folder: Path
     config: Mapping[str, Any]  # its `config.json`
     files: tuple[Path, ...]  # its safetensors files
-    tensors: Mapping[str, StoredTensor]  # what their headers say, by `plain_name`
+    tensors: Mapping[str, StoredTensor]  # from the headers, by `plain_name`
 
     @property
     def listed_tokens(self) -> int:
-        """How many tokens its list `d2t` has; 0 without it."""
+        """Length of its list `d2t`; 0 without one."""
         tensor = self.tensors.get("d2t")
         return tensor.shape[0] if tensor is not None and tensor.shape else 0
 
@@ -53,43 +53,43 @@ class Checkpoint:
         return shown_name(self.folder)
 
     def error(self, reason: str, hint: str = HINT) -> ModelError:
-        """Return the error that says why it cannot be used."""
+        """Return the error for a drafter that cannot be used, with the reason."""
         return ModelError(f"The drafter {self.name} cannot be used: {reason}.", hint)
 
     def check_tensors(self, expected: Shapes, ignored: Collection[str] = (), types: Collection[str] = _FLOATS) -> None:
-        """Check that it has these tensors and no others, each of its shape and of one of these types.
+        """Check that it has exactly these tensors, each with its shape and one of these types.
 
         Raises:
-            ModelError: If it has not.
+            ModelError: If it does not.
         """
         for name in sorted(expected.keys() | self.tensors.keys()):
             if name in ignored:
                 continue
             if name not in self.tensors:
-                raise self.error(f"it lacks the tensor {name}")
+                raise self.error(f"the tensor {name} is missing")
             found = self.tensors[name]
             if name not in expected:
-                raise self.error(f"it has a tensor {name[:100]}, which its kind of drafter does not have", NEWER_HINT)
+                raise self.error(f"it has an unknown tensor {name[:100]}", NEWER_HINT)
             if found.shape != expected[name]:
                 raise self.error(f"its tensor {name} has the shape {found.shape} instead of {expected[name]}")
             if found.dtype not in _LISTS.get(name, types):
                 raise self.error(f"its tensor {name} is stored as {found.dtype[:20]}", NEWER_HINT)
 
     def read(self, wanted: Collection[str]) -> dict[str, mx.array]:
-        """Return tensors, still lazy: each is read where it is used, so that all are never in memory unless they stay.
+        """Return tensors, lazy: each is read where it is used, so that they need not all be in memory at once.
 
         Raises:
             ModelError: If one holds numbers that are not finite.
         """
         checked = self.lazy(wanted)
-        while checked:  # none is held longer than it takes
+        while checked:  # hold each tensor only while it is checked
             name, tensor = checked.popitem()
             if mx.issubdtype(tensor.dtype, mx.floating) and not mx.all(mx.isfinite(tensor)).item():
-                raise self.error(f"its tensor {name} holds numbers that are not finite")
+                raise self.error(f"its tensor {name} has values that are not finite")
         return self.lazy(wanted)
 
     def lazy(self, wanted: Collection[str]) -> dict[str, mx.array]:
-        """Return tensors as `read` does, where that has been called for them."""
+        """Return tensors as `read` does, without the check; `read` must have checked them."""
         tensors: dict[str, mx.array] = {}
         for path in self.files:
             held = mx.load(str(path))
@@ -98,10 +98,10 @@ class Checkpoint:
         return tensors
 
     def drafted_tokens(self, name: str, ids: npt.NDArray[np.integer], vocabulary_size: int) -> mx.array:
-        """Return the ids of the tokens that can be drafted, (n,) int32, once they are checked; `name` is the list's.
+        """Check the ids of the tokens that can be drafted, and return them, (n,) int32; `name` is the list's name.
 
         Raises:
-            ModelError: If one is no token of the target, or if they are not in ascending order.
+            ModelError: If an id is not a token of the target, or the ids do not ascend.
         """
         if not ids.size or ids.min() < 0 or ids.max() >= vocabulary_size:
             raise self.error(f"its list {name} has tokens that the model does not have")
@@ -117,30 +117,31 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A layout of drafters on disk; its functions raise ModelError."""
+    """A file layout of drafters; its functions raise ModelError."""
 
-    kind: HeadKind  # the head that it holds
+    kind: HeadKind  # the kind of head in it
     matches: Callable[[Mapping[str, Any], Collection[str]], bool]  # by configuration and names of tensors
-    config: Callable[[Checkpoint, int | None], Any]  # the checked network; takes the target's layers, if it is known
-    load: Callable[[Checkpoint, Any, LoadedModel], StoredHead]  # reads it with its `config`
+    # Returns the checked network; takes the number of target layers, if known.
+    config: Callable[[Checkpoint, int | None], Any]
+    load: Callable[[Checkpoint, Any, LoadedModel], StoredHead]  # reads the drafter, given its `config`
 
 
 def plain_name(name: str) -> str:
-    """Return a tensor's name as most writers have it."""
+    """Return a tensor's name as most tools write it."""
     name = name.removeprefix(_PREFIX)
     return f"layers.0.{name.removeprefix(_FIRST_LAYER)}" if name.startswith(_FIRST_LAYER) else name
 
 
 def not_a_drafter(folder: Path) -> ModelError:
-    """Return the error that a folder's configuration is of something else."""
-    return ModelError(f"{folder / CONFIG} describes no drafter that this version of rdchat can read.", HINT)
+    """Return the error for a configuration that does not describe a drafter."""
+    return ModelError(f"{folder / CONFIG} does not describe a drafter that this version of rdchat can read.", HINT)
 
 
 def open_checkpoint(folder: Path, config: Mapping[str, Any]) -> Checkpoint | None:
-    """Return what a folder holds beside its configuration; None where it has no weights.
+    """Open a drafter's folder, given its configuration; return None where it has no weights.
 
     Raises:
-        ModelError: If its weights are incomplete or damaged, or are pickles: those can run code, and are never read.
+        ModelError: If its weights are incomplete or damaged, or are pickles. Pickles can run code and are never read.
     """
     try:
         entries = entries_of(folder)
@@ -150,14 +151,14 @@ def open_checkpoint(folder: Path, config: Mapping[str, Any]) -> Checkpoint | Non
         pickles = [path.name for pattern in _PICKLES for path in entries if path.match(pattern)]
         if pickles:
             raise ModelError(
-                f"The drafter {shown_name(folder)} has its weights as {pickles[0][:100]}, a file that can run code.",
-                "Convert it to safetensors, for example with the Space `safetensors/convert` of huggingface.co.",
+                f"The drafter {shown_name(folder)} has its weights in {pickles[0][:100]}, a file that can run code.",
+                "Convert it to safetensors, for example with the Space `safetensors/convert` on huggingface.co.",
             )
         return None
     files = weight_files(folder, entries)
     tensors: dict[str, StoredTensor] = {}
     for name, tensor in read_headers(folder, files).items():
         if plain_name(name) in tensors:
-            raise ModelError(f"The drafter {shown_name(folder)} holds {plain_name(name)[:100]} twice.", HINT)
+            raise ModelError(f"The drafter {shown_name(folder)} has the tensor {plain_name(name)[:100]} twice.", HINT)
         tensors[plain_name(name)] = tensor
     return Checkpoint(folder, config, files, tensors)

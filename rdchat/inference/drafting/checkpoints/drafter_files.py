@@ -1,4 +1,4 @@
-"""Writing a drafter's folder: `config.json`, `model.safetensors` and `card.md`, the configuration last."""
+"""Writes a drafter's folder: `config.json`, `model.safetensors` and `card.md`, the configuration last."""
 
 import json
 from collections.abc import Mapping
@@ -12,39 +12,34 @@ from rdchat.files.atomic_file import atomic_file, make_folder
 from rdchat.inference.models.fingerprint import TargetBinding
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
-ACCEPTANCE = "acceptance.json"  # may be missing; see `rdchat.inference.auto.acceptance_file`
-BINDING = "rdchat"  # the key of a published layout's configuration that names our target
+ACCEPTANCE = "acceptance.json"  # written by version 0.1 and the next ones; no longer read
+BINDING = "rdchat"  # key in a published layout's configuration for the target it was trained for
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedDrafter:
-    """A drafter in a published layout, as it is written.
+    """A drafter in a published layout, ready to write."""
 
-    Attributes:
-        config: Its configuration.
-        tensors: Its weights, in the precision in which they are stored, and its lists of tokens.
-    """
-
-    config: Mapping[str, Any]
-    tensors: Mapping[str, mx.array]
+    config: Mapping[str, Any]  # its configuration
+    tensors: Mapping[str, mx.array]  # its weights, in the precision to store, and its lists of tokens
 
     def bound_to(self, target: TargetBinding) -> "PublishedDrafter":
-        """Return it with the model it was trained for in its configuration."""
+        """Return it with the target it was trained for in its configuration."""
         return PublishedDrafter({**self.config, BINDING: {"target": asdict(target)}}, self.tensors)
 
     def in_half_precision(self) -> "PublishedDrafter":
-        """Return it with its weights in float16."""
+        """Return it with float16 weights."""
         floats = {name for name, tensor in self.tensors.items() if mx.issubdtype(tensor.dtype, mx.floating)}
         halved = {name: self.tensors[name].astype(mx.float16) for name in floats}
         return PublishedDrafter(self.config, {**self.tensors, **halved})
 
 
 def write_drafter(folder: Path, drafter: PublishedDrafter, card: str) -> None:
-    """Write a drafter. Its configuration is written last, so that only whole drafters are found.
+    """Write a drafter. Its configuration is written last, so that only complete drafters are found.
 
     Args:
-        folder: Made where it does not exist.
-        drafter: What is written.
+        folder: Created if it does not exist.
+        drafter: The drafter.
         card: Markdown, as `training.run.card` makes it.
 
     Raises:
@@ -52,7 +47,7 @@ def write_drafter(folder: Path, drafter: PublishedDrafter, card: str) -> None:
         StorageError: If it cannot be written.
     """
     make_folder(folder)
-    # temporary files take their places from the last to the first
+    # temporary files are moved into place from the last to the first
     with (
         atomic_file(folder / CONFIG) as config,
         atomic_file(folder / CARD) as text,
@@ -61,12 +56,12 @@ def write_drafter(folder: Path, drafter: PublishedDrafter, card: str) -> None:
         config.write_text(json.dumps(drafter.config, indent=2) + "\n", encoding="utf-8")
         text.write_text(card, encoding="utf-8")
         mx.save_safetensors(str(weights), dict(drafter.tensors), {"format": "mlx"})
-        for older in (CONFIG, ACCEPTANCE):  # which do not describe the new weights
+        for older in (CONFIG, ACCEPTANCE):  # they do not describe the new weights
             (folder / older).unlink(missing_ok=True)
 
 
-def read_written(folder: Path) -> PublishedDrafter:
-    """Return what `write_drafter` wrote a moment ago; files of others are for `drafter_folder`."""
+def read_own_drafter(folder: Path) -> PublishedDrafter:
+    """Return a drafter that `write_drafter` has just written; `drafter_folder` reads other people's files."""
     tensors = mx.load(str(folder / WEIGHTS))
     assert isinstance(tensors, dict)
     return PublishedDrafter(json.loads((folder / CONFIG).read_bytes()), tensors)

@@ -1,4 +1,4 @@
-"""Drafters on disk, of whatever layout: opened, checked against a target, and read."""
+"""Opens drafter folders of every layout, checks them against a target, and reads them."""
 
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,10 @@ MOST_CONFIG_BYTES = 2**20
 
 
 def bound_hash(folder: Path) -> str | None:
-    """Return the `target_hash` of a drafter's model; None where its configuration, as Apple's, names none.
+    """Return the `target_hash` of the model that a drafter is for; None where its configuration (as Apple's) has none.
 
     Raises:
-        ModelError: If that cannot be read.
+        ModelError: If the configuration cannot be read.
     """
     config = _read_config(folder)
     binding = config.get(BINDING, config)
@@ -45,9 +45,9 @@ def bound_hash(folder: Path) -> str | None:
 
 
 def target_named_in(folder: Path) -> str | None:
-    """Return the `target_hash` of the drafter that a folder holds, "" where it holds something else.
+    """Return the `target_hash` of the drafter in a folder; "" where the folder holds something else.
 
-    None where a drafter may be written there without asking: an empty folder, or one where writing was cut short.
+    None means that a drafter may be written there: the folder is empty, or writing was interrupted there.
     """
     names = {path.name for path in folder.iterdir()}
     ours = {CONFIG, WEIGHTS, CARD, ACCEPTANCE}
@@ -66,7 +66,7 @@ def load_drafter(folder: Path, model: LoadedModel) -> StoredHead:
     """Read a drafter and check it against the target.
 
     Args:
-        folder: A drafter folder of ours, a checkpoint of Apple's ml-recurrent-drafter, or one of `LAYOUTS`.
+        folder: A folder of one of our drafters, of Apple's ml-recurrent-drafter, or of one of `LAYOUTS`.
         model: The target.
 
     Raises:
@@ -81,16 +81,16 @@ def check_drafter(folder: Path, model: LoadedModel) -> TargetMatch:
     """Check a drafter's configuration against the target; its weights are not read.
 
     Returns:
-        How sure it is that it was made for it.
+        How sure it is that the drafter was made for the target.
 
     Raises:
-        ModelError: If it is missing, described wrongly, or made for another model.
+        ModelError: If it is missing, has a wrong configuration, or was made for another model.
     """
     return _check(*_open(folder), model)[1]
 
 
 def inspect_drafter(folder: Path) -> HeadKind:
-    """Check that a drafter's configuration and the header of its weights fit together; see `drafter_config`.
+    """Check that a drafter's configuration and the headers of its weights fit together; see `drafter_config`.
 
     Returns:
         Its kind.
@@ -99,17 +99,17 @@ def inspect_drafter(folder: Path) -> HeadKind:
 
 
 def drafter_config(folder: Path) -> tuple[HeadKind, Any]:
-    """Return a drafter's kind and its configuration, of a class of its kind.
+    """Return a drafter's kind and its configuration, whose class depends on the kind.
 
     Raises:
-        ModelError: If one of its files is missing or damaged, or if the weights do not account for the architecture.
+        ModelError: If one of its files is missing or damaged, or the weights do not fit the configuration.
     """
     form, checkpoint = _open(folder)
     return form.kind, form.config(checkpoint, None)
 
 
 def _open(folder: Path) -> tuple[Layout, Checkpoint]:
-    """Return a folder's layout, by what it holds, and that."""
+    """Return a folder's layout, recognised by its contents, and the opened checkpoint."""
     config = _read_config(folder)
     checkpoint = open_checkpoint(folder, config)
     if checkpoint is None and RECURRENT.matches(config, ()):
@@ -122,7 +122,7 @@ def _open(folder: Path) -> tuple[Layout, Checkpoint]:
 
 
 def _check(form: Layout, checkpoint: Checkpoint, model: LoadedModel) -> tuple[Any, TargetMatch]:
-    """Check a drafter against a target; one that we trained names its own. Return its configuration too."""
+    """Check a drafter against a target, by its binding if we trained it; return its configuration and the match."""
     depth = len(getattr(model.network, "layers", ()))
     needs, config = form.config(checkpoint, depth), checkpoint.config
     bound = "format" in config or BINDING in config
@@ -131,14 +131,14 @@ def _check(form: Layout, checkpoint: Checkpoint, model: LoadedModel) -> tuple[An
     if form is not RECURRENT:
         fit = _fit(checkpoint, needs, model, depth)
     elif needs.draft_vocabulary_size > model.info.vocabulary_size:
-        raise checkpoint.error(f"it drafts tokens that {model.info.name} does not have")
+        raise checkpoint.error(f"it proposes tokens that {model.info.name} does not have")
     else:
         fit = _name_fit(None, model.info.name)
     return needs, TargetMatch(True) if bound else fit
 
 
 def _fit(checkpoint: Checkpoint, needs: DecoderConfig, model: LoadedModel, depth: int) -> TargetMatch:
-    """Check a published drafter's sizes against a target's, and tell how sure it is that it was made for it.
+    """Check a published drafter's sizes against a target, and return how sure it is that they belong together.
 
     Raises:
         ModelError: If it was made for another one.
@@ -152,11 +152,11 @@ def _fit(checkpoint: Checkpoint, needs: DecoderConfig, model: LoadedModel, depth
     ]
     for wanted, found, words in differing:
         if wanted != found:
-            reason = f"it is for a model with {words.format(wanted)}, {info.name} has {found:,}"
+            reason = f"it needs a model with {words.format(wanted)}, but {info.name} has {found:,}"
             raise checkpoint.error(reason, OTHER_HINT)
     if not all(0 <= layer < depth for layer in needs.target_layers):
         raise checkpoint.error(
-            f"it reads the layers {list(needs.target_layers)[:20]}, {info.name} has {depth}", OTHER_HINT
+            f"it reads the layers {list(needs.target_layers)[:20]}, but {info.name} has {depth}", OTHER_HINT
         )
     named = Settings(checkpoint, checkpoint.config).named_target
     kind = checkpoint.config.get("target_model_type")
@@ -166,12 +166,13 @@ def _fit(checkpoint: Checkpoint, needs: DecoderConfig, model: LoadedModel, depth
 
 
 def _name_fit(named: str | None, name: str) -> TargetMatch:
-    """Compare the target's name with the one that the drafter gives it.
+    """Compare the target's name with the name in the drafter's configuration.
 
-    That is vague: `Qwen/Qwen3-4B` fits `mlx-community/Qwen3-4B-4bit`, and `Qwen3-4B-Instruct-2507`, another model.
+    Names are vague: `Qwen/Qwen3-4B` fits `mlx-community/Qwen3-4B-4bit`, but also `Qwen3-4B-Instruct-2507`, another
+    model.
     """
     if not named:
-        return TargetMatch(False, f"It names no model; its sizes fit {name}.")
+        return TargetMatch(False, f"It does not say which model it is for; its sizes fit {name}.")
     wanted = named.rstrip("/").rsplit("/", 1)[-1].lower()
     fits = bool(wanted) and name.rsplit("/", 1)[-1].lower().startswith(wanted)
     words = f"name and sizes fit {name}" if fits else f"its sizes fit {name} as well"
@@ -184,7 +185,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise ModelError(f"There is no drafter at {folder}: it has no {CONFIG}.", HINT)
     config = read_json(path, HINT, MOST_CONFIG_BYTES)
     if not isinstance(config, dict):
-        raise ModelError(f"{path} is damaged: it describes no drafter.", HINT)
+        raise ModelError(f"{path} is damaged: it does not describe a drafter.", HINT)
     return config
 
 

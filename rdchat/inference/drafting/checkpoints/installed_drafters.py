@@ -1,7 +1,7 @@
-"""Finds drafters on this machine: by name, the one made for a model, and all of them.
+"""Finds drafters on this machine: one by name, the one made for a model, or all.
 
-They lie among the person's own, the shipped, beside a model, in the hub's cache and in LM Studio's folders. Only
-configurations and headers are read.
+It looks in the person's own folder, among those shipped with rdchat, beside the model, in the hub's cache, and in
+LM Studio's folders. Only configurations and headers are read.
 """
 
 import os
@@ -18,6 +18,7 @@ from rdchat.inference.api.drafter_facts import HeadKind, describes_drafter
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG
 from rdchat.inference.drafting.checkpoints.drafter_folder import MOST_CONFIG_BYTES, bound_hash, inspect_drafter
+from rdchat.inference.models.fact_cache import stamp_of
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.model_files import cached_snapshot, is_hub_id, shown_name
 from rdchat.inference.models.model_places import (
@@ -30,32 +31,28 @@ from rdchat.inference.models.model_places import (
 )
 
 BESIDE = "Beside the model"
-_MOST_BESIDE = 1000  # folders beside a model, which may lie where everything is downloaded to
-_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")  # one of which every model has
+_MOST_BESIDE = 1000  # folders looked at beside a model, whose parent may hold all downloads
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")  # every model has one of them
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterSearch:
-    """The result of a search.
+    """The result of a search."""
 
-    Attributes:
-        folder: The person's own newest drafter for the model, else the shipped one; None without either.
-        left_out: A sentence for each of the person's own drafters that is damaged, and may have been for the model.
-    """
-
-    folder: Path | None
+    folder: Path | None  # the person's newest drafter for the model, else the shipped one; None without either
+    # A sentence for each of the person's drafters that is damaged and might have been for the model.
     left_out: tuple[str, ...] = ()
 
 
 def resolve_drafter(named: str) -> Path:
-    """Return the folder that a name stands for; look inside with `check_drafter`.
+    """Return the folder for a drafter's name; check it with `check_drafter`.
 
     Args:
-        named: A folder, or a name that `rdchat models list` gives; nothing is fetched.
+        named: A folder, or a name from `rdchat models list`; nothing is downloaded.
 
     Raises:
-        ModelError: If it is a hub id that is not there, or the name of several.
-        InvalidSettingError: If it begins with the name of an unknown user.
+        ModelError: If it is a hub id that is not on this machine, or the name of several.
+        InvalidSettingError: If it begins with `~` and an unknown user.
     """
     place = paths.expanded(named, "The drafter")
     if os.path.lexists(place):
@@ -67,13 +64,13 @@ def resolve_drafter(named: str) -> Path:
 
 
 def drafter_name(named: str | None, folder: Path) -> str:
-    """Return what is told of where a drafter comes from: the hub id by which it was asked for, or else its folder."""
+    """Return a drafter's name for people: the hub id that was asked for, or else its folder."""
     by_hub_id = named is not None and is_hub_id(named) and not os.path.lexists(paths.expanded(named, "The drafter"))
     return str(named) if by_hub_id else str(folder)
 
 
 def search_drafters(wanted: str | None) -> DrafterSearch:
-    """Look for a drafter made for the model of a `target_hash`; None only looks for damaged ones."""
+    """Look for a drafter made for the model with a `target_hash`; with None only look for damaged ones."""
     found: Path | None = None
     left_out = []
     own = sorted((card.path for card in own_drafters()), key=_changed_ns, reverse=True)
@@ -85,7 +82,7 @@ def search_drafters(wanted: str | None) -> DrafterSearch:
                 inspect_drafter(folder)
                 found = found or folder
         except ModelError as error:
-            left_out.append(f"The drafter {shown_name(folder)} is left out: {error}")
+            left_out.append(f"The drafter {shown_name(folder)} is not used: {error}")
     return DrafterSearch(found, tuple(left_out))
 
 
@@ -93,7 +90,7 @@ def installed_drafters(model: Path | None) -> tuple[ModelCard, ...]:
     """Return the drafters on this machine, each once, by place and name.
 
     Args:
-        model: Folder of the loaded model, beside and inside which drafters may lie; None without.
+        model: Folder of the loaded model, to look beside and inside it; None without a model.
     """
     found: dict[Path, ModelCard] = {}
     for place in _places(model):
@@ -104,15 +101,15 @@ def installed_drafters(model: Path | None) -> tuple[ModelCard, ...]:
         if (seen := _look(place.path, _changed_ns(place.path), surely)) is not None:
             kind, problem = seen
             known = replace(place, is_drafter=True, kind=kind, family=kind.words if kind else "", problem=problem)
-            found[folder] = replace(known, disk_bytes=_disk_bytes(folder))
+            found[folder] = replace(known, disk_bytes=stamp_of(folder).disk_bytes)
     return tuple(found.values())
 
 
 def drafters_made_for(model: str) -> tuple[ModelCard, ...]:
-    """Return the drafters on this machine that name a model as theirs; the model need not be loaded.
+    """Return the drafters on this machine that name this model as theirs; the model need not be loaded.
 
     Args:
-        model: Its folder, or its hub id in the hub's cache; of anything else nothing is known.
+        model: Its folder, or its hub id in the hub's cache; for anything else the result is empty.
     """
     place = Path(model)
     folder = place if place.is_dir() else snapshot_of(model) if is_hub_id(model) else None
@@ -130,7 +127,7 @@ def _names(drafter: str, wanted: str) -> bool:
 
 
 def _places(model: Path | None) -> Iterator[ModelCard]:
-    """Yield where drafters may lie."""
+    """Yield the folders to look in."""
     yield from own_drafters()
     if model is not None and model.is_dir():
         for folder in (*folders_in(model), *folders_in(model.parent)[:_MOST_BESIDE]):
@@ -141,12 +138,12 @@ def _places(model: Path | None) -> Iterator[ModelCard]:
 
 @lru_cache(maxsize=5000)
 def _look(folder: Path, changed_ns: int, surely: bool) -> tuple[HeadKind | None, str] | None:  # noqa: ARG001  as of then
-    """Return a drafter's kind and what is wrong with it; None for what is no drafter.
+    """Return a drafter's kind and its problem; None where the folder holds no drafter.
 
     Args:
-        folder: What to look at.
-        changed_ns: When it was changed.
-        surely: Whether it lies where only drafters do.
+        folder: The folder.
+        changed_ns: When it was changed; part of the cache's key.
+        surely: Whether only drafters are kept in this place.
     """
     known = surely
     try:
@@ -162,15 +159,8 @@ def _look(folder: Path, changed_ns: int, surely: bool) -> tuple[HeadKind | None,
     return None
 
 
-def _disk_bytes(folder: Path) -> int:
-    try:
-        return sum(path.stat().st_size for path in entries_of(folder) if path.is_file())
-    except (RdchatError, OSError):
-        return 0
-
-
 def _changed_ns(folder: Path) -> int:
-    """Return when a folder's configuration was changed, or was put there; 0 where there is none."""
+    """Return when a folder's configuration was changed or put there, in nanoseconds; 0 where there is none."""
     try:
         return (folder / CONFIG).stat().st_mtime_ns
     except OSError:

@@ -1,11 +1,11 @@
-"""Recurrent drafters on disk: ours, bound to one target by its hash, and Apple's ml-recurrent-drafter checkpoints.
+"""Reads and writes recurrent drafters: ours, bound to a target, and Apple's ml-recurrent-drafter checkpoints.
 
-The key names and the order of the layers of the latter are those of that project's PyTorch and MLX models. They were
-tried on synthetic checkpoints only: no real one was at hand.
+The key names and layer order of Apple's checkpoints are those of that project's PyTorch and MLX models. They were
+tested with synthetic checkpoints only: no real one was at hand.
 """
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -15,7 +15,7 @@ from mlx_lm.utils import dequantize_model
 
 from rdchat.inference.api.drafter_facts import APPLE_MODEL_TYPE
 from rdchat.inference.drafting.checkpoints.checkpoint import PACKED, Checkpoint, Layout, not_a_drafter
-from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter, write_drafter
+from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.checkpoints.settings import Settings
 from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
 from rdchat.inference.drafting.heads.head import HeadKind, StoredHead
@@ -27,16 +27,18 @@ from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.target import LoadedModel
 
 _FORMAT = 1
-_VOCABULARY = "draft_vocabulary"  # the tensor of token ids beside the head's weights
-_VALUES_PER_BYTE = 2  # of weights in 4 bits
-_APPLE_NAMES = {  # ours: theirs; the latter's matrix for h and s together has the columns of h first
+_VOCABULARY = "draft_vocabulary"  # tensor of token ids beside the head's weights
+_VALUES_PER_BYTE = 2  # weights of 4 bits in a byte
+_APPLE_NAMES = {  # ours: theirs; their matrix for h and s has the columns of h first
     "from_token.weight": "rnn_w.weight",
     "recurrence.weight": "rnn_u.weight",
-    "from_token.bias": "rnn_u.bias",  # one bias of the sum, on either side
-    "from_hidden.bias": "input_proj.bias",
-    "from_hidden.weight": "input_proj.weight",
-    "from_state.weight": "input_proj.weight",
+    "from_token.bias": "rnn_u.bias",  # their sum has a single bias, which can stand on either side
+    "from_hidden.bias": "{input}.bias",
+    "from_hidden.weight": "{input}.weight",
+    "from_state.weight": "{input}.weight",
 }
+# Spellings of the output layers and of the input projection, as TensorRT-LLM's `convert_checkpoint.py` reads them
+_APPLE_OUTPUTS, _APPLE_INPUTS = ("lm_head", "lm_heads", "0"), ("input_proj", "input_projs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class StoredDrafter(StoredHead):
 
     head: RecurrentHead
     vocabulary: mx.array  # (draft_vocabulary_size,) int32 ids of the tokens that it can draft, ascending
-    target: TargetBinding | None  # the model it was trained for; None for a checkpoint that does not say
+    target: TargetBinding | None  # the model it was trained for; None where the checkpoint does not say
 
     def bind(self, model: LoadedModel) -> BoundRecurrentHead:
         """See `StoredHead`."""
@@ -53,16 +55,11 @@ class StoredDrafter(StoredHead):
         return BoundRecurrentHead(self.head, self.vocabulary, embeddings)
 
     def written(self) -> PublishedDrafter:
-        """Return it as it is written, its weights in the precision they have."""
+        """Return it as stored files, its weights in their present precision."""
         assert self.target is not None
         tensors = dict(tree_flatten(self.head.parameters())) | {_VOCABULARY: self.vocabulary.astype(mx.int32)}
         facts = {"format": _FORMAT, "target": asdict(self.target), "architecture": self.head.config.to_dict()}
         return PublishedDrafter(facts, tensors)
-
-
-def save_drafter(folder: Path, drafter: StoredDrafter, card: str) -> None:
-    """Write a recurrent drafter; see `write_drafter`."""
-    write_drafter(folder, drafter.written(), card)
 
 
 def matches(config: Any, _tensors: object = ()) -> bool:
@@ -71,15 +68,15 @@ def matches(config: Any, _tensors: object = ()) -> bool:
 
 
 def head_config(checkpoint: Checkpoint, _depth: int | None = None) -> HeadConfig:
-    """Return the architecture that a configuration describes and that the header of the weights accounts for.
+    """Return the architecture in a configuration, and check it against the header of the weights.
 
     Raises:
-        ModelError: If one of them is damaged.
+        ModelError: If either is damaged.
     """
     config = _architecture(checkpoint)
     held = _VALUES_PER_BYTE * sum(tensor.stored_bytes for tensor in checkpoint.tensors.values())
     if config.blocks > len(checkpoint.tensors) or config.largest_size > held:
-        raise checkpoint.error("its weights are too few for its architecture")
+        raise checkpoint.error("it has fewer weights than its configuration needs")
     return config
 
 
@@ -89,14 +86,14 @@ def load(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> Stor
     if config.quantization_bits:
         head = quantize(head, config.quantization_bits, config.quantization_group)
     shapes = {name: array.shape for name, array in tree_flatten(head.parameters())}
-    names = {name: _apple_name(name, config) if apples else name for name in shapes}
+    names = _apple_names(shapes, config, checkpoint) if apples else {name: name for name in shapes}
     expected: dict[str, tuple[int, ...]] = {} if apples else {_VOCABULARY: (count,)}
     for name, stored in names.items():
         rows, *columns = shapes[name]
         expected[stored] = (rows, *columns) if stored not in expected else (rows, expected[stored][1] + columns[0])
     listed = checkpoint.tensors.get(_VOCABULARY)
     if not apples and (listed is None or listed.shape != (count,)):
-        raise checkpoint.error(f"it has no list of {count:,} tokens")
+        raise checkpoint.error(f"its list of tokens does not have {count:,} entries")
     checkpoint.check_tensors(expected, types=PACKED)
     tensors = checkpoint.read(expected)
     ids = np.arange(count) if apples else fetch(tensors[_VOCABULARY]).astype(np.int64)
@@ -109,8 +106,8 @@ def load(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> Stor
             tensors[name] = tensors[stored]
     head.load_weights([(name, tensors[name]) for name in names])
     if config.quantization_bits and not on_gpu():
-        head = dequantize_model(head)  # quantised kernels are slow there
-    # `check_drafter` has let the binding pass
+        head = dequantize_model(head)  # quantised kernels are slow on a CPU
+    # `check_drafter` has already checked the binding
     return StoredDrafter(head, vocabulary, None if apples else TargetBinding(**checkpoint.config["target"]))
 
 
@@ -131,10 +128,10 @@ def _architecture(checkpoint: Checkpoint) -> HeadConfig:
 
 
 def _apple_config(settings: Settings) -> HeadConfig:
-    """Return the head of Apple's `config.json`.
+    """Return the head that Apple's `config.json` describes.
 
-    It reads [h, s] through a linear layer only where `exit_dim` is not twice the hidden size, has no activation behind
-    it, and an output matrix of its own over the whole vocabulary.
+    Only where `exit_dim` is not twice the hidden size does it have an input layer for [h, s]. It has no activation
+    after that layer, and an output matrix of its own over the whole vocabulary.
     """
     hidden, inner = settings.size("hidden_size"), settings.size("exit_dim")
     return HeadConfig(
@@ -150,9 +147,16 @@ def _apple_config(settings: Settings) -> HeadConfig:
     )
 
 
-def _apple_name(name: str, config: HeadConfig) -> str:
-    """Return Apple's name of a tensor of `RecurrentHead`."""
-    part, *rest = name.split(".")
-    if part == "blocks":
-        return f"lm_head.{rest[0]}.linear.{rest[1]}"
-    return f"lm_head.{config.blocks}.weight" if part == "output" else _APPLE_NAMES[name]
+def _apple_names(ours: Collection[str], config: HeadConfig, checkpoint: Checkpoint) -> dict[str, str]:
+    """Return Apple's names of the tensors of a `RecurrentHead`, in the checkpoint's own spelling."""
+    last = f".{config.blocks}.weight"
+    output = next((name for name in _APPLE_OUTPUTS if name + last in checkpoint.tensors), _APPLE_OUTPUTS[0])
+    inputs = next((name for name in _APPLE_INPUTS if f"{name}.weight" in checkpoint.tensors), _APPLE_INPUTS[0])
+    names = {}
+    for name in ours:
+        part, *rest = name.split(".")
+        if part == "blocks":
+            names[name] = f"{output}.{rest[0]}.linear.{rest[1]}"
+        else:
+            names[name] = output + last if part == "output" else _APPLE_NAMES[name].format(input=inputs)
+    return names

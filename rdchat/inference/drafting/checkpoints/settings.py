@@ -1,13 +1,19 @@
-"""Reads the `config.json` of a published drafter: each setting with its type and range, refused by name."""
+"""Reads the `config.json` of a published drafter: each setting with its type and range."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, Checkpoint
 from rdchat.inference.drafting.heads.decoder import DecoderConfig, RopeConfig
+from rdchat.inference.drafting.heads.stored_network import StoredNetwork
+from rdchat.inference.target.fetch import fetch
+from rdchat.inference.target.target import LoadedModel
 
 _MOST_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
 _MOST_LIST = 1000
@@ -24,12 +30,12 @@ _ROPE_OPTIONS: dict[str, frozenset[str]] = {
     "yarn": frozenset({"beta_fast", "beta_slow", "mscale", "mscale_all_dim"}),
     "proportional": frozenset({"partial_rotary_factor", "factor"}),
 }
-# mlx-lm's yarn rounds as if `truncate` were true, whatever a model says; a text's mrope is plain rope
+# mlx-lm's yarn always rounds as with `truncate`; for plain text, mrope equals plain rope
 _ROPE_WORDS = frozenset({"type", "rope_type", "rope_theta", "truncate", "mrope_section", "mrope_interleaved"})
 
 
 Kind = Callable[[Any], bool]
-"""Tells whether a value can be used for a setting."""
+"""Returns whether a value is valid for a setting."""
 
 
 def is_positive(value: Any) -> bool:
@@ -41,18 +47,18 @@ def is_positive(value: Any) -> bool:
 class Settings:
     """Part of a configuration."""
 
-    checkpoint: Checkpoint  # whose, for errors
-    data: Mapping[str, Any]  # one that is null counts as missing
+    checkpoint: Checkpoint  # the drafter, named in errors
+    data: Mapping[str, Any]  # null counts as missing
 
     def within(self, name: str) -> "Settings":
-        """Return the settings inside another one; empty where there is none."""
+        """Return the settings nested in another one; empty where there is none."""
         inner = self.data.get(name)
         if inner is not None and not isinstance(inner, dict):
             raise self.wrong(name)
         return Settings(self.checkpoint, inner or {})
 
     def wrong(self, name: str) -> ModelError:
-        """Return the error that a setting has a value that cannot be used."""
+        """Return the error for a setting whose value cannot be used."""
         value = repr(self.data.get(name))
         return self.checkpoint.error(f"its setting {name[:100]} is {value[:100]}")
 
@@ -71,7 +77,7 @@ class Settings:
         return value
 
     def size(self, name: str, default: int | None = None, least: int = 1) -> int:
-        """Return a whole number of a sane size."""
+        """Return a whole number within sane limits."""
         return int(self.value(name, lambda value: type(value) is int and least <= value <= _MOST_SIZE, default))
 
     def number(self, name: str, default: float) -> float:
@@ -95,57 +101,57 @@ class Settings:
         return list(kinds)
 
     def places(self, name: str, offset: int = 0) -> tuple[int, ...]:
-        """Return a list of layers, each with an offset, which must be of the model's own."""
+        """Return a list of the target's layers, each plus an offset, checked against the number of layers."""
         values = self.value(name, lambda value: isinstance(value, list) and 0 < len(value) <= _MOST_LIST)
         if not all(type(value) is int and 0 <= value + offset < _MOST_LIST for value in values):
             raise self.wrong(name)
         return tuple(value + offset for value in values)
 
     def text(self, *names: str) -> str | None:
-        """Return the first of these that is a text with something in it."""
+        """Return the first of these settings that is a non-empty string."""
         found = (self.data.get(name) for name in names)
         return next((value for value in found if isinstance(value, str) and value), None)
 
     @property
     def target_depth(self) -> int | None:
-        """Layers of the target; None where they are not named."""
+        """Number of the target's layers; None where it is not given."""
         return None if self.data.get("num_target_layers") is None else self.size("num_target_layers")
 
     @property
     def named_target(self) -> str | None:
-        """What a whole configuration calls the target; in vLLM's layout other names are the drafter's own."""
+        """The target's name in the configuration; in vLLM's layout other names are the drafter's own."""
         if self.data.get("speculators_config") is not None:
             return self.within("speculators_config").within("verifier").text("name_or_path")
         return self.text("target_model_name_or_path", "target_model", "_name_or_path")
 
     def refuse(self, names: Collection[str]) -> None:
-        """Refuse settings that ask for what is not computed here; null, false and empty ones ask for nothing."""
+        """Refuse settings that change the computation; null, false and empty values are allowed."""
         for name in sorted(names):
             if self.data.get(name):
                 raise self.wrong(name)
 
     def refuse_others(self, known: Collection[str]) -> None:
-        """Refuse settings that are not known."""
+        """Refuse unknown settings."""
         unknown = sorted(str(name) for name in self.data.keys() - set(known))
         if unknown:
-            raise self.checkpoint.error(f"rdchat does not know its setting {unknown[0][:100]}", NEWER_HINT)
+            raise self.checkpoint.error(f"rdchat does not support its setting {unknown[0][:100]}", NEWER_HINT)
 
     def rope(self, layer_type: str, *, whole_heads: bool = False) -> RopeConfig:
-        """Return the rotary positions of layers of a type, as `rope_parameters` or `rope_scaling` say.
+        """Return the rotary positions for a type of layer, from `rope_parameters` or `rope_scaling`.
 
-        Both may hold the base and name the kind in the older way, and the base in either goes before the one beside
-        them, as in transformers.
+        As in transformers, a base inside either of them takes precedence over one beside them, and both accept the
+        older name for the kind.
 
         Args:
-            layer_type: The type.
-            whole_heads: Whether the default kind turns all of a head, whatever part is written beside it.
+            layer_type: Type of the layer.
+            whole_heads: Whether the default kind rotates the whole head, whatever partial factor is written beside it.
         """
         rope, older = self.within("rope_parameters"), self.within("rope_scaling")
         if isinstance(rope.data.get(layer_type), dict):
             rope = rope.within(layer_type)
         based = next((part for part in (rope, older) if part.data.get("rope_theta") is not None), self)
         theta = based.number("rope_theta", 10_000.0)
-        if theta <= 1:  # a base without frequencies
+        if theta <= 1:  # such a base gives no frequencies
             raise based.wrong("rope_theta")
         scaling = rope if rope.data.get("rope_type") or rope.data.get("type") else older
         traditional = not self.flag("rope_is_neox_style", True)
@@ -163,7 +169,7 @@ class Settings:
             raise scaling.wrong("partial_rotary_factor")
         for name in needed:
             if scaling.data.get(name) is None:
-                raise self.checkpoint.error(f"its configuration lacks {name} of the rope of kind {kind}")
+                raise self.checkpoint.error(f"its configuration lacks {name} for its {kind} rope")
         numbers = {
             name: self._rope_number(scaling, name)
             for name in sorted(needed | options)
@@ -182,19 +188,43 @@ class Settings:
         return scaling.number(name, 1.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a configuration, wherever a layout keeps them."""
+
+    top: Settings  # the whole configuration
+    layers: Settings  # of the decoder layers
+    own: Settings  # of the kind of drafter, or those at the top
+    speculators: bool  # vLLM's layout
+
+
+def load_network(
+    stored: type[StoredNetwork[Any]], checkpoint: Checkpoint, config: DecoderConfig, _model: LoadedModel
+) -> StoredNetwork[Any]:
+    """Read a block or EAGLE-3 drafter; see `Layout`. Tensors that its network does not use are not read."""
+    wanted, vocabulary = list(config.shapes()), None
+    tensors = checkpoint.read([*wanted, "d2t", "t2d"])
+    if "d2t" in tensors:
+        vocabulary = checkpoint.offset_tokens(tensors["d2t"], config.vocabulary_size)
+        chosen = np.flatnonzero(fetch(tensors["t2d"])) if config.reduced and "t2d" in tensors else None
+        if chosen is not None and not np.array_equal(chosen, fetch(vocabulary)):
+            raise checkpoint.error("its lists d2t and t2d do not name the same tokens")
+    return stored(config, partial(checkpoint.lazy, wanted), vocabulary)
+
+
 def decoder_settings(
     checkpoint: Checkpoint, layers: Settings, kv_heads: str = "num_key_value_heads", head_size: str = "head_dim"
 ) -> dict[str, Any]:
-    """Return the fields of `DecoderConfig` that each layout has, from the settings of its layers and its tensors.
+    """Return the fields of `DecoderConfig` that all layouts have, from the settings and tensors.
 
     Args:
         checkpoint: The drafter.
-        layers: Named as Hugging Face's configurations name them.
-        kv_heads: What they call the number of heads of keys and values.
-        head_size: What they call the width of a head; of the usual name it may be missing, as may that of the heads.
+        layers: Settings of the decoder layers, named as in Hugging Face's configurations.
+        kv_heads: Name of the number of heads of keys and values.
+        head_size: Name of the width of a head; both may be missing under their usual names.
 
     Raises:
-        ModelError: If a size is missing or cannot be, or if there are too many layers.
+        ModelError: If a size is missing or impossible, or there are too many layers.
     """
     hidden, heads, tensors = layers.size("hidden_size"), layers.size("num_attention_heads"), checkpoint.tensors
     if layers.size("num_hidden_layers", 1) > _MOST_LAYERS:
@@ -216,9 +246,9 @@ def decoder_settings(
 
 
 def check_heads(checkpoint: Checkpoint, config: DecoderConfig) -> None:
-    """Refuse heads that cannot share keys, or whose positions cannot be turned in pairs."""
+    """Refuse numbers of heads that cannot share keys, and rotated widths that are odd."""
     if config.heads % config.kv_heads:
-        raise checkpoint.error(f"its {config.heads} heads cannot share {config.kv_heads} heads of keys")
+        raise checkpoint.error(f"its {config.heads} query heads cannot share {config.kv_heads} key heads")
     turned = (config.rope.scaling or {}).get("partial_rotary_factor", 1) * config.head_size
     if config.head_size % 2 or int(turned) < 2 or int(turned) % 2:
-        raise checkpoint.error(f"its positions cannot turn {turned:g} of {config.head_size} numbers of a head in pairs")
+        raise checkpoint.error(f"its rope cannot rotate {turned:g} of {config.head_size} values in pairs")

@@ -1,4 +1,4 @@
-"""A block drafter bound to its target: one pass over a block, then a light correction a step; see `block_network`."""
+"""A block drafter bound to its target: one pass over a block, then a correction per step; see `block_network`."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -17,23 +17,15 @@ from rdchat.inference.target.embeddings import embedding_scale
 from rdchat.inference.target.target import LoadedModel
 
 
-class StoredBlockHead(StoredNetwork[BlockConfig]):
-    """A block drafter that is bound to no target yet; see `StoredNetwork`."""
-
-    @override
-    def bind(self, model: LoadedModel, bits: int | None = None) -> "BoundBlockHead":
-        """See `StoredNetwork`."""
-        return BoundBlockHead(self, model, bits)
-
-
 class BoundBlockHead(BoundNetwork):
     """A block drafter that is bound to its target; see `BoundNetwork`."""
 
     kind = HeadKind.BLOCK
+    network_of = BlockNetwork
 
-    def __init__(self, stored: StoredBlockHead, model: LoadedModel, bits: int | None = None) -> None:
+    def __init__(self, stored: StoredNetwork[BlockConfig], model: LoadedModel, bits: int | None = None) -> None:
+        super().__init__(stored, model, bits)
         self.config = config = stored.config
-        super().__init__(BlockNetwork(config), stored, model, bits)
         self.most_drafted = config.most_drafted
         self._masks = mx.full((config.block_size - 1,), config.mask_token, mx.int32)
         if not config.own_embeddings:
@@ -48,25 +40,25 @@ class BoundBlockHead(BoundNetwork):
         return BlockMemory(self)
 
     def embeddings(self, root: int | mx.array) -> mx.array:
-        """Return the embeddings, (block_size, hidden_size), of a block: a root, () or an id, and masks behind it."""
+        """Return the embeddings of a block, (block_size, hidden_size): a root, () or an id, then mask tokens."""
         found = self.embed(mx.concatenate([mx.array(root, mx.int32).reshape(1), self._masks]))
         return found if self._scale == 1 else found * self._scale
 
     def base_logits(self, hidden: mx.array) -> mx.array:
-        """Return (n, candidates) logits without correction, of the hidden states of a block, (n, hidden_size)."""
+        """Return uncorrected logits, (n, candidates), from a block's hidden states, (n, hidden_size)."""
         logits = self._output(hidden)
         cap = self.config.softcap
         return logits if cap is None else mx.tanh(logits / cap) * cap
 
     def state(self, hidden: mx.array, base: mx.array, depth: int, tokens: mx.array, past: mx.array | None) -> HeadState:
-        """Return the state of beams, whose logits are only computed where they are asked for.
+        """Return the state of beams; their logits are lazy.
 
         Args:
-            hidden: (n, hidden_size) of the places that draft.
+            hidden: (n, hidden_size) of the block's drafting places.
             base: (n, candidates) their `base_logits`.
-            depth: The place that drafts next.
-            tokens: (beams,) the tokens before.
-            past: (beams, rank) recurrent state behind the tokens before those; None for none.
+            depth: Index of the place that drafts next.
+            tokens: (beams,) the last tokens.
+            past: (beams, rank) recurrent state before these tokens; None without one.
         """
         if self._markov is None:
             logits = mx.broadcast_to(base[depth].astype(mx.float32), (tokens.shape[0], self.candidates))
@@ -75,8 +67,14 @@ class BoundBlockHead(BoundNetwork):
         return _BlockState(self, hidden, base, depth, _plus(base[depth], bias), past)
 
 
+class StoredBlockHead(StoredNetwork[BlockConfig]):
+    """A block drafter without a target; see `StoredNetwork`."""
+
+    bound = BoundBlockHead
+
+
 class BlockMemory(ContextMemory):
-    """Keys and values of the text before a block, in each of the drafter's layers."""
+    """Keys and values of the text before a block, for each layer of the drafter."""
 
     def __init__(self, head: BoundBlockHead) -> None:
         super().__init__(head.config.layers, looks_ahead=False)
@@ -101,7 +99,7 @@ class BlockMemory(ContextMemory):
         return head.state(hidden, head.base_logits(hidden), 0, first, None)
 
     def _extended(self, position: int, layer: int, rows: Rows) -> tuple[Rows, mx.array | str | None]:
-        """Return all rows that a block at a position attends to; its own are written behind the kept ones, and go."""
+        """Return all rows that a block at a position attends to; its own rows are appended and not kept."""
         config, buffer = self._head.config, self.buffers[layer]
         window = config.windows[layer]
         start = 0 if window is None else bisect_left(self.positions, position - window)
@@ -113,23 +111,14 @@ class BlockMemory(ContextMemory):
 
 @dataclass(frozen=True, slots=True)
 class _BlockState(HeadState):
-    """See `HeadState`.
+    """See `HeadState`."""
 
-    Attributes:
-        head: The drafter.
-        hidden: (n, hidden_size) of the places that draft.
-        base: (n, candidates) their logits without correction.
-        depth: The place that drafts next.
-        corrected: (beams, candidates) float32: its logits.
-        past: (beams, rank) recurrent state behind the tokens before; None for none.
-    """
-
-    head: BoundBlockHead
-    hidden: mx.array
-    base: mx.array
-    depth: int
-    corrected: mx.array
-    past: mx.array | None
+    head: BoundBlockHead  # the drafter
+    hidden: mx.array  # (n, hidden_size) of the block's drafting places
+    base: mx.array  # (n, candidates) their uncorrected logits
+    depth: int  # index of the place that drafts next
+    corrected: mx.array  # (beams, candidates) float32: its corrected logits
+    past: mx.array | None  # (beams, rank) recurrent state after the last tokens; None without one
 
     @override
     def logits(self) -> mx.array:

@@ -1,11 +1,11 @@
 """The network of block drafters: DFlash (Chen et al. 2026, arXiv 2602.06036) and DSpark (deepseek-ai/DeepSpec).
 
-A block is the root with mask tokens behind it. One pass of a few decoder layers over it gives the logits of all its
-tokens at once. The text before the block is read from the hidden states of several layers of the target: brought to one
-width (`fc`), they give each layer keys and values, which are kept. The block's own rows are never kept.
+A block is the root followed by mask tokens. One pass of a few decoder layers gives the logits of all its tokens at
+once. The text before the block is read through hidden states of several layers of the target: projected to one width
+(`fc`), they give each layer keys and values, which are kept. The block's own rows are not kept.
 
-DSpark then corrects the logits of each token by the token before it (`MarkovHead`), so a path can be searched with one
-cheap step a token. The confidence head that a published DSpark may have is not used: the cut by scores serves as well.
+DSpark then corrects the logits of each token by the token before it (`MarkovHead`), so a path is searched with one
+cheap step per token. A published DSpark's confidence head is not used: cutting by scores serves as well.
 
 Parameters have the names of the published tensors.
 """
@@ -33,10 +33,10 @@ Extend = Callable[[int, Rows], tuple[Rows, "mx.array | str | None"]]
 
 
 class Markov(StrEnum):
-    """How the token before a drafted one corrects its logits; the kinds of DeepSpec's `markov_head_type`.
+    """How a drafted token's logits are corrected by the token before it; the kinds of DeepSpec's `markov_head_type`.
 
-    `vanilla` adds a low-rank bias of that token, `gated` scales it by the hidden state, `rnn` keeps a recurrent state
-    along the block. `none` is DFlash: all tokens of a block are drafted independently.
+    `vanilla` adds a low-rank bias that depends on that token, `gated` scales it by the hidden state, `rnn` keeps a
+    recurrent state along the block. `none` is DFlash: the tokens of a block are drafted independently.
     """
 
     NONE = "none"
@@ -47,15 +47,15 @@ class Markov(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockConfig(DecoderConfig):
-    """A block drafter; `windows` counts the positions before the block."""
+    """Sizes and switches of a block drafter; `windows` counts the positions before the block."""
 
-    causal: tuple[bool, ...]  # for each layer: a token of the block sees only those before it; else all of the block
+    causal: tuple[bool, ...]  # for each layer: whether a token sees only earlier ones of its block, or all of the block
     block_size: int  # tokens of a block, the root included
-    mask_token: int  # id of the token that stands for those to be drafted
-    from_anchor: bool  # the root's own place drafts the first token (DSpark); else the first mask's (DFlash)
+    mask_token: int  # id of the mask token
+    from_anchor: bool  # whether the root's place drafts the first token (DSpark), or the first mask's place (DFlash)
     markov: Markov = Markov.NONE
     markov_rank: int = 0
-    confidence_inputs: int = 0  # of a confidence head; 0 for none
+    confidence_inputs: int = 0  # input size of a confidence head; 0 without one
     softcap: float | None = None  # bound of the logits before the correction
 
     @property
@@ -83,16 +83,16 @@ class BlockConfig(DecoderConfig):
 
     @override
     def norms(self, layer: int) -> list[str]:
-        """See `DecoderConfig`; Gemma 4 normalises what attention and MLP return as well."""
+        """See `DecoderConfig`; Gemma 4 also normalises the outputs of attention and MLP."""
         more = ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
         return DecoderConfig.norms(self, layer) + (more if self.gemma else [])
 
 
 class BlockNetwork(nn.Module):
-    """The network; see the module.
+    """The network; see the module's docstring.
 
     Args:
-        config: Its shape.
+        config: Its sizes and switches.
     """
 
     def __init__(self, config: BlockConfig) -> None:
@@ -104,23 +104,23 @@ class BlockNetwork(nn.Module):
             self.markov_head = MarkovHead(below(shapes, "markov_head"))
 
     def context_rows(self, hidden: mx.array, positions: RowPositions) -> list[Rows]:
-        """Return each layer's keys and values of tokens before a block.
+        """Return each layer's keys and values for tokens before a block.
 
         Args:
             hidden: (n, target layers x target_width): the target's hidden states at these tokens.
-            positions: Theirs.
+            positions: Positions of these tokens.
         """
         context = self.hidden_norm(self.fc(hidden))
         return [layer.self_attn.rows(context, positions) for layer in self.layers]
 
     def block(self, embeddings: mx.array, positions: RowPositions, extend: Extend) -> mx.array:
-        """Return the hidden states, (n, hidden_size), that a block's logits are read from.
+        """Return the hidden states, (n, hidden_size), from which a block's logits are computed.
 
         Args:
             embeddings: (n, hidden_size) of the root and the masks.
-            positions: Theirs.
-            extend: Takes a layer's number and the block's rows; returns all rows that the layer attends to, those of
-                the block last, and the mask.
+            positions: Their positions.
+            extend: Takes a layer's number and the block's rows; returns the mask and all rows that the layer attends
+                to, with the block's own last.
         """
         x = embeddings
         for number, layer in enumerate(self.layers):
@@ -130,7 +130,7 @@ class BlockNetwork(nn.Module):
 
 
 class _Layer(DecoderLayer):
-    """A decoder layer; Gemma 4's normalises what attention and MLP return as well, and scales its output."""
+    """A decoder layer; Gemma 4's also normalises the outputs of attention and MLP, and scales its output."""
 
     def __call__(
         self, x: mx.array, positions: RowPositions, extend: Callable[[Rows], tuple[Rows, "mx.array | str | None"]]
@@ -139,9 +139,7 @@ class _Layer(DecoderLayer):
         rows, mask = extend(self.self_attn.rows(normal, positions))
         attended = self.self_attn(normal, positions, rows, mask)
         if "layer_scalar" not in self:
-            x = x + attended
-            result: mx.array = x + self.mlp(self.post_attention_layernorm(x))
-            return result
+            return self.outputs(x, attended)
         x = x + self.post_attention_layernorm(attended)
         x = x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
         scaled: mx.array = x * self.layer_scalar
@@ -149,18 +147,18 @@ class _Layer(DecoderLayer):
 
 
 class MarkovHead(nn.Module):
-    """What the token before adds to a token's logits: a low-rank bias, by DeepSpec's `markov_head_type`."""
+    """Computes what the previous token adds to a token's logits: a low-rank bias, by `markov_head_type`."""
 
     def __init__(self, shapes: Mapping[str, Shape]) -> None:
         super().__init__()
         add_modules(self, shapes, 0.0)
 
     def __call__(self, tokens: mx.array, hidden: mx.array, state: mx.array | None) -> tuple[mx.array, mx.array | None]:
-        """Return the bias of each beam, (beams, draft_vocabulary_size), and its recurrent state behind the token.
+        """Return each beam's bias, (beams, draft_vocabulary_size), and its recurrent state after the token.
 
         Args:
-            tokens: (beams,) the tokens before, ids of the whole vocabulary.
-            hidden: (hidden_size,) at the place that is drafted.
+            tokens: (beams,) the last tokens, ids of the whole vocabulary.
+            hidden: (hidden_size,) at the place that drafts.
             state: (beams, rank); None at the beginning of a block.
         """
         before: mx.array = self.markov_w1(tokens)
@@ -174,7 +172,7 @@ class MarkovHead(nn.Module):
 
 
 def _beside(*parts: mx.array) -> mx.array:
-    """Return arrays, (beams, n) or (n,), side by side."""
+    """Concatenate arrays, (beams, n) or (n,), along the last axis."""
     beams = max(part.shape[0] for part in parts if part.ndim == 2)
     return mx.concatenate([mx.broadcast_to(part, (beams, part.shape[-1])) for part in parts], axis=-1)
 

@@ -1,6 +1,5 @@
 """A recurrent head bound to its target's embeddings: token ids in, logits of the draft vocabulary out."""
 
-from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -16,15 +15,15 @@ from rdchat.inference.target.hooks import HiddenReads
 
 
 class BoundRecurrentHead(Head):
-    """A head in the target's precision, with the target's embeddings and output rows; see `Head`.
+    """A recurrent head in the target's precision, with the target's embeddings and output rows; see `Head`.
 
     Args:
-        head: The network; used in the precision of the target's embeddings, and left as it is.
+        head: The network; a copy in the precision of the target's embeddings is used.
         vocabulary: (candidates,) int32 ids of the tokens it drafts.
         embeddings: The target's.
 
     Raises:
-        ModelError: If the head is for embeddings of another width.
+        ModelError: If the head needs embeddings of another width.
     """
 
     kind = HeadKind.RECURRENT
@@ -69,25 +68,16 @@ class BoundRecurrentHead(Head):
         return self._head.advance(state, self._embeddings.embed(tokens))
 
     def logits(self, context: mx.array, state: mx.array) -> mx.array:
-        """Return (beams, candidates) float32: of the token that follows each beam."""
+        """Return the logits, (beams, candidates) float32, of the token after each beam."""
         logits: mx.array = self._output(self._head.features(context, state))
         return logits.astype(mx.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class _NoMemory(HeadMemory):
-    """Keeps nothing: all that a recurrent head knows of a text is the hidden state that a root was chosen from."""
+    """Keeps nothing: a recurrent head knows a text only through the hidden state from which the root was chosen."""
 
     head: BoundRecurrentHead
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        """See `HeadMemory`."""
-
-    def reset(self) -> None:
-        """See `HeadMemory`."""
-
-    def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
-        """See `HeadMemory`."""
 
     def state(self, root: Root) -> HeadState:
         """See `HeadMemory`."""
@@ -97,7 +87,7 @@ class _NoMemory(HeadMemory):
 
 @dataclass(frozen=True, slots=True)
 class _RecurrentState(HeadState):
-    """See `HeadState`: the context, which is the same for a whole draft, and (beams, state_size) states."""
+    """See `HeadState`: one context for the whole draft, and (beams, state_size) states."""
 
     head: BoundRecurrentHead
     context: mx.array

@@ -1,4 +1,4 @@
-"""The memory of heads that attend to the text: keys and values of committed tokens, in order of position."""
+"""The memory of heads that attend to the text: keys and values of committed tokens, by position."""
 
 from abc import abstractmethod
 from bisect import bisect_left
@@ -10,20 +10,20 @@ import mlx.core as mx
 from rdchat.inference.drafting.heads.head import HeadMemory, Root
 from rdchat.inference.target.round_cache import RowBuffer
 
-_MANY = 64  # rows that are computed at once, not with the next draft: a prompt's hidden states are long
-_UNKNOWN = -1  # in place of a token that was not passed to `take`
+_MANY = 64  # rows to compute at once instead of with the next draft: a prompt's hidden states take memory
+_UNKNOWN = -1  # in place of a token that `take` was not given
 
 
 class ContextMemory(HeadMemory):
-    """Rows of keys and values, one of each layer and token, that a subclass computes from hidden states.
+    """Rows of keys and values, one per layer and token, that a subclass computes from hidden states.
 
-    A token whose hidden state was not recorded has no row. The others keep their own positions, so the head sees a text
+    A token whose hidden state was not recorded has no row. The others keep their positions, so the head sees a text
     with a gap.
 
     Args:
         layers: Layers of the head, each with a buffer of keys and one of values.
-        looks_ahead: Whether a row is computed from a token's hidden state and the token behind it, as EAGLE's are; else
-            from the hidden state alone.
+        looks_ahead: Whether a row depends on a token's hidden state and the next token, as in EAGLE; else only on the
+            hidden state.
 
     Attributes:
         buffers: Keys and values of each layer, (1, heads, rows, width).
@@ -39,17 +39,17 @@ class ContextMemory(HeadMemory):
         """See `HeadMemory`."""
         self.buffers = [RowBuffer() for _ in range(self._layers)]
         self.positions: list[int] = []
-        self._text: list[int] = []  # all tokens of the conversation that are known, also those without rows
-        self._waiting: list[int] = []  # positions of the tokens whose rows are to be computed
-        self._hidden: mx.array | None = None  # (waiting, width) theirs
+        self._text: list[int] = []  # all known tokens of the conversation, also those without rows
+        self._waiting: list[int] = []  # positions of the tokens whose rows are still to be computed
+        self._hidden: mx.array | None = None  # (waiting, width) their hidden states
 
     @abstractmethod
     def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int]) -> None:
-        """Compute rows behind those there are, and write them to the buffers.
+        """Compute further rows and append them to the buffers.
 
         Args:
             hidden: (n, width) the target's hidden states.
-            following: (n,) int32 the token behind each; only where the memory looks ahead, else empty.
+            following: (n,) int32 the token after each; empty unless the memory looks ahead.
             positions: (n,) absolute positions of the hidden states.
         """
 
@@ -66,7 +66,7 @@ class ContextMemory(HeadMemory):
     def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
         """See `HeadMemory`."""
         known = len(self._text)
-        # a token before a gap would wait in vain for the one behind it
+        # before a gap, a token's next token is unknown, so its row can never be computed
         self._drop_from(start, waiting=start if start <= known else known - self._looks_ahead)
         self._text += [_UNKNOWN] * (start - len(self._text))
         self._text[start:] = tokens
@@ -76,7 +76,7 @@ class ContextMemory(HeadMemory):
             mx.eval([buffer.arrays for buffer in self.buffers])
 
     def catch_up(self, root: Root) -> None:
-        """Compute the rows of all tokens before a root, of the one just before it whether it was taken or not."""
+        """Compute the rows of all tokens before a root, including the one just before it, taken or not."""
         known = self._waiting or self.positions
         if not known or known[-1] < root.position - 1:
             self._wait([root.position - 1], root.hidden[None])
@@ -95,7 +95,7 @@ class ContextMemory(HeadMemory):
                 following.append(self._text[end])
             elif root is not None and end == root.position:
                 following.append(root.token)
-            else:  # what comes behind the last token is not known yet
+            else:  # the token after the last one is not known yet
                 count -= 1
         if count:
             assert self._hidden is not None
@@ -109,7 +109,7 @@ class ContextMemory(HeadMemory):
         self._hidden = self._hidden[kept] if self._hidden is not None and self._waiting else None
 
     def _drop_from(self, position: int, waiting: int | None = None) -> None:
-        """Forget rows from a position on, and hidden states that have no row yet from `waiting` on, else from there."""
+        """Forget rows from a position on, and hidden states without rows from `waiting` on (by default the same)."""
         kept = bisect_left(self.positions, position)
         for buffer in self.buffers:
             buffer.cut(kept)

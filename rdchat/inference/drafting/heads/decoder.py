@@ -1,4 +1,4 @@
-"""The decoder layers of published drafters: their sizes, the shapes of their tensors, attention and MLP."""
+"""The decoder layers that published drafters share: sizes, tensor shapes, attention and MLP."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from mlx_lm.models.rope_utils import initialize_rope
 Shape = tuple[int, ...]
 Rows = list[mx.array]  # keys and values, each (1, kv_heads, n, head_size)
 type RowPositions = int | Sequence[int] | mx.array
-"""Positions of n rows: one for all, or (n,) ascending ones, or (n,) any ones as an array."""
+"""Positions of n rows: one for all, (n,) ascending ones, or (n,) arbitrary ones as an array."""
 
-_TABLES = {"embed_tokens", "markov_w1"}  # matrices that are looked up
+_TABLES = {"embed_tokens", "markov_w1"}  # matrices used by lookup
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class RopeConfig:
     """Arguments of `mlx_lm.models.rope_utils.initialize_rope`."""
 
     theta: float  # base of the frequencies
-    scaling: dict[str, Any] | None = None  # its kind and numbers
-    traditional: bool = False  # neighbouring numbers make a pair, not those half a head apart
-    max_positions: int = 0  # that the drafter was made for
+    scaling: dict[str, Any] | None = None  # kind and parameters
+    traditional: bool = False  # rotate neighbouring values as a pair, instead of values half a head apart
+    max_positions: int = 0  # positions the drafter was made for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,22 +35,22 @@ class DecoderConfig:
     hidden_size: int  # of the drafter
     vocabulary_size: int  # of the target
     draft_vocabulary_size: int  # tokens that can be drafted
-    heads: int  # of queries
+    heads: int  # query heads
     kv_heads: int
     head_size: int  # `heads * head_size` may differ from `hidden_size`
     inner_size: int  # width inside an MLP
     norm_epsilon: float
     rope: RopeConfig
     windows: tuple[int | None, ...]  # for each layer the positions that a row sees; None for all
-    target_layers: tuple[int, ...]  # from 0, whose outputs are read, in the order of the columns of `fc`
+    target_layers: tuple[int, ...]  # layers of the target whose outputs are read, from 0, in the column order of `fc`
     target_width: int  # of the target's hidden states
     target_depth: int | None = None  # layers of the target; None where the checkpoint does not say
-    own_embeddings: bool = False  # else the target's are used
-    own_output: bool = False  # else the target's output rows are used
+    own_embeddings: bool = False  # otherwise the target's embeddings are used
+    own_output: bool = False  # otherwise the target's output rows are used
     biases: frozenset[str] = frozenset()  # full names of linear modules with a bias
-    qk_norm: bool = False  # queries and keys are normalised, head by head
-    gemma: bool = False  # the layers are those of Gemma 4's full attention, else Qwen3's or Llama's
-    values_from_keys: bool = False  # the values are the projected keys (Gemma 4)
+    qk_norm: bool = False  # whether queries and keys are normalised, head by head
+    gemma: bool = False  # whether the layers are those of Gemma 4's full attention; otherwise Qwen3's or Llama's
+    values_from_keys: bool = False  # whether the values are the projected keys (Gemma 4)
 
     @property
     def layers(self) -> int:
@@ -59,11 +59,11 @@ class DecoderConfig:
 
     @property
     def reduced(self) -> bool:
-        """Whether only a part of the target's tokens can be drafted."""
+        """Whether it can draft only a part of the target's tokens."""
         return self.draft_vocabulary_size < self.vocabulary_size
 
     def shapes(self) -> dict[str, Shape]:
-        """Return the shape of each tensor of the network by its name; nothing is allocated, whatever the sizes are."""
+        """Return the shape of each tensor of the network by name; allocates nothing, whatever the sizes are."""
         hidden = self.hidden_size
         linear: dict[str, Shape] = {"fc": (hidden, len(self.target_layers) * self.target_width)}
         if self.own_output:
@@ -85,7 +85,7 @@ class DecoderConfig:
         return ["input_layernorm", "post_attention_layernorm"]
 
     def inputs(self, layer: int) -> int:  # noqa: ARG002
-        """Return the width that a layer's attention takes."""
+        """Return the input width of a layer's attention."""
         return self.hidden_size
 
     def _matrices(self, layer: int) -> dict[str, Shape]:
@@ -106,12 +106,12 @@ class DecoderConfig:
 
 
 def below(shapes: Mapping[str, Shape], name: str) -> dict[str, Shape]:
-    """Return the shapes of a module's tensors by their names within it."""
+    """Return the shapes of a module's tensors by their names inside it."""
     return {key.removeprefix(f"{name}."): shape for key, shape in shapes.items() if key.startswith(f"{name}.")}
 
 
 def add_modules(module: nn.Module, shapes: Mapping[str, Shape], epsilon: float) -> None:
-    """Give a module the tables, linear layers and norms of these tensors; those of inner modules are left out."""
+    """Add the tables, linear layers and norms of these tensors to a module, without those of inner modules."""
     for name, shape in shapes.items():
         part, _, kind = name.rpartition(".")
         if not part:
@@ -127,17 +127,17 @@ def add_modules(module: nn.Module, shapes: Mapping[str, Shape], epsilon: float) 
 
 
 def rotated(rope: Callable[..., mx.array], rows: mx.array, positions: RowPositions) -> mx.array:
-    """Return rows of queries or keys, (1, heads, n, width), turned by their positions."""
+    """Return rows of queries or keys, (1, heads, n, width), rotated by their positions."""
     if isinstance(positions, Sequence):
         if positions[-1] - positions[0] == len(positions) - 1:
             return rope(rows, offset=positions[0])
         positions = mx.array(list(positions), mx.int32)
-    # a batch row each: the kernel counts positions up along the token axis
+    # one batch row each: along the token axis the kernel counts positions up
     return rope(rows.transpose(2, 1, 0, 3), offset=positions).transpose(2, 1, 0, 3)
 
 
 class DecoderLayer(nn.Module):
-    """The parts of a decoder layer; subclasses say how they are put together."""
+    """The parts of a decoder layer; subclasses combine them."""
 
     def __init__(self, config: DecoderConfig, shapes: Mapping[str, Shape]) -> None:
         super().__init__()
@@ -145,9 +145,15 @@ class DecoderLayer(nn.Module):
         self.mlp = Mlp(config, below(shapes, "mlp"))
         add_modules(self, shapes, config.norm_epsilon)
 
+    def outputs(self, residual: mx.array, attended: mx.array) -> mx.array:
+        """Return the outputs, (n, hidden_size), of a layer as in Llama."""
+        hidden = residual + attended
+        output: mx.array = hidden + self.mlp(self.post_attention_layernorm(hidden))
+        return output
+
 
 class Attention(nn.Module):
-    """Attention of n rows, (n, inputs); keys and values are kept by the caller."""
+    """Attention of n rows, (n, inputs); the caller keeps keys and values."""
 
     def __init__(self, config: DecoderConfig, shapes: Mapping[str, Shape]) -> None:
         super().__init__()
@@ -171,13 +177,13 @@ class Attention(nn.Module):
     def __call__(
         self, x: mx.array, positions: RowPositions, rows: Sequence[mx.array], mask: mx.array | str | None
     ) -> mx.array:
-        """Return what n rows attend to, (n, hidden_size).
+        """Return the attention output of n rows, (n, hidden_size).
 
         Args:
             x: (n, inputs).
-            positions: Theirs.
-            rows: Keys and values, (1, kv_heads, k, head_size), their own among them.
-            mask: (n, k) bool: what each sees; "causal" where the rows are the last ones, None for all.
+            positions: Their positions.
+            rows: Keys and values, (1, kv_heads, k, head_size), including their own.
+            mask: (n, k) bool: which rows each sees; "causal" where the n rows are the last ones; None for all.
         """
         queries = self._heads(self.q_proj(x))
         if "q_norm" in self:

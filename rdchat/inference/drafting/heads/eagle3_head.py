@@ -1,47 +1,138 @@
-"""An EAGLE-3 drafter bound to its target: committed rows in a memory, a level of the tree in one pass.
+"""An EAGLE-3 drafter bound to its target: committed rows in a memory, one pass per level of the tree.
 
 The row at position p is computed from the target's features of token p and the embedding of token p + 1; its output
-gives the logits of token p + 2. So the row before the root holds the root itself. Rows of drafted tokens live in the
-state of the draft alone: nothing is rolled back.
+gives the logits of token p + 2. So the row before the root contains the root. Rows of drafted tokens exist only in the
+state of the draft, so nothing is rolled back.
+
+The network (Li et al. 2025, arXiv 2503.01840) is a few transformer layers over the target's features, which are the
+outputs of several of the target's layers, concatenated; `fc` projects them to the drafter's width. The first layer
+attends with the normalised embedding beside them. For a drafted token there are no features, so the layers' own output
+takes their place. Module names are those of checkpoints of SafeAILab, SpecForge, vLLM's speculators and DeepSpec, which
+differ in their switches; SafeAILab's `midlayer` is `layers.0` here.
 """
 
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import override
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.api.requests import MOST_BEAM_ROWS
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
-from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Network
+from rdchat.inference.drafting.heads.decoder import DecoderConfig, DecoderLayer, Shape, add_modules, below
 from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.drafting.heads.stored_network import BoundNetwork, StoredNetwork
 from rdchat.inference.target.target import LoadedModel
 
 
-class StoredEagle3(StoredNetwork[Eagle3Config]):
-    """An EAGLE-3 drafter that is bound to no target yet; see `StoredNetwork`."""
+class FeatureNorm(StrEnum):
+    """How the target's features are normalised before `fc`: not at all, together, or layer by layer."""
+
+    NONE = "none"
+    TOGETHER = "norm_before_fc"
+    EACH = "fc_norm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eagle3Config(DecoderConfig):
+    """Sizes and switches of an EAGLE-3 drafter; a row's window includes the row itself."""
+
+    takes_embedding: tuple[bool, ...]  # for each layer: whether it attends with the embedding beside the hidden state
+    tied_output: bool = False  # whether the output rows are its own embeddings
+    feature_norm: FeatureNorm = FeatureNorm.NONE
+    norm_before_residual: bool = False  # whether the first layer's residual is the normalised hidden state
+    norm_output: bool = False  # whether the last norm also applies to the output that replaces the features (EAGLE 3.1)
+
+    @property
+    def shares_tables(self) -> bool:
+        """Whether it uses the target's embeddings or output rows, so that it must have their width."""
+        return not self.own_embeddings or not (self.own_output or self.tied_output)
 
     @override
-    def bind(self, model: LoadedModel, bits: int | None = None) -> "BoundEagle3Head":
-        """See `StoredNetwork`."""
-        return BoundEagle3Head(self, model, bits)
+    def shapes(self) -> dict[str, Shape]:
+        """See `DecoderConfig`."""
+        shapes, count = DecoderConfig.shapes(self), len(self.target_layers)
+        if self.feature_norm is FeatureNorm.TOGETHER:
+            shapes["input_norm.weight"] = (count * self.target_width,)
+        if self.feature_norm is FeatureNorm.EACH:
+            shapes |= {f"fc_norm.{layer}.weight": (self.target_width,) for layer in range(count)}
+        return shapes
+
+    @override
+    def norms(self, layer: int) -> list[str]:
+        """See `DecoderConfig`."""
+        return DecoderConfig.norms(self, layer) + ["hidden_norm"] * self.takes_embedding[layer]
+
+    @override
+    def inputs(self, layer: int) -> int:
+        """See `DecoderConfig`."""
+        return self.hidden_size * (1 + self.takes_embedding[layer])
+
+
+class Eagle3Network(nn.Module):
+    """The drafter's weights and computations for n rows; the caller keeps keys and values.
+
+    Args:
+        config: Sizes and switches.
+    """
+
+    def __init__(self, config: Eagle3Config) -> None:
+        super().__init__()
+        self.config, shapes = config, config.shapes()
+        add_modules(self, shapes, config.norm_epsilon)
+        self.layers = [_Layer(config, below(shapes, f"layers.{number}")) for number in range(config.layers)]
+        if config.feature_norm is FeatureNorm.EACH:
+            self.fc_norm = [nn.RMSNorm(config.target_width, config.norm_epsilon) for _ in config.target_layers]
+
+    def fuse(self, features: mx.array) -> mx.array:
+        """Project the target's features, (n, target layers x target_width), to hidden states, (n, hidden_size)."""
+        if "input_norm" in self:
+            features = self.input_norm(features)
+        if "fc_norm" in self:
+            parts = mx.split(features, len(self.fc_norm), axis=-1)
+            features = mx.concatenate([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], axis=-1)
+        hidden: mx.array = self.fc(features)
+        return hidden
+
+    def carried(self, output: mx.array) -> mx.array:
+        """Return what replaces the target's features after rows with this output, (n, hidden_size)."""
+        carried: mx.array = self.norm(output) if self.config.norm_output else output
+        return carried
+
+
+class _Layer(DecoderLayer):
+    """A layer as in Llama; the first one also takes an embedding."""
+
+    def __init__(self, config: Eagle3Config, shapes: dict[str, Shape]) -> None:
+        super().__init__(config, shapes)
+        self._residual_is_normalised = config.norm_before_residual
+
+    def inputs(self, embeddings: mx.array, hidden: mx.array) -> tuple[mx.array, mx.array]:
+        """Return the attention's input, (n, 1 or 2 * hidden_size), and the residual, (n, hidden_size), of n rows."""
+        if "hidden_norm" not in self:
+            return self.input_layernorm(hidden), hidden
+        normal = self.hidden_norm(hidden)
+        taken = mx.concatenate([self.input_layernorm(embeddings), normal], axis=-1)
+        return taken, normal if self._residual_is_normalised else hidden
 
 
 class BoundEagle3Head(BoundNetwork):
     """An EAGLE-3 drafter that is bound to its target; see `BoundNetwork`.
 
-    The target's embeddings are used without a family's scale, which the norm behind them would take out again.
+    The target's embeddings are used without a family's scale, which the following norm would remove.
     """
 
     kind = HeadKind.EAGLE3
     most_drafted = MOST_BEAM_ROWS
+    network_of = Eagle3Network
 
-    def __init__(self, stored: StoredEagle3, model: LoadedModel, bits: int | None = None) -> None:
-        super().__init__(Eagle3Network(stored.config), stored, model, bits)
+    def __init__(self, stored: StoredNetwork[Eagle3Config], model: LoadedModel, bits: int | None = None) -> None:
+        super().__init__(stored, model, bits)
         if stored.config.tied_output:
             self._output = self.network.embed_tokens.as_linear
 
@@ -56,23 +147,14 @@ class BoundEagle3Head(BoundNetwork):
         return fused
 
     def logits(self, output: mx.array) -> mx.array:
-        """Return (n, candidates) float32: of the token behind each row, of its output, (n, hidden_size)."""
+        """Return the logits, (n, candidates) float32, of the token after each row, from outputs (n, hidden_size)."""
         return self._output(self.network.norm(output)).astype(mx.float32)
 
 
-@dataclass(frozen=True, slots=True)
-class _Tip:
-    """The output, (1, hidden_size), of the row before a root, and the root that it holds."""
+class StoredEagle3(StoredNetwork[Eagle3Config]):
+    """An EAGLE-3 drafter without a target; see `StoredNetwork`."""
 
-    position: int
-    token: int | mx.array
-    output: mx.array
-
-    def is_of(self, root: Root) -> bool:
-        """Tell whether it is this root's; a lazy token is only compared with itself."""
-        if isinstance(root.token, mx.array) or isinstance(self.token, mx.array):
-            return self.token is root.token and self.position == root.position - 1
-        return self.token == root.token and self.position == root.position - 1
+    bound = BoundEagle3Head
 
 
 class Eagle3Memory(ContextMemory):
@@ -90,12 +172,11 @@ class Eagle3Memory(ContextMemory):
     def reset(self) -> None:
         """See `HeadMemory`."""
         super().reset()
-        self._fed: mx.array | None = None  # output of the last row that was fed
-        self._tip: _Tip | None = None
+        self._fed: mx.array | None = None  # (1, hidden_size) output of the last row fed
 
     @override
     def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int]) -> None:
-        """See `ContextMemory`; of the last layer's outputs only the last row's is asked for."""
+        """See `ContextMemory`; of the last layer only the last row's output is computed."""
         head, last = self._head, len(self.buffers) - 1
         x, embeddings = head.fuse(hidden), head.embed(following)
         asked: Sequence[int] = positions
@@ -117,45 +198,36 @@ class Eagle3Memory(ContextMemory):
     def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
         """See `HeadMemory`."""
         super().take(tokens, hidden, start)
-        self._fed = self._tip = None  # neither is the next root's, and they would keep the graph of a long prompt
+        self._fed = None  # it is not for the next root, and would keep the graph of a long prompt alive
 
     @override
     def state(self, root: Root) -> HeadState:
         """See `HeadMemory`."""
-        if self.positions[-1:] == [root.position - 1] and not (self._tip and self._tip.is_of(root)):
-            self._drop_from(root.position - 1)  # the row holds another root
+        if self.positions[-1:] == [root.position - 1]:
+            self._drop_from(root.position - 1)  # this row contains the root of an earlier draft
         self.catch_up(root)
-        if self._fed is not None:
-            self._tip, self._fed = _Tip(root.position - 1, root.token, self._fed), None
-        assert self._tip is not None
+        assert self._fed is not None
         rows = [buffer.view(0) for buffer in self.buffers]
         windows = any(self._head.network.config.windows)
         positions = np.array([*self.positions]) if windows else None
-        return _Eagle3State(self._head, self._tip.output, rows, len(self.positions), positions, root.position)
+        return _Eagle3State(self._head, self._fed, rows, len(self.positions), positions, root.position)
 
 
 @dataclass(frozen=True, slots=True)
 class _Eagle3State(HeadState):
     """See `HeadState`.
 
-    The committed rows are copied once a level, with the level's own behind them; that is little beside the weights.
-
-    Attributes:
-        head: The drafter.
-        output: (beams, hidden_size) outputs of the rows of the beams' last tokens.
-        rows: Keys and values of each layer: the committed rows, then those of the draft, level by level.
-        committed: Number of the committed ones.
-        positions: (rows,) of all rows; only where a layer has a window.
-        position: Of the next level's rows.
-        seen: (beams, rows of the draft) bool: which of these each beam sees; None where it sees all of them.
+    The committed rows are copied once a level, followed by the level's own. That is little compared with the weights.
     """
 
-    head: BoundEagle3Head
-    output: mx.array
+    head: BoundEagle3Head  # the drafter
+    output: mx.array  # (beams, hidden_size) outputs for the beams' last tokens
+    # Keys and values of each layer: the committed rows, then those of the draft, level by level.
     rows: list[list[mx.array]]
-    committed: int
-    positions: npt.NDArray[np.int_] | None
-    position: int
+    committed: int  # number of committed rows
+    positions: npt.NDArray[np.int_] | None  # (rows,) positions of all rows; only where a layer has a window
+    position: int  # position of the next level's rows
+    # (beams, rows of the draft) bool: which of these each beam sees; None where it sees all.
     seen: mx.array | None = None
 
     @override
@@ -185,11 +257,11 @@ class _Eagle3State(HeadState):
         return _Eagle3State(self.head, x, rows, self.committed, positions, self.position + 1, seen)
 
     def _seen_by(self, beams: mx.array, count: int) -> mx.array | None:
-        """Return `seen` of the next level, each row of which sees itself and what its beam saw."""
+        """Return `seen` for the next level: each row sees itself and what its beam saw."""
         if self.seen is None and count == 1:
             return None
         drafted = self.rows[0][0].shape[2] - self.committed
-        own = mx.array(np.eye(count, dtype=np.bool_))  # made by the host: fewer launches than `mx.eye`
+        own = mx.array(np.eye(count, dtype=np.bool_))  # made on the host: fewer launches than `mx.eye`
         if not drafted:
             return own
         before = mx.ones((count, drafted), mx.bool_) if self.seen is None else self.seen[beams]
@@ -197,6 +269,6 @@ class _Eagle3State(HeadState):
 
 
 def _window_mask(asked: Sequence[int], positions: npt.ArrayLike, window: int) -> mx.array:
-    """Return which rows, by their positions (k,), those at other positions, (n,), see: (n, k) bool."""
+    """Return (n, k) bool: which rows at `positions`, (k,), are inside the window of rows at `asked`, (n,)."""
     distances = np.subtract.outer(asked, positions)
     return mx.array((distances >= 0) & (distances < window))

@@ -45,46 +45,32 @@ class Output(StrEnum):
 class HeadConfig:
     """The shape of a head.
 
-    Attributes:
-        hidden_size: Width of the target's hidden states and of its token embeddings.
-        draft_vocabulary_size: Number of tokens that can be drafted.
-        exit_size: Width inside the head.
-        state_size: Width of the state; `hidden_size` for the `sum` cell.
-        cell: How a token changes the state.
-        blocks: Number of residual blocks.
-        target_layers: Layers of the target, from 0, whose outputs are read behind that of the whole trunk.
-        input_rank: The hidden states are first brought to this width; 0 leaves them as they are.
-        project_input: Whether a linear layer leads from [h, s] to `exit_size`; else that is their joint width.
-        activate_input: Whether SiLU follows that layer.
-        output: Whose output rows are used.
-        inverse_temperature: Log-probabilities are multiplied by this before noise is added; fitted after training. In
-            JSON it is `sharpen`.
-        quantization_bits: Bits of a stored weight: 4, 8, or 0 for floats.
-        quantization_group: Weights that share a scale.
-
     Raises:
         ModelError: If these make no head.
     """
 
-    hidden_size: int
-    draft_vocabulary_size: int
-    exit_size: int
-    state_size: int
-    cell: Cell = Cell.RNN
-    blocks: int = 1
+    hidden_size: int  # width of the target's hidden states and of its token embeddings
+    draft_vocabulary_size: int  # number of tokens that can be drafted
+    exit_size: int  # width inside the head
+    state_size: int  # width of the state; `hidden_size` for the `sum` cell
+    cell: Cell = Cell.RNN  # how a token changes the state
+    blocks: int = 1  # number of residual blocks
+    # Layers of the target, from 0, whose outputs are read after the trunk's.
     target_layers: tuple[int, ...] = ()
-    input_rank: int = 0
+    input_rank: int = 0  # width to which the hidden states are projected first; 0 for none
+    # Whether a linear layer maps [h, s] to `exit_size`; else that is their joint width.
     project_input: bool = True
-    activate_input: bool = True
-    output: Output = Output.TIED
+    activate_input: bool = True  # whether SiLU follows that layer
+    output: Output = Output.TIED  # whose output rows are used
+    # Factor on log-probabilities before noise is added; fitted after training. In JSON it is `sharpen`.
     inverse_temperature: float = 1.0
-    quantization_bits: int = 0
-    quantization_group: int = 64
+    quantization_bits: int = 0  # bits of a stored weight: 4, 8, or 0 for floats
+    quantization_group: int = 64  # weights that share a scale
 
     def __post_init__(self) -> None:
         sizes = (self.hidden_size, self.draft_vocabulary_size, self.exit_size, self.state_size, self.quantization_group)
         _require(all(size > 0 for size in sizes), "its sizes must be positive")
-        _require(self.largest_size <= _MOST_SIZE, "a size is beyond what MLX counts")
+        _require(self.largest_size <= _MOST_SIZE, "a size is too large for MLX")
         _require(self.blocks <= _MOST_BLOCKS, f"it has more than {_MOST_BLOCKS:,} blocks")
         _require(len(self.target_layers) <= _MOST_BLOCKS, f"it reads more than {_MOST_BLOCKS:,} layers")
         _require(self.blocks >= 0 and self.input_rank >= 0, "a number of blocks or a rank is negative")
@@ -100,23 +86,23 @@ class HeadConfig:
 
     @property
     def input_size(self) -> int:
-        """Width of the hidden states it reads: the trunk's output and the chosen layers', side by side."""
+        """Width of the hidden states it reads: the trunk's output and the chosen layers', concatenated."""
         return self.hidden_size * (1 + len(self.target_layers))
 
     @property
     def largest_size(self) -> int:
-        """The largest dimension of a tensor of the head, or of its list of tokens."""
+        """The largest dimension of the head's tensors and of its list of tokens."""
         gates = 3 * self.state_size if self.cell is Cell.GRU else self.state_size
         return max(self.hidden_size, self.draft_vocabulary_size, self.exit_size, gates, self.input_rank)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON holds it."""
+        """Return it as JSON data."""
         facts = asdict(self) | {"target_layers": list(self.target_layers)}
         return {_STORED_NAMES.get(name, name): value for name, value in facts.items()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "HeadConfig":
-        """Read what `to_dict` gave.
+        """Undo `to_dict`.
 
         Raises:
             ModelError: If something is missing, unknown or of the wrong type.
@@ -132,20 +118,20 @@ class HeadConfig:
             raise
         except (TypeError, ValueError, OverflowError) as error:
             reason = " ".join(str(error).split())[:200]
-            raise ModelError(f"The drafter's architecture is damaged: {reason}.", _HINT) from error
+            raise ModelError(f"The drafter's configuration is damaged: {reason}.", _HINT) from error
 
 
-_HINT = "Get the drafter again, or train it again."
+_HINT = "Download the drafter again, or train it again."
 
 
 def _require(holds: bool, reason: str) -> None:
     if not holds:
-        raise ModelError(f"The drafter's architecture cannot be used: {reason}.", _HINT)
+        raise ModelError(f"The drafter cannot be used: {reason}.", _HINT)
 
 
 def _whole(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is no whole number")
+        raise TypeError(f"{value!r} is not a whole number")
     return value
 
 
@@ -191,7 +177,7 @@ class RecurrentHead(nn.Module):
         return mx.zeros((*shape, self.config.state_size), dtype)
 
     def context(self, hidden: mx.array) -> mx.array:
-        """Return the hidden states' part of the input layer, which is the same for a whole draft.
+        """Return the hidden states' part of the input layer, which is constant within a draft.
 
         Args:
             hidden: (..., input_size): the target's, of the token before the draft's root.
@@ -209,14 +195,14 @@ class RecurrentHead(nn.Module):
 
         Args:
             state: (..., state_size).
-            embeddings: (..., hidden_size): the token's embedding, as the target's table has it.
+            embeddings: (..., hidden_size): the token's embedding from the target's table.
         """
         if self.config.cell is Cell.SUM:
             return state + embeddings
         token, past = self.from_token(embeddings), self.recurrence(state)
         if self.config.cell is Cell.RNN:
             return _silu_of_sum(token, past)
-        # Cho et al. 2014, arXiv 1406.1078, with the reset gate behind the matrix product
+        # Cho et al. 2014, arXiv 1406.1078, with the reset gate after the matrix product
         update, reset, candidate = mx.split(token, 3, axis=-1)
         past_update, past_reset, past_candidate = mx.split(past, 3, axis=-1)
         keep = mx.sigmoid(update + past_update)
@@ -224,10 +210,10 @@ class RecurrentHead(nn.Module):
         return keep * state + (1 - keep) * fresh
 
     def features(self, context: mx.array, state: mx.array) -> mx.array:
-        """Return the features that the next token is read from.
+        """Return the features from which the next token's logits are computed.
 
         Args:
-            context: What `context` gave, its leading axes broadcastable to the state's.
+            context: From `context`; its leading axes must broadcast to the state's.
             state: (..., state_size).
 
         Returns:
@@ -260,7 +246,7 @@ def _plus_silu(a: mx.array, b: mx.array) -> mx.array:
 
 
 def quantize(head: RecurrentHead, bits: int, group: int = GROUP) -> RecurrentHead:
-    """Return a copy of a head with its weights in 4 or 8 bits; layers whose width is no multiple of `group` stay."""
+    """Return a copy of a head with 4- or 8-bit weights; layers whose width is not a multiple of `group` stay floats."""
     copy = RecurrentHead(replace(head.config, quantization_bits=bits, quantization_group=group))
     copy.load_weights(tree_flatten(head.parameters()))
     quantize_weights(copy, bits, group)

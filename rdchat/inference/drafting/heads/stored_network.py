@@ -1,8 +1,8 @@
-"""A published drafter's network: its weights as they are stored, then bound to a target, quantised or not."""
+"""A published drafter's network: as stored, and bound to a target, perhaps quantised."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, override
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -23,44 +23,52 @@ _HINT = "Use a drafter that was made for this model."
 
 @dataclass(frozen=True, slots=True)
 class StoredNetwork[C: DecoderConfig](StoredHead):
-    """A block or EAGLE-3 drafter that is bound to no target yet; subclasses have `bind(model, bits)`.
+    """A block or EAGLE-3 drafter that is not bound to a target yet; subclasses set the class for `bound`.
 
-    `bits` are those of a quantised copy's weights, 4 or 8; 0 for floats. None takes 4 on a GPU, where a draft's time is
-    that of reading weights, and floats on a CPU, where quantised products are slow. Others report that 4 bits lose
-    hardly any acceptance (mlx-dspark); it was not measured here, nor anything on a Mac.
+    `bits` of `bind` are the bits of a quantised copy's weights, 4 or 8; 0 for floats. None means 4 on a GPU, where a
+    draft's time is spent reading weights, and floats on a CPU, where quantised products are slow. Others report that 4
+    bits lose hardly any acceptance (mlx-dspark); it was not measured here, and nothing was measured on a Mac.
     """
 
+    bound: ClassVar[type["BoundNetwork"]]
+
     config: C
-    weights: Callable[[], Mapping[str, mx.array]]  # by published name; lazy from a file: floats are read one by one
+    # By published name; lazy from a file, where floats are read one by one.
+    weights: Callable[[], Mapping[str, mx.array]]
     vocabulary: mx.array | None = None  # (draft_vocabulary_size,) int32 ids, ascending; None for all tokens
+
+    @override
+    def bind(self, model: LoadedModel, bits: int | None = None) -> "BoundNetwork":
+        """See `StoredHead`."""
+        return self.bound(self, model, bits)
 
 
 class BoundNetwork(Head):
-    """A drafter in the target's precision or quantised, with tables of its own or the target's; see `Head`.
+    """A drafter in the target's precision or quantised, with its own tables or the target's; see `Head`.
 
-    It does not draft below a root that the device still works on: rows of the path that was accepted would have to be
-    computed before the host knows how many there are.
+    It cannot draft below a root that the device is still computing: the rows of the accepted path would have to be
+    computed before the host knows their number.
 
     Raises:
+        ModelError: If the target's hidden states or tables do not suit it.
         ModelError: If the target's hidden states or tables are not such as it needs.
     """
 
     remembers = True
     drafts_ahead = False
     inverse_temperature = 1.0
-    network: Any
+    network_of: ClassVar[Any]  # class of the network; takes its configuration
 
-    def __init__(
-        self, network: nn.Module, stored: StoredNetwork[Any], model: LoadedModel, bits: int | None = None
-    ) -> None:
-        self.network, config, info = network, stored.config, model.info
+    def __init__(self, stored: StoredNetwork[Any], model: LoadedModel, bits: int | None = None) -> None:
+        config, info = stored.config, model.info
+        self.network = network = self.network_of(config)
         embeddings = TargetEmbeddings(model.network, info.vocabulary_size)
         self._check(config, model, embeddings.width)
         self.dtype = embeddings.dtype
         network.load_weights([(name, tensor.astype(self.dtype)) for name, tensor in stored.weights().items()])
         quantize_weights(network, (_BITS_ON_GPU if on_gpu() else 0) if bits is None else bits)
         for _, tensor in tree_flatten(network.parameters()):
-            mx.eval(tensor)  # one by one: what it is computed from goes at once
+            mx.eval(tensor)  # one by one, so that its sources are freed at once
         self.candidates = config.draft_vocabulary_size
         ids = stored.vocabulary
         self.vocabulary = mx.arange(self.candidates, dtype=mx.int32) if ids is None else ids
@@ -77,22 +85,22 @@ class BoundNetwork(Head):
         return self._table(tokens).astype(self.dtype)
 
     def _check(self, config: DecoderConfig, model: LoadedModel, width: int) -> None:
-        """Look at what a call of the target would give; nothing of it is computed."""
+        """Check the shapes of a target call; nothing is computed."""
         info = model.info
         if config.target_width != width:
             raise ModelError(
-                f"The drafter is for a model of width {config.target_width:,}, that of {info.name} is {width:,}.", _HINT
+                f"The drafter is for a model of width {config.target_width:,}, but {info.name} has {width:,}.", _HINT
             )
         self.reads = HiddenReads(config.target_layers, trunk=False, normalised=False)
         model.hooks.read(self.reads)
         model.network(mx.array([[0]]))
         given = model.hooks.hidden
         if given is None or given.shape != (1, 1, len(config.target_layers) * width):
-            raise ModelError(f"The layers of {info.name} give no hidden states that the drafter could read.", _HINT)
+            raise ModelError(f"The drafter cannot read the hidden states of {info.name}.", _HINT)
 
 
 def quantize_weights(network: nn.Module, bits: int, group: int = GROUP) -> None:
-    """Quantise a network in place where `bits` is not 0; layers whose width is no multiple of `group` stay floats."""
+    """Quantise a network in place unless `bits` is 0; layers whose width is not a multiple of `group` stay floats."""
     if bits:
         nn.quantize(network, group, bits, class_predicate=lambda _, module: _fits(module, group))
 

@@ -1,1 +1,1 @@
-"""Training data: conversations that the target writes, many at a time, kept in shards."""
+"""Training data: conversations that the target writes, many at a time, stored in shards."""

@@ -1,7 +1,7 @@
-"""Batched decoding of many conversations: one target call a step for all sequences, each at its own position.
+"""Decodes many conversations at a time: one target call per step, with each sequence at its own position.
 
-mlx-lm's batch caches hold the sequences padded on the left, and give each row its own positions and mask. Sliding
-windows are masks of full caches here.
+mlx-lm's batch caches hold the sequences padded on the left, with a position and mask for each row. Sliding windows
+become masks of full caches here.
 """
 
 from collections.abc import Sequence
@@ -11,25 +11,25 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
-from mlx_lm.models.cache import BatchKVCache, KVCache, dynamic_roll, make_prompt_cache
+from mlx_lm.models.cache import BatchKVCache, KVCache, make_prompt_cache
 
 from rdchat.errors import ModelError
+from rdchat.inference.target.capability import median_error, on_host, rounding_limit, row_errors
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.hooks import HiddenReads
-from rdchat.inference.target.rounding import most, row_errors, typical
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import TrainingConversation
 
 Halves = npt.NDArray[np.float16]
 
-_CALL_TOKENS = 2048  # prompt tokens, padding included, in one call
-_STATE_TOKENS = 4096  # the same where hidden states are read again
+_CALL_TOKENS = 2048  # prompt tokens of one call, padding included
+_STATE_TOKENS = 4096  # the same, where hidden states are read again
 _PREFIX, _PROMPTS = (1, 2), ((3,), (4, 5, 6, 7, 8), (9, 3, 7), (6, 4))
 _STEPS = ((9, 10, 5, 13), (11, 12, 14, 3))
 
 
 class BatchedDecoder:
-    """Feeds every sequence of a batch one token a call.
+    """Feeds one token of every sequence of a batch per call.
 
     Args:
         model: The target.
@@ -46,7 +46,7 @@ class BatchedDecoder:
         Args:
             model: The target.
             prefix: Token ids that all sequences begin with; computed once.
-            prompts: Token ids that follow in each sequence, fastest in order of their length; a prompt may be empty.
+            prompts: Token ids that follow in each sequence; may be empty; fastest if sorted by length.
         """
         shared: list[Any] = [KVCache() for _ in make_prompt_cache(model.network)]
         _feed(model.network, [prefix], shared)
@@ -61,41 +61,14 @@ class BatchedDecoder:
             for cache in parts[-1]:
                 cache.finalize()
             mx.eval([cache.state[:2] for cache in parts[-1]])
-        while len(parts) > 1:  # joined in pairs: one after the other would copy the first ones again and again
+        while len(parts) > 1:  # joined in pairs, which copies less than one after the other
             for ours, theirs in zip(parts[::2], parts[1::2], strict=False):
                 for cache, other in zip(ours, theirs, strict=True):
                     cache.extend(other)
                     mx.eval(cache.state[:2])
-                    other.keys = other.values = None  # gives their memory back
+                    other.keys = other.values = None  # frees their memory
             parts = parts[::2]
         return cls(model, parts[0])
-
-    @classmethod
-    def of_state(
-        cls, model: LoadedModel, held: Sequence[int], layers: Sequence[tuple[mx.array, mx.array]]
-    ) -> "BatchedDecoder":
-        """Return the decoder whose `state` is given."""
-        width, caches = max(held), []
-        for keys, values in layers:
-            cache = BatchKVCache([0] * len(held))
-            cache.update_and_fetch(keys[:, :, :width], values[:, :, :width])
-            cache.prepare(right_padding=[width - count for count in held])
-            cache.finalize()
-            caches.append(cache)
-        return cls(model, caches)
-
-    def state(self) -> tuple[list[int], list[tuple[mx.array, mx.array]]]:
-        """Return how many tokens each sequence holds, and the keys and values of each layer.
-
-        These are (batch, heads, columns, head_dim), the tokens of each sequence from column 0 on.
-        """
-        layers = []
-        for layer in self._layers:
-            padding = layer.left_padding[:, None]
-            keys, values = (dynamic_roll(array, -padding, axis=2) for array in layer.keys_and_values())
-            layers.append((keys, values))
-        held: list[int] = self._layers[0].offset.tolist()
-        return held, layers
 
     def step(self, tokens: Sequence[int]) -> tuple[mx.array, mx.array]:
         """Feed one token of each sequence; return (batch, vocabulary) logits and (batch, width) hidden states, lazy."""
@@ -113,7 +86,7 @@ class BatchedDecoder:
 
 
 def parts_of_a_call(lengths: Sequence[int], most_tokens: int) -> list[range]:
-    """Split neighbouring sequences into parts that take at most so many tokens, once padded; or are one sequence."""
+    """Split neighbouring sequences into parts of at most `most_tokens`, padded; a part may be one longer sequence."""
     starts, longest = [0], 0
     for place, length in enumerate(lengths):
         longest = max(longest, length)
@@ -124,7 +97,7 @@ def parts_of_a_call(lengths: Sequence[int], most_tokens: int) -> list[range]:
 
 
 def padded(rows: Sequence[Sequence[int]]) -> mx.array:
-    """Return rows of token ids, padded on the right: what follows a token cannot change its keys, values and state."""
+    """Return rows of token ids, padded on the right: later tokens cannot change a token's keys, values and state."""
     width = max(map(len, rows))
     return mx.array([[*row, *[0] * (width - len(row))] for row in rows])
 
@@ -138,11 +111,11 @@ def _feed(network: nn.Module, rows: Sequence[Sequence[int]], caches: list[Any]) 
 def check_batched_decoding(model: LoadedModel) -> None:
     """Refuse a model whose logits in a batch differ from those of each sequence alone, tried on a few tokens.
 
-    How far rounding alone separates the two is shown by sequences that are fed at once and token by token.
+    Feeding sequences at once and token by token shows how much rounding alone explains.
 
     Raises:
-        ModelError: If it keeps more than keys and values between tokens, or reads positions or masks in a way of its
-            own; the message says so.
+        ModelError: If the model keeps more than keys and values between tokens, or has its own way of reading positions
+            or masks; the message says so.
     """
     if any(not hasattr(layer, "keys") for layer in make_prompt_cache(model.network)):
         raise _refusal(model, "it keeps more than keys and values between tokens")
@@ -151,22 +124,22 @@ def check_batched_decoding(model: LoadedModel) -> None:
     except Exception as failure:  # models may use caches and masks in any way
         raise _refusal(model, " ".join(str(failure).split())[:120]) from failure
     if not error <= limit:  # also where it is NaN
-        raise _refusal(model, f"its logits came out different, off by {error:.2g} deviations")
+        raise _refusal(model, f"its logits in a batch were different (off by {error:.2g} deviations)")
 
 
 def _refusal(model: LoadedModel, reason: str) -> ModelError:
     return ModelError(
-        f"{model.info.name} cannot answer many questions at once, so no drafter can be trained for it: {reason}.",
-        "Pick another model.",
+        f"{model.info.name} cannot answer several questions at once, so no drafter can be trained for it: {reason}.",
+        "Choose another model.",
     )
 
 
 def _compare(model: LoadedModel) -> tuple[float, float]:
-    """Return how far sequences are from those fed alone, in standard deviations, and how far they may be."""
+    """Return how far sequences in a batch are from those fed alone, in standard deviations, and the limit."""
     decoder = BatchedDecoder.read(model, _PREFIX, _PROMPTS)
     decoder.step(_STEPS[0])
     logits, hidden = decoder.step(_STEPS[1])
-    found = [_host(logits), _host(hidden)]
+    found = [on_host(logits), on_host(hidden)]
     errors, noise = list[float](), list[float]()
     for sequence, prompt in enumerate(_PROMPTS):
         tokens = [*_PREFIX, *prompt, *(step[sequence] for step in _STEPS)]
@@ -174,26 +147,22 @@ def _compare(model: LoadedModel) -> tuple[float, float]:
         for rows, expected, again in zip(found, at_once, one_by_one, strict=True):
             errors += row_errors(rows[sequence : sequence + 1], expected)
             noise += row_errors(again, expected)
-    return typical(errors), most(noise, logits.dtype)
+    return median_error(errors), rounding_limit(noise, logits.dtype)
 
 
 def _alone(model: LoadedModel, calls: Sequence[Sequence[int]]) -> list[npt.NDArray[np.float32]]:
-    """Return the logits and the hidden state, (1, width), of the last token of a sequence that is fed in some calls."""
+    """Return the logits and the hidden state, (1, width), of the last token of a sequence fed in several calls."""
     caches = make_prompt_cache(model.network)
     for tokens in calls:
         logits = model.network(mx.array([tokens]), cache=caches)
     assert model.hooks.hidden is not None
-    return [_host(array[0, -1:]) for array in (logits, model.hooks.hidden)]
-
-
-def _host(array: mx.array) -> npt.NDArray[np.float32]:
-    return fetch(array.astype(mx.float32))
+    return [on_host(array[0, -1:]) for array in (logits, model.hooks.hidden)]
 
 
 def answer_states(model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads) -> Halves:
-    """Return (answer tokens, width) the states that the answers' tokens were chosen from, answer by answer.
+    """Return (answer tokens, width): the hidden states from which the answers' tokens were chosen, answer by answer.
 
-    They agree with those kept while the data was made up to rounding: the same sums, in another order.
+    They equal those stored with the data up to rounding: the sums are added in another order.
     """
     pairs = zip(_states(model, conversations, reads), conversations, strict=True)
     return np.concatenate([row[item.answer_start - 1 : -1] for row, item in pairs])
@@ -202,12 +171,12 @@ def answer_states(model: LoadedModel, conversations: Sequence[TrainingConversati
 def conversation_states(
     model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads
 ) -> Halves:
-    """Return (tokens, width) the states at all tokens of conversations, one conversation after another."""
+    """Return (tokens, width): the hidden states at all tokens of conversations, one conversation after another."""
     return np.concatenate(_states(model, conversations, reads))
 
 
 def _states(model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads) -> list[Halves]:
-    """Return the states at each conversation's tokens; those of about the same length are read in one call."""
+    """Return the hidden states at each conversation's tokens; those of similar length share a call."""
     model.hooks.read(reads)
     order = sorted(range(len(conversations)), key=lambda place: len(conversations[place].tokens))
     found: dict[int, Halves] = {}

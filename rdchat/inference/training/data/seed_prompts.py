@@ -1,12 +1,12 @@
-"""Seed prompts: the questions for which the target writes training data. It finishes many of them itself.
+"""Seed prompts: the questions for which the target writes training data.
 
-A seed prompt is a whole question, or the beginning of one: then it is left in the user's turn, so that the target
-writes the rest. Passages to summarise, rewrite or ask about are answers that the target gave before, or texts that were
-written for this: a small target writes neither long texts nor other languages well.
+A seed prompt is a whole question, or the beginning of one, which the target finishes in the user's turn. Passages to
+summarise, rewrite or ask about are earlier answers of the target, or texts written for this purpose, since a small
+target writes neither long texts nor other languages well.
 
-The texts are `assets/training/*.json`, which the package has under `training_texts`. A gap such as `{topic}` is filled
-in. Their order matters: a change of a file changes the prompts of every seed. `prompt_kinds.json` has the share of each
-kind of prompt, and of a kind that is begun its table of beginnings and how many tokens the target may add to one.
+The texts are `assets/training/*.json`, in the package under `training_texts`. Gaps such as `{topic}` are filled in. The
+order of the texts matters: changing a file changes the prompts of every seed. `prompt_kinds.json` has the share of each
+kind of prompt; for kinds that are only begun it has the beginnings and how many tokens the target may add.
 """
 
 import json
@@ -25,22 +25,16 @@ _FEWEST_PARAGRAPHS = 3  # of an article
 
 @dataclass(frozen=True, slots=True)
 class SeedPrompt:
-    """A question, or the beginning of one.
+    """A question, or the beginning of one."""
 
-    Attributes:
-        kind: The sort of task, for statistics.
-        text: Its text.
-        more_tokens: The most tokens that the target may add to it; 0 for a whole question.
-    """
-
-    kind: str
-    text: str
-    more_tokens: int = 0
+    kind: str  # kind of task, for statistics
+    text: str  # the text
+    more_tokens: int = 0  # the most tokens that the target may add to it; 0 for a whole question
 
 
 @cache
 def texts(name: str) -> dict[str, Any]:
-    """Return a file of texts, which is read once: `seed_prompts`, `prompt_kinds`, `foreign_texts` or `written_texts`.
+    """Return a file of texts, read once: `seed_prompts`, `prompt_kinds`, `foreign_texts` or `written_texts`.
 
     Raises:
         OSError: If the file is missing, as in a damaged installation.
@@ -55,15 +49,15 @@ class SeedPromptSource:
     """Draws seed prompts; the same arguments give the same prompt."""
 
     seed: int  # of the training
-    extra: Sequence[str] = ()  # whole questions of the person's own, mixed in evenly with the built-in ones
+    extra: Sequence[str] = ()  # the person's own questions, whole, mixed in evenly
 
     def seed_prompt(self, number: int, passages: Sequence[str], long: bool) -> SeedPrompt:
         """Return the seed prompt of a conversation.
 
         Args:
-            number: Of the conversation, from 0.
+            number: Number of the conversation, from 0.
             passages: Texts that the target wrote before; may be empty.
-            long: Whether it is to be about a long text: an article, search results, or passages joined.
+            long: Whether it is about a long text: an article, search results, or joined passages.
         """
         draw = random.Random(f"{self.seed}/{number}")
         if self.extra and draw.random() < 0.5:
@@ -77,7 +71,7 @@ class SeedPromptSource:
 
 
 def _prompt(draw: random.Random, kind: str, words: dict[str, str], *, has_passages: bool) -> SeedPrompt:
-    """Draw a prompt of a kind, whose gaps are filled in with the words."""
+    """Draw a prompt of a kind and fill its gaps with the words."""
     tables, written = texts("seed_prompts"), texts("written_texts")
     name, pattern, tokens = kind, "", 0
     match kind:
@@ -110,7 +104,7 @@ def _prompt(draw: random.Random, kind: str, words: dict[str, str], *, has_passag
 
 
 def _words(draw: random.Random, passages: Sequence[str], joined: int) -> dict[str, str]:
-    """Draw a word for every gap that a pattern may have; a passage is `joined` of those there are."""
+    """Draw a word for every gap that a pattern may have; a passage is made of `joined` passages."""
     tables = texts("seed_prompts")
     name, other = draw.sample(tables["names"], 2)
     drawn = draw.sample(passages, min(joined + 1, len(passages)))
@@ -132,7 +126,7 @@ def _words(draw: random.Random, passages: Sequence[str], joined: int) -> dict[st
 
 
 def foreign_text(draw: random.Random, language: str, most_sentences: int = 2) -> str:
-    """Return one or more sentences in a language: "when has who done what", with a clause after some of them."""
+    """Return sentences in a language ("when has who done what"), some with another clause."""
     grammar, sentences = texts("foreign_texts")[language], []
     for _ in range(draw.randint(1, most_sentences)):
         clause = draw.choice(grammar["clauses"]) if draw.random() < 0.6 else ""
@@ -142,7 +136,7 @@ def foreign_text(draw: random.Random, language: str, most_sentences: int = 2) ->
 
 
 def _article(draw: random.Random) -> str:
-    """Return an article, or some paragraphs of one that follow each other."""
+    """Return an article, or some consecutive paragraphs of one."""
     paragraphs = draw.choice(texts("written_texts")["articles"]).split("\n\n")
     count = draw.randint(min(_FEWEST_PARAGRAPHS, len(paragraphs)), len(paragraphs))
     first = draw.randint(0, len(paragraphs) - count) if draw.random() < 0.4 else 0
@@ -150,7 +144,7 @@ def _article(draw: random.Random) -> str:
 
 
 def _search(draw: random.Random) -> str:
-    """Return a prompt of several passages, perhaps one from elsewhere among them, with a question."""
+    """Return a prompt of several passages, perhaps with an unrelated one among them, and a question."""
     written = texts("written_texts")
     search, other = draw.sample(written["searches"], 2)
     passages = list(search["passages"])

@@ -1,8 +1,7 @@
-"""Conversations on disk: shards of a training, that appear whole or not at all, and the answers that ship with rdchat.
+"""Conversations on disk: the shards of a training, each written whole or not at all, and answers shipped with rdchat.
 
-Shipped answers save hours of decoding. A file of `assets/training/answers/` holds the shards of a target without hidden
-states, which are computed anew: an `npz` of the same columns, compressed as a whole by LZMA, named by the target's
-hash.
+Shipped answers save hours of decoding. A file of `assets/training/answers/` holds a target's shards without hidden
+states, which are computed again: an `npz` of the same columns, compressed by LZMA, named by the target's hash.
 """
 
 import io
@@ -22,24 +21,17 @@ from rdchat.errors import StorageError
 from rdchat.files.atomic_file import atomic_file, make_folder
 
 _HASH_DIGITS = 16
-TEMPERATURE_STEPS = 100  # temperatures of shipped answers are hundredths
+TEMPERATURE_STEPS = 100  # shipped answers store temperatures in hundredths
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingConversation:
-    """One question and its answer.
+    """One question and its answer."""
 
-    Attributes:
-        number: Of the conversation in the training; its seed prompt is drawn by it.
-        tokens: Question and answer as the target saw them, the chat template's tokens included.
-        answer_start: Index of the answer's first token.
-        temperature: Of the answer.
-    """
-
-    number: int
-    tokens: list[int]
-    answer_start: int
-    temperature: float
+    number: int  # number of the conversation in the training, from which its seed prompt is drawn
+    tokens: list[int]  # question and answer as the target saw them, the chat template's tokens included
+    answer_start: int  # index of the answer's first token
+    temperature: float  # of the answer
 
     @property
     def answer(self) -> list[int]:
@@ -55,8 +47,8 @@ class ShardFolder:
     """Shards in order, in one folder.
 
     Args:
-        folder: Made if it is not there.
-        vocabulary_size: Decides whether ids fit into 2 bytes.
+        folder: Created if it does not exist.
+        vocabulary_size: Decides whether ids are stored in 2 bytes.
 
     Raises:
         StorageFullError: If the disk is full; so do all methods that write.
@@ -76,7 +68,7 @@ class ShardFolder:
         return count
 
     def read(self, number: int) -> list[TrainingConversation]:
-        """Return the conversations of shard `number`, from 0 to the length less 1."""
+        """Return the conversations of shard `number`, from 0."""
         path = self._path(number)
         with _readable(path), path.open("rb") as file, np.load(file) as stored:
             tokens, facts, temperatures = (stored[name] for name in ("tokens", "facts", "temperatures"))
@@ -84,25 +76,26 @@ class ShardFolder:
         return _conversations(tokens.tolist(), facts.tolist(), temperatures.tolist())
 
     def _check(self, tokens: npt.NDArray[Any], facts: npt.NDArray[Any], temperatures: npt.NDArray[Any]) -> None:
-        """Refuse columns that `append` does not write: MLX looks up tokens without a check of bounds."""
+        """Refuse columns that `append` never writes, since MLX looks up tokens without a bounds check."""
         if tokens.ndim != 1 or tokens.dtype.kind != "u" or (tokens >= self._vocabulary_size).any():
             raise ValueError("it has tokens that the model does not have")
         lengths, starts = facts[:, 1], facts[:, 2]
         if facts.dtype.kind != "i" or (starts < 0).any() or (starts > lengths).any() or lengths.sum() != len(tokens):
-            raise ValueError("its conversations are not as long as its tokens")
+            raise ValueError("the lengths of its conversations do not match its tokens")
         if temperatures.shape != facts.shape[:1]:
             raise ValueError("its conversations have no temperatures")
 
     def append(self, made: Sequence[TrainingConversation], states: npt.NDArray[np.float16] | None = None) -> None:
-        """Add a shard: a crash leaves either all of it or nothing.
+        """Add a shard; a crash leaves all of it or nothing.
 
         Args:
             made: At least one conversation.
-            states: (answer tokens, width): the target's hidden states that their answers' tokens were chosen from.
+            states: (answer tokens, width): the hidden states from which the answers' tokens were chosen.
         """
         number = len(self)
         if states is None:
-            self._states_path(number).unlink(missing_ok=True)  # of a run that kept them and was killed just here
+            # Left by a run that kept states and was killed at this point.
+            self._states_path(number).unlink(missing_ok=True)
         else:
             self.keep_states(number, states)
         tokens, facts = columns(made, self._dtype)
@@ -111,12 +104,12 @@ class ShardFolder:
             np.savez(file, tokens=tokens, facts=facts, temperatures=temperatures)
 
     def keep_states(self, number: int, states: npt.NDArray[np.float16]) -> None:
-        """Write the hidden states of shard `number`'s answers: see `append`."""
+        """Write the hidden states of a shard's answers; see `append`."""
         with atomic_file(self._states_path(number)) as temporary, temporary.open("wb") as file:
             np.save(file, states)
 
     def states(self, number: int) -> npt.NDArray[np.float16] | None:
-        """Return the hidden states of a shard's answers, mapped from disk; None where they were not kept."""
+        """Return the hidden states of a shard's answers, mapped from disk; None where they are not stored."""
         path = self._states_path(number)
         with _readable(path):
             return np.load(path, mmap_mode="r") if path.exists() else None
@@ -134,14 +127,14 @@ def _readable(path: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError, LookupError, TypeError, ArithmeticError, EOFError, zipfile.BadZipFile) as error:
         raise StorageError(
-            f"{path} is damaged: {error}.", "Delete it and the files of that folder behind it, and resume the training."
+            f"{path} is damaged: {error}.", "Delete it and the later files in that folder, then resume the training."
         ) from error
 
 
 def columns(
     made: Sequence[TrainingConversation], dtype: npt.DTypeLike
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
-    """Return the tokens of conversations, end to end, and their (number, length, answer start)."""
+    """Return the tokens of conversations, concatenated, and for each its number, length and answer start."""
     facts = [[item.number, len(item.tokens), item.answer_start] for item in made]
     return np.concatenate([np.array(item.tokens, dtype) for item in made]), np.array(facts, np.int32)
 
@@ -157,18 +150,18 @@ def _conversations(
 
 
 def shipped_path(target_hash: str, folder: Path | None = None) -> Path:
-    """Return where the answers of a target are, if there are any.
+    """Return the path of the shipped answers of a target, whether or not they exist.
 
     Args:
         target_hash: See `models.fingerprint`.
-        folder: Where they are looked for; None is the installed package.
+        folder: Where to look; None is the installed package.
     """
     folder = folder or Path(rdchat.__file__).parent / "training_texts" / "answers"
     return folder / f"{target_hash[:_HASH_DIGITS]}.xz"
 
 
 def read_answers(path: Path) -> list[TrainingConversation]:
-    """Return the conversations in a file of `scripts/pack_answers.py`; none where there is no file.
+    """Return the conversations in a file made by `scripts/pack_answers.py`; none where there is no file.
 
     Raises:
         StorageError: If it is damaged.

@@ -1,1 +1,1 @@
-"""Drafter heads in training: their data, losses and trainer, and the weights that come of it."""
+"""Training of drafter heads: data, losses, the trainer, and the resulting weights."""

@@ -1,8 +1,8 @@
-"""Fitting a drafter's inverse temperature: the factor on its log-probabilities before noise is added (docs/adr/0003).
+"""Fits a drafter's inverse temperature: the factor on its log-probabilities before noise is added (docs/adr/0003).
 
-Target and drafter add the same Gumbel noise, so the chance that they choose the same token has a closed form: it is a
-race of exponential times, and both choose x with the chance `1 / sum_y max(p_y / p_x, q_y / q_x)` (Daliri, Musco and
-Suresh 2024, arXiv 2408.07978). So no noise is drawn here.
+Target and drafter add the same Gumbel noise, so the chance that they choose the same token has a closed form. As a race
+of exponential times, both choose x with the chance `1 / sum_y max(p_y / p_x, q_y / q_x)` (Daliri, Musco and Suresh
+2024, arXiv 2408.07978). So no noise has to be drawn.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 CHOICES = tuple(round(0.8 + 0.05 * step, 2) for step in range(15))  # up to 1.5
-_TEMPERATURES = (0.7, 1.0)  # common settings of sampling; greedy drafts do not depend on it
+_TEMPERATURES = (0.7, 1.0)  # common sampling settings; greedy drafts do not depend on it
 
 
 def agreed(logits: mx.array, columns: mx.array, probs: mx.array, weights: mx.array) -> mx.array:
@@ -18,9 +18,9 @@ def agreed(logits: mx.array, columns: mx.array, probs: mx.array, weights: mx.arr
 
     Args:
         logits: See `agreement`.
-        columns: See there.
-        probs: See there.
-        weights: (...) float32: of the places.
+        columns: See `agreement`.
+        probs: See `agreement`.
+        weights: (...) float32: weights of the places.
     """
     found = []
     for scale in CHOICES:
@@ -30,7 +30,7 @@ def agreed(logits: mx.array, columns: mx.array, probs: mx.array, weights: mx.arr
 
 
 def best_of(choices: Sequence[float], agreed: Sequence[float]) -> float:
-    """Return the choice with the largest `agreed`; of several, the one nearest to 1."""
+    """Return the choice with the largest `agreed`; among equals, the one nearest to 1."""
     return max(zip(choices, agreed, strict=True), key=lambda pair: (pair[1], -abs(pair[0] - 1)))[0]
 
 
@@ -51,7 +51,7 @@ def agreement(logits: mx.array, columns: mx.array, probs: mx.array, temperature:
     warped = logits * (scale / temperature)
     drafted = mx.exp(mx.take_along_axis(warped, columns, axis=-1) - mx.logsumexp(warped, axis=-1, keepdims=True))
     drafted = mx.maximum(drafted, 1e-30)
-    others = mx.maximum(1 - mx.sum(drafted, axis=-1, keepdims=True), 0)  # the drafter's alone
+    others = mx.maximum(1 - mx.sum(drafted, axis=-1, keepdims=True), 0)  # tokens that only the drafter has
     ratios = mx.maximum(
         target[..., None, :] / mx.maximum(target, 1e-30)[..., None], drafted[..., None, :] / drafted[..., None]
     )

@@ -1,7 +1,12 @@
-"""Base of the training objectives: answers, teacher, and the distillation loss, shared by all kinds of heads."""
+"""Base of the training objectives: answers, teacher and distillation loss, for all kinds of heads.
+
+The loss is a distillation of the target's top-k tokens. For features f and output rows E the cross entropy with the
+target's probabilities p is `log Z(f) - sum_i p_i E_i f`. The softmax denominator Z sums over the whole draft
+vocabulary.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any, ClassVar, NamedTuple
@@ -13,13 +18,13 @@ import numpy.typing as npt
 
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
+from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.heads.loss import CandidateDraw, Candidates, distillation, weighted_mean
-from rdchat.inference.training.heads.recipes import Recipe, SequenceRecipe
+from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.samples import (
     Answers,
     Halves,
@@ -31,9 +36,70 @@ from rdchat.inference.training.heads.samples import (
 )
 
 
+class DroppingLinear(nn.Linear):
+    """A linear layer that drops some of its inputs while training; its weights have the same names."""
+
+    dropout = 0.0
+
+    def __call__(self, x: mx.array) -> mx.array:
+        if self.training and self.dropout:
+            kept = 1 - self.dropout
+            x = x * mx.random.bernoulli(kept, x.shape) / kept
+        result: mx.array = super().__call__(x)
+        return result
+
+
+def drop_inputs(modules: Iterable[nn.Linear], dropout: float) -> None:
+    """Make linear layers drop some of their inputs while training."""
+    kind = type("DroppingLinear", (DroppingLinear,), {"dropout": dropout})
+    for module in modules:
+        module.__class__ = kind
+
+
+def unroll(head: RecurrentHead, hidden: mx.array, embeddings: mx.array) -> mx.array:
+    """Return the head's features along the given tokens, not along its own draft (teacher forcing).
+
+    Args:
+        head: The drafter's.
+        hidden: (batch, input_size) float: the target's hidden state from which each root was chosen.
+        embeddings: (batch, steps, hidden_size) float: of the root and the tokens after it.
+
+    Returns:
+        (batch, steps, width): the features from which each next token is predicted.
+    """
+    context = head.context(hidden)
+    state = head.initial_state((hidden.shape[0],), hidden.dtype)
+    features = []
+    for step in range(embeddings.shape[1]):
+        state = head.advance(state, embeddings[:, step])
+        features.append(head.features(context, state))
+    return mx.stack(features, axis=1)
+
+
+def distillation(features: mx.array, rows: mx.array, columns: mx.array, probs: mx.array) -> mx.array:
+    """Return the cross entropy of each position, in nats.
+
+    Args:
+        features: (..., width).
+        rows: (vocabulary, width) output rows of the draft vocabulary.
+        columns: (..., k) int32: the target's top-k tokens, as indices into `rows`.
+        probs: (..., k) float32: their probabilities, which sum to 1.
+
+    Returns:
+        (...) float32.
+    """
+    logits = features @ rows.T
+    return mx.logsumexp(logits, axis=-1) - mx.sum(mx.take_along_axis(logits, columns, axis=-1) * probs, axis=-1)
+
+
+def weighted_mean(losses: mx.array, weights: mx.array) -> mx.array:
+    """Return () float32: the mean loss in nats weighted with `weights`, of the same shape; 0 where all are 0."""
+    return mx.sum(losses * weights) / mx.maximum(mx.sum(weights), 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The parts of the target model that training reads, beside hidden states."""
+    """The parts of the target, besides hidden states, that training needs."""
 
     embeddings: TargetEmbeddings
     curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]]  # see `LogitCurve`
@@ -54,37 +120,34 @@ class TrainingData:
     shards: Sequence[Sequence[TrainingConversation]]
     # returns the (tokens, width) hidden states of a shard; the first columns are the trunk's
     read_states: Callable[[int], Halves]
-    window_tokens: int  # whose hidden states are in memory together
+    window_tokens: int  # tokens whose hidden states are in memory at a time
     candidates: int  # most tokens that can be drafted
 
 
 class Goals(NamedTuple):
-    """Distributions to predict at the places after some roots."""
+    """The distributions to predict after some roots."""
 
     columns: mx.array
     """(roots, steps, TEACHER_TOKENS) int32: the teacher's top-k tokens, as indices into the draft vocabulary."""
     probs: mx.array
     """(roots, steps, TEACHER_TOKENS) float32: their probabilities."""
     weights: mx.array
-    """(roots, steps) float32: 0 after the answer's end and from the first token on that cannot be drafted, else 1."""
+    """(roots, steps) float32: 1, but 0 after the answer's end and from the first token on that cannot be drafted."""
 
 
 class Objective(ABC):
-    """Data, loss and head of one training. `prepare` comes first; it also makes the head.
+    """Data, loss and head of one training. Call `prepare` first; it also makes the head.
 
-    A root is the last token that a draft begins with. It is an index among all answer tokens.
+    A root is the last token before a draft, given as an index among all answer tokens.
 
     Args:
         target: The target model.
         data: The data.
         recipe: The hyperparameters.
-        known: Ids that a head which is trained further could draft before; see `draft_vocabulary`.
+        known: Ids that a head could draft before it is trained further; see `draft_vocabulary`.
 
     Attributes:
-        network: The weights that are trained.
         samples: Numbers of the samples of each window.
-        batch_size: Samples of a step.
-        tokens_per_step: Answer tokens of a step, on average.
         answers: All answers, end to end.
         vocabulary: (candidates,) int32 ids of the tokens that can be drafted, ascending.
         counts: (vocabulary size,) int32: how often each token occurs in the answers.
@@ -96,13 +159,10 @@ class Objective(ABC):
 
     licence: ClassVar[str]
     compiled: ClassVar[bool] = False  # whether all batches have the same shapes, so that a step can be compiled
-    network: nn.Module
-    batch_size: int
-    tokens_per_step: float
+    network: nn.Module  # the weights that are trained
+    tokens_per_step: float  # answer tokens of a step, on average
 
-    def __init__(
-        self, target: Target, data: TrainingData, recipe: Recipe | SequenceRecipe, known: Ints | None = None
-    ) -> None:
+    def __init__(self, target: Target, data: TrainingData, recipe: Recipe, known: Ints | None = None) -> None:
         self.target = target
         self.conversations = list(chain.from_iterable(data.shards))
         self.answers = Answers.of(self.conversations)
@@ -116,8 +176,6 @@ class Objective(ABC):
         self.samples: list[npt.NDArray[np.integer]] = []
         self._first_of_shard = [0, *accumulate(map(len, data.shards))]
         self.answer_starts = [0, *accumulate(len(item.answer) for item in self.conversations)]
-        by_frequency = np.argsort(-self.counts[self.vocabulary], kind="stable").astype(np.int32)
-        self._draw = CandidateDraw(by_frequency, recipe.candidates, recipe.seed)
         self._decay = mx.array((recipe.step_decay ** np.arange(recipe.steps)).astype(np.float32))
         self._seed, self._steps = recipe.seed, recipe.steps
 
@@ -136,35 +194,35 @@ class Objective(ABC):
         return range(self._first_of_shard[shards.start], self._first_of_shard[shards.stop])
 
     def goals(self, roots: npt.NDArray[np.integer]) -> Goals:
-        """Return the goals below some roots, (n,)."""
+        """Return what to predict after some roots, (n,)."""
         ahead, inside = self._ahead(roots)
         reached = np.logical_and.accumulate(inside & self.draftable[ahead], axis=1)
         columns, probs = self.teacher.columns[ahead].astype(np.int32), self.teacher.probs[ahead].astype(np.float32)
         return Goals(mx.array(columns), mx.array(probs), mx.array(reached.astype(np.float32)))
 
     def next_tokens(self, roots: npt.NDArray[np.integer]) -> Ints:
-        """Return (n, steps) the tokens that follow each root; -1 after the answer's end."""
+        """Return (n, steps) the tokens after each root; -1 after the answer's end."""
         ahead, inside = self._ahead(roots)
         return np.where(inside, self.answers.tokens[ahead], -1).astype(np.int32)
 
     def _ahead(self, roots: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.bool_]]:
-        """Return (n, steps): the places after each root, and whether they belong to its answer."""
+        """Return (n, steps): the indices after each root, and whether they belong to its answer."""
         steps = np.arange(1, self._steps + 1)
         return np.minimum(np.add.outer(roots, steps), len(self.answers) - 1), steps <= self.answers.left[roots][:, None]
 
-    def loss(self, inputs: tuple[Any, ...], goals: Goals, drawn: Candidates | None) -> mx.array:
-        """Return () float32: the mean loss of some drafts, in nats; later places weigh less."""
-        losses = distillation(self.features(*inputs), self.output_rows(), goals.columns, goals.probs, drawn)
+    def loss(self, inputs: tuple[Any, ...], goals: Goals) -> mx.array:
+        """Return () float32: the mean loss of some drafts, in nats; later positions weigh less."""
+        losses = distillation(self.features(*inputs), self.output_rows(), goals.columns, goals.probs)
         return weighted_mean(losses, goals.weights * self._decay)
 
     def held_out_drafts(self) -> Iterator[tuple[Ints, Ints]]:
-        """Yield (roots, steps) tokens drafted along held-out answers, and the true ones; -1 after an answer's end."""
+        """Yield (roots, steps) tokens drafted along held-out answers, and the true tokens; -1 after an answer's end."""
         for roots, inputs in self.held_out_inputs():
             guesses = mx.argmax(self.features(*inputs) @ self.output_rows().T, axis=-1)
             yield self.vocabulary[fetch(guesses)], self.next_tokens(roots)
 
     def accuracy(self) -> tuple[float, ...]:
-        """Return the share of right tokens at each place of held-out drafts, given that all before were right."""
+        """Return the share of correct tokens by position of held-out drafts, where all earlier ones are correct."""
         self.network.eval()
         right, reached = np.zeros(self._steps), np.zeros(self._steps)
         for guesses, goals in self.held_out_drafts():
@@ -178,26 +236,26 @@ class Objective(ABC):
     @staticmethod
     @abstractmethod
     def state_tokens(item: TrainingConversation) -> int:
-        """Return the number of tokens of a conversation whose hidden states are read."""
+        """Return how many hidden states of a conversation are read, one per token."""
 
     @abstractmethod
     def trunk_states(self, window: int) -> Halves:
-        """Return (answer tokens, width): the trunk's states that a window's answer tokens were chosen from."""
+        """Return (answer tokens, width): the trunk's states from which a window's answer tokens were chosen."""
 
     @abstractmethod
     def measure(self, window: int) -> npt.NDArray[np.integer]:
-        """Measure a window, and set held-out answers aside; return the numbers of the samples to train on."""
+        """Measure a window and set held-out answers aside; return the numbers of the samples to train on."""
 
     @abstractmethod
     def make_head(self) -> None:
-        """Make `network`, once all windows were measured."""
+        """Make `network`, after all windows are measured."""
 
     @abstractmethod
     def steps_in(self, window: int) -> int:
-        """Return the number of steps of an epoch in a window."""
+        """Return the number of steps that a window has in an epoch."""
 
     @abstractmethod
-    def batch(self, window: int, numbers: Ints, step: int) -> tuple[tuple[Any, ...], Goals, Candidates | None]:
+    def batch(self, window: int, numbers: Ints, step: int) -> tuple[tuple[Any, ...], Goals]:
         """Return the arguments of `loss` for some samples."""
 
     @abstractmethod
@@ -210,8 +268,8 @@ class Objective(ABC):
 
     @abstractmethod
     def held_out_inputs(self) -> Iterator[tuple[npt.NDArray[np.integer], tuple[Any, ...]]]:
-        """Yield some held-out roots at a time, and the arguments of `features` for them."""
+        """Yield some held-out roots at a time, with the arguments of `features` for them."""
 
     @abstractmethod
     def drafter(self, binding: TargetBinding) -> PublishedDrafter:
-        """Return the trained head as it is stored, bound to its target, its weights in float16."""
+        """Return the trained head for storing: bound to its target, with float16 weights."""

@@ -1,57 +1,184 @@
 """Training of a recurrent head on single roots.
 
-At answer token i the head gets the hidden state that token i was chosen from, and token i as its root; it is to predict
+At answer token i the head gets the hidden state from which token i was chosen, and token i as its root; it predicts
 tokens i+1, i+2, ... User tokens are never predicted.
+
+Inputs and output rows are whitened during training. Hidden states and embeddings are standardised per dimension, and
+output rows are scaled to a unit second moment. Without that, training stops at the accuracy of word frequencies,
+because a few dimensions are a hundred times larger than the others. Both are linear, so `fold_weights` rewrites the
+trained head for plain inputs and rows.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
-from mlx.utils import tree_map
+from mlx.utils import tree_flatten, tree_map
 
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
-from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.inverse_temperature import CHOICES, agreed, best_of
-from rdchat.inference.training.heads.loss import Candidates, drop_inputs, unroll
-from rdchat.inference.training.heads.objective import Goals, Objective, Target, TrainingData
+from rdchat.inference.training.heads.objective import Goals, Objective, Target, TrainingData, drop_inputs, unroll
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.samples import Halves, Ints
-from rdchat.inference.training.heads.whitening import Whitening, fold_weights, unfold_weights
 
-_MEASURED_STATES = 20_000  # hidden states that the standardisation is measured on
-_LOOKED_AT = 8192  # held-out roots that are drafted from while training
-_ROWS = 512  # roots drafted from at a time
-_FITTED, _FITTED_ROWS = 2048, 256  # held-out roots that the inverse temperature is fitted on, and those at a time
-_FIRST_OUTPUT = 0.1  # a fresh output layer is made this small: logits near 0 to begin with
+_SMALLEST_SCALE = 1e-3  # smallest scale as a share of the largest, so that constant dimensions are not blown up
+_MEASURED_STATES = 20_000  # hidden states from which the standardisation is measured
+_LOOKED_AT = 8192  # held-out roots drafted from while training
+_ROWS = 512  # held-out roots drafted from at a time
+_FITTED_PARTS = 4  # times as many held-out roots are used to fit the inverse temperature
+_FIRST_OUTPUT = 0.1  # size of the initial output layer, so that logits begin near 0
 
 Inputs = tuple[mx.array, mx.array]
-"""(n, width) float32: the hidden states that roots were chosen from; (n, steps) int32: roots and the tokens after them
-but the last one to be predicted."""
+"""(n, width) float32: the hidden states from which roots were chosen; (n, steps) int32: roots and the tokens after
+them, without the last one to predict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standardization:
+    """`(x - mean) / scale`, per dimension; both (width,) float32."""
+
+    mean: mx.array
+    scale: mx.array
+
+    @classmethod
+    def of(cls, rows: npt.NDArray[np.floating], weights: npt.NDArray[np.number] | None = None) -> "Standardization":
+        """Measure mean and standard deviation of (n, width) rows, weighted with (n,) if given."""
+        mean = np.average(rows, axis=0, weights=weights)
+        scale = np.sqrt(np.average((rows - mean) ** 2, axis=0, weights=weights))
+        scale = np.maximum(scale, _SMALLEST_SCALE * scale.max())
+        return cls(mx.array(mean.astype(np.float32)), mx.array(scale.astype(np.float32)))
+
+    def __call__(self, rows: mx.array) -> mx.array:
+        return (rows - self.mean) / self.scale
+
+
+@dataclass(frozen=True, slots=True)
+class Whitening:
+    """The whitening of one training; all arrays float32."""
+
+    hidden: Standardization  # standardises hidden states, (..., input_size)
+    embeddings: Standardization  # standardises token embeddings, (..., hidden_size)
+    table: mx.array  # (vocabulary, hidden_size): the standardised embeddings of all tokens
+    preconditioner: mx.array  # (hidden_size, hidden_size), symmetric: see `output_preconditioner`
+    rows: mx.array  # (candidates, hidden_size): the draft vocabulary's output rows times the preconditioner
+
+    @classmethod
+    def of(
+        cls,
+        states: npt.NDArray[np.floating],
+        table: npt.NDArray[np.floating],
+        counts: npt.NDArray[np.integer],
+        rows: npt.NDArray[np.floating],
+    ) -> "Whitening":
+        """Measure mean, scale and second moment.
+
+        Args:
+            states: (n, input_size) a sample of hidden states.
+            table: (vocabulary, hidden_size) token embeddings.
+            counts: (vocabulary,) how often each token is read.
+            rows: (candidates, hidden_size) output rows of the draft vocabulary.
+        """
+        embeddings = Standardization.of(table, counts)
+        preconditioner = output_preconditioner(rows)
+        whole = embeddings(mx.array(table))
+        result = cls(Standardization.of(states), embeddings, whole, preconditioner, mx.array(rows) @ preconditioner)
+        mx.eval(result.table, result.rows)
+        return result
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """Return the standardised embeddings, (..., hidden_size), of token ids, (...)."""
+        return self.table[tokens]
+
+
+def output_preconditioner(rows: npt.NDArray[np.floating]) -> mx.array:
+    """Return P, (width, width) float32 and symmetric, such that `rows @ P` has a second moment of 1: (E'E / n)^(-1/2).
+
+    Args:
+        rows: (n, width) output rows of the draft vocabulary.
+    """
+    values, vectors = np.linalg.eigh(rows.T.astype(np.float64) @ rows / len(rows))
+    values = np.maximum(values, _SMALLEST_SCALE**2 * values.max())
+    return mx.array(((vectors / np.sqrt(values)) @ vectors.T).astype(np.float32))
+
+
+def fold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
+    """Return a head whose logits on plain inputs equal those of `head` on whitened ones.
+
+    Args:
+        head: Trained with this whitening; it has an input layer, a cell with weights, and tied output.
+        whitening: From `Whitening.of`.
+    """
+    hidden, embeddings = whitening.hidden, whitening.embeddings
+    inputs = {"from_hidden": (-hidden.mean / hidden.scale, 1 / hidden.scale)}
+    inputs["from_token"] = (-embeddings.mean / embeddings.scale, 1 / embeddings.scale)
+    return _rewritten(head, inputs, whitening.preconditioner)
+
+
+def unfold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
+    """Return a head whose logits on whitened inputs equal those of `head` on plain ones: the inverse of `fold_weights`.
+
+    Args:
+        head: Folded; in any floating-point precision.
+        whitening: That of the new training, not the one the head was trained with.
+
+    Returns:
+        A head in float32.
+    """
+    hidden, embeddings = whitening.hidden, whitening.embeddings
+    inputs = {"from_hidden": (hidden.mean, hidden.scale), "from_token": (embeddings.mean, embeddings.scale)}
+    inverse = np.linalg.inv(fetch(whitening.preconditioner).astype(np.float64)).astype(np.float32)
+    return _rewritten(head, inputs, mx.array(inverse))
+
+
+def _rewritten(head: RecurrentHead, inputs: dict[str, tuple[mx.array, mx.array]], output: mx.array) -> RecurrentHead:
+    """Return a float32 head for shifted and scaled inputs, and for output rows times the inverse of `output`.
+
+    Args:
+        head: It has an input layer, a cell with weights, and tied output.
+        inputs: For each input layer the (width,) shift and factor of its input.
+        output: (hidden_size, hidden_size).
+    """
+    config = head.config
+    assert config.project_input
+    assert not config.input_rank
+    assert config.cell is not Cell.SUM
+    assert config.output is Output.TIED
+    weights = {name: array.astype(mx.float32) for name, array in tree_flatten(head.parameters())}
+    for name, (shift, factor) in inputs.items():
+        read = weights[f"{name}.weight"]
+        weights[f"{name}.bias"] = weights[f"{name}.bias"] + read @ shift
+        weights[f"{name}.weight"] = read * factor
+    for name in ("output.weight", "output.bias"):
+        weights[name] = output @ weights[name]
+    made = RecurrentHead(config)
+    made.load_weights(list(weights.items()))
+    mx.eval(made.parameters())
+    return made
 
 
 class RecurrentObjective(Objective):
     """Data, loss and head of a recurrent drafter's training; see `Objective` for the other arguments.
 
     Args:
-        shape: Of the head; the draft vocabulary's size is that of the data.
-        start: A drafter of that shape whose head is trained further; None for a fresh one.
+        shape: Shape of the head; the data decides the size of the draft vocabulary.
+        start: A drafter of that shape to train further; None for a fresh one.
 
     Attributes:
-        whitening: Of hidden states, embeddings and output rows.
         held_out: (n,) int64: roots of held-out answers at temperature 0.
     """
 
     licence = "The head holds no weights of the target."
     compiled = True
     network: RecurrentHead
-    whitening: Whitening
+    whitening: Whitening  # of hidden states, embeddings and output rows
 
     def __init__(
         self, target: Target, data: TrainingData, recipe: Recipe, shape: HeadConfig, start: StoredDrafter | None = None
@@ -59,8 +186,8 @@ class RecurrentObjective(Objective):
         if start is not None:
             data = replace(data, candidates=start.head.config.draft_vocabulary_size)
         super().__init__(target, data, recipe, None if start is None else fetch(start.vocabulary))
-        self._shape, self._start, self._dropout = shape, start, recipe.dropout
-        self.batch_size = self.tokens_per_step = recipe.batch
+        self._shape, self._start, self._dropout, self._batch = shape, start, recipe.dropout, recipe.batch
+        self.tokens_per_step = recipe.batch
         self._some: list[Halves] = []
         self.held_out = np.empty(0, np.int64)
         self._held_out_states: list[Halves] = []
@@ -87,7 +214,7 @@ class RecurrentObjective(Objective):
         return self.roots(start, stop, held_out=False)
 
     def roots(self, start: int, stop: int, *, held_out: bool) -> npt.NDArray[np.int64]:
-        """Return (n,) int64: those of the tokens from `start` to `stop` that are not the last of their answer."""
+        """Return (n,) int64: the tokens from `start` to `stop` that are not the last of their answer."""
         here = slice(start, stop)
         return start + np.flatnonzero((self.answers.left[here] > 0) & (self.answers.held_out[here] == held_out))
 
@@ -104,18 +231,18 @@ class RecurrentObjective(Objective):
             self.network.output.weight = self.network.output.weight * _FIRST_OUTPUT
         else:
             self.network = unfold_weights(self._start.head, self.whitening)
-        head = self.network  # the recurrence keeps all of its inputs: its errors would add up
+        head = self.network  # dropout spares the recurrence, where errors would add up
         drop_inputs((head.from_token, head.from_hidden, head.from_state, *head.blocks, head.output), self._dropout)
 
     def steps_in(self, window: int) -> int:
-        """See `Objective`; samples that do not fill a batch are left for another epoch."""
+        """See `Objective`; samples that do not fill a batch wait for another epoch."""
         there = len(self.samples[window])
-        return max(there // self.batch_size, min(there, 1))
+        return max(there // self._batch, min(there, 1))
 
-    def batch(self, window: int, numbers: Ints, step: int) -> tuple[Inputs, Goals, Candidates | None]:
+    def batch(self, window: int, numbers: Ints, _step: int) -> tuple[Inputs, Goals]:
         """See `Objective`."""
         states = self.windows.load(window)[numbers - self.windows.span(window)[0]]
-        return self.inputs(numbers, states), self.goals(numbers), self._draw(step)
+        return self.inputs(numbers, states), self.goals(numbers)
 
     def inputs(self, roots: npt.NDArray[np.integer], states: Halves) -> Inputs:
         """Return the arguments of `features` for roots, (n,), with their hidden states, (n, width)."""
@@ -132,30 +259,23 @@ class RecurrentObjective(Objective):
 
     def held_out_inputs(self) -> Iterator[tuple[npt.NDArray[np.integer], Inputs]]:
         """See `Objective`."""
-        return self._held_out_parts(np.arange(len(self.held_out)), _ROWS)
-
-    def _held_out_parts(
-        self, chosen: npt.NDArray[np.integer], rows: int
-    ) -> Iterator[tuple[npt.NDArray[np.integer], Inputs]]:
-        """Yield those at the places `chosen` of `held_out`, and their inputs, `rows` at a time."""
         states = np.concatenate(self._held_out_states)
-        for start in range(0, len(chosen), rows):
-            some = chosen[start : start + rows]
-            yield self.held_out[some], self.inputs(self.held_out[some], states[some])
+        for start in range(0, len(self.held_out), _ROWS):
+            roots = self.held_out[start : start + _ROWS]
+            yield roots, self.inputs(roots, states[start : start + _ROWS])
 
     def fit_inverse_temperature(self) -> float:
         """Return the inverse temperature at which drafter and target agree most often on held-out answers."""
         self.network.eval()
-        count, found = len(self.held_out), mx.zeros(len(CHOICES))
-        chosen = np.linspace(0, count - 1, min(_FITTED, count)).astype(np.int64)
-        for roots, inputs in self._held_out_parts(chosen, _FITTED_ROWS):
+        found = mx.zeros(len(CHOICES))
+        for roots, inputs in islice(self.held_out_inputs(), _FITTED_PARTS):
             found += agreed(self.features(*inputs) @ self.output_rows().T, *self.goals(roots))
             mx.eval(found)
         self.network.train()
         return best_of(CHOICES, fetch(found).tolist())
 
     def drafter(self, binding: TargetBinding) -> PublishedDrafter:
-        """See `Objective`; no loss of acceptance by float16 was measured."""
+        """See `Objective`; float16 was measured to lose no acceptance."""
         head = fold_weights(self.network, self.whitening)
         head.update(tree_map(lambda array: array.astype(mx.float16), head.parameters()))
         mx.eval(head.parameters())

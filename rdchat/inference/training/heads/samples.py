@@ -1,8 +1,8 @@
 """The answers of a training, their hidden states in windows, and the teacher: the target's top-k at each token.
 
-The teacher is computed from hidden states and output rows. In most families their products are the logits; Cohere's and
-Granite's scale the products, Gemma's caps them with a tanh. The function rises in all of them, so a curve that is
-measured on the target serves every family.
+The teacher is computed from hidden states and output rows. In most families their products are the logits. Cohere and
+Granite scale the products, Gemma caps them with a tanh. The function rises in all of them, so a curve measured on the
+target serves every family.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,8 +19,8 @@ from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import TrainingConversation
 
 TEACHER_TOKENS = 16  # the k of the teacher's top-k
-_CURVE_TOKENS = 64  # tokens that a logit curve is measured on
-_CURVE_POINTS = 1025  # of the curve, at most
+_CURVE_TOKENS = 64  # tokens from which a logit curve is measured
+_CURVE_POINTS = 1025  # most points of the curve
 _TEACHER_ROWS = 1024  # hidden states turned into logits at a time
 
 Ints = npt.NDArray[np.int32]
@@ -29,19 +29,12 @@ Halves = npt.NDArray[np.float16]
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The tokens of all answers, end to end: N tokens.
+    """The tokens of all answers, concatenated: N tokens."""
 
-    Attributes:
-        tokens: (N,) int32.
-        left: (N,) int32: how many tokens of the same answer follow.
-        held_out: (N,) bool: whether the answer is kept for evaluation.
-        greedy: (N,) bool: whether the answer was made at temperature 0.
-    """
-
-    tokens: Ints
-    left: Ints
-    held_out: npt.NDArray[np.bool_]
-    greedy: npt.NDArray[np.bool_]
+    tokens: Ints  # (N,) int32
+    left: Ints  # (N,) int32: how many tokens of the same answer follow
+    held_out: npt.NDArray[np.bool_]  # (N,) bool: whether the answer is kept for evaluation
+    greedy: npt.NDArray[np.bool_]  # (N,) bool: whether the answer was made at temperature 0
 
     @classmethod
     def of(cls, conversations: Sequence[TrainingConversation], held_out_every: int = 15) -> "Answers":
@@ -60,17 +53,17 @@ class Answers:
 
 
 class StateWindows:
-    """The hidden states of all shards, some shards at a time, so that memory does not grow with the data.
+    """The hidden states of all shards, loaded some shards at a time, so that memory does not grow with the data.
 
     Args:
         counts: Number of tokens of each shard.
-        read: Returns the (tokens, width) states of a shard, from disk or computed again.
-        most_tokens: Tokens of a window, at most; but a window holds one shard at least.
+        read: Returns the (tokens, width) states of a shard, from disk, or computed again.
+        most_tokens: Most tokens of a window; a window has at least one shard.
     """
 
     def __init__(self, counts: Sequence[int], read: Callable[[int], Halves], most_tokens: int) -> None:
         self._read = read
-        self._loaded: tuple[int, Halves] | None = None  # a window that serves all epochs is read once
+        self._loaded: tuple[int, Halves] | None = None  # the last window; a single window is read once for all epochs
         self._windows: list[range] = []
         self._starts = [0, *accumulate(counts)]
         first = 0
@@ -87,14 +80,14 @@ class StateWindows:
         return self._windows[window]
 
     def span(self, window: int) -> tuple[int, int]:
-        """Return the index of a window's first token and of the one after its last."""
+        """Return the index of a window's first token, and that after its last."""
         shards = self._windows[window]
         return self._starts[shards.start], self._starts[shards.stop]
 
     def load(self, window: int) -> Halves:
-        """Return the hidden states of a window, (tokens, width); beside them memory holds those of one shard."""
+        """Return the hidden states of a window, (tokens, width); at most one more shard is in memory meanwhile."""
         if self._loaded is None or self._loaded[0] != window:
-            self._loaded = None  # before the next one takes its memory
+            self._loaded = None  # free it before loading the next one
             self._loaded = window, self._read_all(window)
         return self._loaded[1]
 
@@ -113,13 +106,13 @@ class StateWindows:
 
 
 def draft_vocabulary(answers: Answers, size: int, known: Ints | None = None) -> Ints:
-    """Return the ids of the `size` most frequent tokens, (at most size,), ascending; held-out answers do not count.
+    """Return the ids of the `size` most frequent tokens, (at most size,), ascending, without held-out answers.
 
     Args:
         answers: The data.
-        size: Tokens that can be drafted, at most.
-        known: (n,) ids that the drafter could draft before. Each counts once more than it occurs, so that such a token
-            leaves only when the new data has another in its place.
+        size: Most tokens that can be drafted.
+        known: (n,) ids that the drafter could draft before. Each counts once more than it occurs, so it is dropped only
+            if the new data needs its place.
     """
     counts = np.bincount(answers.tokens[~answers.held_out], minlength=0 if known is None else int(known.max()) + 1)
     if known is not None:
@@ -130,20 +123,16 @@ def draft_vocabulary(answers: Answers, size: int, known: Ints | None = None) -> 
 
 @dataclass(frozen=True, slots=True)
 class LogitCurve:
-    """The target's logits from products of hidden states and output rows: a rising piecewise linear function.
+    """The target's logits as a function of products of hidden states and output rows: rising and piecewise linear."""
 
-    Attributes:
-        products: (points,) float32, ascending: products of hidden state and output row.
-        logits: (points,) float32: the target's logit of each. Below the first product the first logit holds; beyond
-            the last one the slope of the last tenth goes on: that of two points is rounding, where logits have 16 bits.
-    """
-
-    products: npt.NDArray[np.float32]
+    products: npt.NDArray[np.float32]  # (points,) float32, ascending: products of hidden state and output row
+    # (points,) float32: the target's logit of each. Below the first product the first logit holds. Beyond the last one
+    # the slope of the last tenth continues: in 16 bits the slope of two points is mostly rounding.
     logits: npt.NDArray[np.float32]
 
     @classmethod
     def of(cls, model: LoadedModel, embeddings: TargetEmbeddings) -> "LogitCurve":
-        """Measure it in one call of the target, with tokens from all of its vocabulary."""
+        """Measure the curve in one call of the target, with tokens from all of its vocabulary."""
         size = model.info.vocabulary_size
         tokens = mx.linspace(0, size - 1, min(_CURVE_TOKENS, size)).astype(mx.int32)
         logits = model.network(tokens[None])[0].astype(mx.float32)
@@ -168,14 +157,11 @@ class LogitCurve:
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """The target's top-k at each of N answer tokens, among the tokens that can be drafted.
+    """The target's top-k at each of N answer tokens, among the tokens that can be drafted."""
 
-    Attributes:
-        columns: (N, TEACHER_TOKENS) uint16 or uint32: the top-k tokens, as indices into the draft vocabulary.
-        probs: (N, TEACHER_TOKENS) float16: their probabilities at temperature 1; each row sums to 1.
-    """
-
+    # (N, TEACHER_TOKENS) uint16 or uint32: the top-k tokens, as indices into the draft vocabulary.
     columns: npt.NDArray[np.integer]
+    # (N, TEACHER_TOKENS) float16: their probabilities at temperature 1; each row sums to 1.
     probs: npt.NDArray[np.floating]
 
     @classmethod
@@ -194,10 +180,10 @@ class Teacher:
         """Compute the top-k of some tokens.
 
         Args:
-            start: The first of them.
-            states: (n, width): the trunk's hidden states, which the target multiplies with its output rows.
+            start: Index of the first token.
+            states: (n, width): the trunk's hidden states.
             output_rows: (candidates, width) float32: those of the draft vocabulary.
-            curve: The target's logits from these products; rising: see `LogitCurve`.
+            curve: The target's logits from their products; see `LogitCurve`.
         """
         for first in range(0, len(states), _TEACHER_ROWS):
             products = fetch(mx.array(states[first : first + _TEACHER_ROWS]).astype(mx.float32) @ output_rows.T)

@@ -1,8 +1,8 @@
-"""Training of the heads that read whole conversations, EAGLE-3 and DSpark.
+"""Training of heads that read whole conversations: EAGLE-3 and DSpark.
 
-Inputs are divided by their root mean square, dimension by dimension, and output rows brought to a unit second moment:
-without that, a few dimensions that are far larger than the others decide all (see `whitening`). Neither needs a bias,
-which published layouts do not have: a mean that is left in is a constant input.
+Each input dimension is divided by its root mean square, and output rows are scaled to a unit second moment. Otherwise a
+few dimensions that are far larger than the rest would dominate (see `whitening`). Neither needs a bias, which published
+layouts do not have: a remaining mean is a constant input.
 """
 
 from abc import abstractmethod
@@ -18,25 +18,25 @@ import numpy.typing as npt
 from mlx.utils import tree_flatten
 
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
+from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.heads.loss import Candidates
 from rdchat.inference.training.heads.objective import Goals, Objective, Target, TrainingData
 from rdchat.inference.training.heads.recipes import SequenceRecipe
+from rdchat.inference.training.heads.recurrent_objective import output_preconditioner
 from rdchat.inference.training.heads.samples import Halves, Ints
-from rdchat.inference.training.heads.whitening import output_preconditioner
 
-THETA, POSITIONS = 10_000.0, 8192
+_THETA, _POSITIONS = 10_000.0, 8192
 EPSILON = 1e-6
 _HEAD_WIDTH = 64
-_HELD_OUT = 12  # conversations that are drafted along while training
+_HELD_OUT = 12  # conversations drafted along while training
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One conversation, perhaps without the beginning of its question: n tokens."""
+    """One conversation of n tokens, perhaps without the beginning of its question."""
 
     tokens: Ints  # (n,) ids
     features: Halves  # (n, width): the target's hidden states at these tokens, as the head reads them
@@ -52,11 +52,11 @@ class Sample:
         return cls(tokens, features[first:].copy(), first, item.answer_start - first, start)
 
     def roots(self) -> Ints:
-        """Return the indices in `tokens` that can be roots: the answer's but the last."""
+        """Return the indices in `tokens` that can be roots: the answer's, except the last."""
         return np.arange(self.answer, len(self.tokens) - 1, dtype=np.int32)
 
     def among_answers(self, roots: Ints) -> Ints:
-        """Return the indices among all answer tokens of roots of this sample."""
+        """Return roots of this sample as indices among all answer tokens."""
         return roots - self.answer + self.start
 
 
@@ -71,13 +71,12 @@ class SequenceObjective(Objective):
         held_out: Samples of answers at temperature 0 that are not trained on.
         whitened: (candidates, width) float32: output rows of the draft vocabulary with a second moment of 1.
         input_scales: (features,) float32: divisors of the head's inputs.
-        embedding_weights: (width,) float32: weights of a norm that bring all dimensions of normalised embeddings to
-            one size.
+        embedding_weights: (width,) float32: weights of a norm that bring all dimensions of normalised embeddings to the
+            same size.
     """
 
     licence = "Its output rows are computed from the target's; nothing else of the target is in it."
-    draws_roots: ClassVar[bool] = False  # whether a step takes only some roots of its conversation
-    batch_size = 1
+    draws_roots: ClassVar[bool] = False  # whether a step uses only some roots of its conversation
 
     def __init__(
         self,
@@ -100,7 +99,7 @@ class SequenceObjective(Objective):
         return len(item.tokens)
 
     def _states(self, window: int, number: int) -> Halves:
-        """Return (tokens, width) the hidden states of a conversation in a window."""
+        """Return (tokens, width): the hidden states of a conversation in a window."""
         first = self.windows.span(window)[0]
         return self.windows.load(window)[self._starts[number] - first : self._starts[number + 1] - first]
 
@@ -125,7 +124,7 @@ class SequenceObjective(Objective):
         return np.array([*learnt], np.int32)
 
     def sample(self, window: int, number: int) -> Sample:
-        """Return a conversation to be trained on."""
+        """Return a conversation as a sample."""
         features = self._states(window, number)[:, self.rows.shape[1] :]
         start, length = self.answer_starts[number], self.recipe.question_tokens
         return Sample.of(self.conversations[number], features, start, length)
@@ -151,25 +150,42 @@ class SequenceObjective(Objective):
     def make_network(self) -> nn.Module:
         """Return a fresh network."""
 
+    def sizes(self) -> dict[str, Any]:
+        """Return the fields of `DecoderConfig` that all networks share."""
+        width = self.target.embeddings.width
+        heads, kv_heads = _attention_heads(width)
+        return {
+            "hidden_size": width,
+            "vocabulary_size": self.target.vocabulary_size,
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_size": width // heads,
+            "inner_size": 4 * width // 3,
+            "norm_epsilon": EPSILON,
+            "rope": RopeConfig(_THETA, max_positions=_POSITIONS),
+            "target_layers": self.layers,
+            "target_width": width,
+        }
+
     def embed(self, tokens: mx.array) -> mx.array:
-        """Return the embeddings of token ids, (...) -> (..., width) float32, as the head reads them."""
+        """Return the embeddings of token ids, (...) -> (..., width) float32, as the head's input."""
         return self.target.embeddings.embed(tokens).astype(mx.float32)
 
     def scaled(self, sample: Sample) -> mx.array:
-        """Return a sample's features as the network reads them, (n, features) float32."""
+        """Return a sample's features as the network's input, (n, features) float32."""
         return mx.array(sample.features).astype(mx.float32) / self.input_scales
 
     def steps_in(self, window: int) -> int:
         """See `Objective`."""
         return len(self.samples[window])
 
-    def batch(self, window: int, numbers: Ints, step: int) -> tuple[tuple[Sample, Ints], Goals, Candidates | None]:
+    def batch(self, window: int, numbers: Ints, step: int) -> tuple[tuple[Sample, Ints], Goals]:
         """See `Objective`."""
         sample = self.sample(window, int(numbers[0]))
         roots, most = sample.roots(), self.recipe.roots
         if self.draws_roots and len(roots) > most:
             roots = np.sort(np.random.default_rng([self._seed, step, 2]).permutation(roots)[:most])
-        return (sample, roots), self.goals(sample.among_answers(roots)), self._draw(step)
+        return (sample, roots), self.goals(sample.among_answers(roots))
 
     @abstractmethod
     def features(self, sample: Sample, roots: Ints) -> mx.array:
@@ -194,20 +210,15 @@ class SequenceObjective(Objective):
     def settings(self) -> dict[str, Any]:
         """Return the published configuration."""
 
-    def shared_settings(self, head_width: int, inner_width: int) -> dict[str, Any]:
-        """Return the settings that both layouts have.
-
-        Args:
-            head_width: Width of an attention head.
-            inner_width: Width inside of the MLP.
-        """
+    def shared_settings(self) -> dict[str, Any]:
+        """Return the settings that both layouts have."""
         config = self.network.config
         return {
             "hidden_size": config.hidden_size,
-            "intermediate_size": inner_width,
+            "intermediate_size": config.inner_size,
             "num_attention_heads": config.heads,
             "num_key_value_heads": config.kv_heads,
-            "head_dim": head_width,
+            "head_dim": config.head_size,
             "hidden_act": "silu",
             "rms_norm_eps": config.norm_epsilon,
             "rope_theta": config.rope.theta,
@@ -219,7 +230,7 @@ class SequenceObjective(Objective):
         }
 
     def published(self) -> PublishedDrafter:
-        """Return the head in its published layout, for plain inputs and output rows, in float32."""
+        """Return the head in its published layout, in float32, with the scaling folded into its weights."""
         weights = dict(tree_flatten(self.network.parameters()))
         weights["fc.weight"] = weights["fc.weight"] / self.input_scales
         weights["lm_head.weight"] = self.whitened
@@ -234,13 +245,13 @@ class SequenceObjective(Objective):
 
 
 def _floored(sizes: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-    """Return sizes, none of which is less than a thousandth of the largest."""
+    """Return sizes, each at least a thousandth of the largest."""
     floored: npt.NDArray[np.floating] = np.maximum(sizes, 1e-3 * sizes.max())
     return floored
 
 
-def attention_heads(width: int) -> tuple[int, int]:
-    """Return the numbers of query heads and of key heads: heads of a width of about 64, keys shared by three or two."""
+def _attention_heads(width: int) -> tuple[int, int]:
+    """Return the numbers of query and key heads: heads about 64 wide, with two or three query heads per key head."""
     heads = max(width // _HEAD_WIDTH, 1)
     while width % heads or (width // heads) % 2:
         heads -= 1

@@ -14,14 +14,14 @@ from mlx.utils import tree_flatten, tree_unflatten
 
 from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.training.heads.objective import Objective
-from rdchat.inference.training.heads.recipes import Recipe, SequenceRecipe
+from rdchat.inference.training.heads.recipes import Recipe
 
 
 class Trainer:
-    """Trains one head. An epoch takes the windows of the data one after another, in a random order.
+    """Trains one head. An epoch goes through the windows of the data in random order.
 
     Args:
-        objective: Prepared, with a fresh head.
+        objective: The objective, prepared.
         recipe: The hyperparameters.
 
     Attributes:
@@ -29,7 +29,7 @@ class Trainer:
         total: Steps of the whole training.
     """
 
-    def __init__(self, objective: Objective, recipe: Recipe | SequenceRecipe) -> None:
+    def __init__(self, objective: Objective, recipe: Recipe) -> None:
         self.objective = objective
         self._recipe = recipe
         self._steps = [objective.steps_in(window) for window in range(len(objective.samples))]
@@ -55,7 +55,7 @@ class Trainer:
             mx.save_safetensors(str(temporary), tensors, {"step": str(self.step)})
 
     def restore(self, path: Path) -> None:
-        """Continue from a file of `save`."""
+        """Continue from a file written by `save`."""
         loaded: Any = mx.load(str(path), return_metadata=True)
         tensors, facts = loaded
         state: Any = tree_unflatten(list(tensors.items()))
@@ -65,14 +65,14 @@ class Trainer:
         self._compile()
 
     def _learning_rate(self, step: mx.array) -> mx.array:
-        """Rise linearly over the warm-up and fall to 0 as a cosine."""
+        """Return the rate: it rises linearly over the warm-up, then falls to 0 as a cosine."""
         rise = mx.minimum((step + 1) / self._recipe.warm_up, 1)
         fall = 0.5 * (1 + mx.cos(math.pi * mx.minimum(step / self.total, 1)))
         return self._recipe.learning_rate * rise * fall
 
     def _batches(self) -> Iterator[tuple[int, int, Any]]:
-        """Yield the number, the window and the samples of each step that is left."""
-        step, size = 0, self.objective.batch_size
+        """Yield the number, the window and the samples of each remaining step."""
+        step, size = 0, self._recipe.batch
         for epoch in range(self._recipe.epochs):
             draw = np.random.default_rng([self._recipe.seed, epoch])
             for window in draw.permutation(len(self._steps)).tolist():

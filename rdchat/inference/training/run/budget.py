@@ -1,4 +1,4 @@
-"""The disk and memory that a training takes, computed before it begins."""
+"""Computes the disk space and memory of a training before it begins."""
 
 import shutil
 from collections.abc import Callable
@@ -12,44 +12,37 @@ from rdchat.errors import DoesNotFitError, StorageFullError
 from rdchat.inference.target.device import memory_room, total_memory_bytes
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batch import MOST_SEQUENCE_TOKENS
 from rdchat.inference.training.data.batched_decoding import BatchedDecoder
+from rdchat.inference.training.data.token_sequence import MOST_SEQUENCE_TOKENS
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS
 
-_BATCH_SHARE = 0.6  # of the machine's memory that sequences and weights may take together
-_SPARE_BYTES = 500_000_000  # of the disk that a training leaves alone
-_DISK_SHARE = 0.5  # of the room on the disk that hidden states may take
-_WINDOW_BYTES = 512 * 2**20  # of memory for hidden states, at least
-_WINDOW_SHARE = 0.12  # of the machine's memory for them: data that fits is read once, not in every epoch
-_DATA_TOKEN_BYTES = 10  # of the data on disk for each answer token, its share of the question included
-# of memory for each answer token: its and its question's ids as Python holds them, facts, the teacher's top-k
+_BATCH_SHARE = 0.6  # share of the machine's memory for sequences and weights
+_SPARE_BYTES = 500_000_000  # left free on the disk
+_DISK_SHARE = 0.5  # share of the disk's room for hidden states
+_WINDOW_BYTES = 512 * 2**20  # least memory for hidden states
+_WINDOW_SHARE = 0.12  # share of the machine's memory for hidden states; data that fits is read once, not in every epoch
+_DATA_TOKEN_BYTES = 10  # on disk for each answer token, with its share of the question
+# In memory for each answer token: ids of it and its question as Python objects, facts, the teacher's top-k.
 _TRAINING_TOKEN_BYTES = 80 + 4 * TEACHER_TOKENS
-_MEASURED_BYTES = 200_000_000  # of memory for the states that whitening is measured on, batches and optimiser
+_MEASURED_BYTES = 200_000_000  # memory for whitening, batches and the optimiser
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Disk and memory that a training takes.
+    """Disk space and memory of a training."""
 
-    Attributes:
-        keep_states: Whether the hidden states are kept on disk; else they are computed again in every epoch.
-        disk_bytes: Of all data, and of an unfinished batch.
-        window_tokens: Answer tokens whose hidden states are in memory together.
-        memory_bytes: Of memory, beside the model, at most.
-    """
-
-    keep_states: bool
-    disk_bytes: int
-    window_tokens: int
-    memory_bytes: int
+    keep_states: bool  # whether the hidden states are kept on disk; else they are computed again in every epoch
+    disk_bytes: int  # of all data
+    window_tokens: int  # answer tokens whose hidden states are in memory at a time
+    memory_bytes: int  # at most, without the model
 
 
-class Need:
-    """Memory that a target's conversations take, measured on a call of one token.
+class TrainingMemory:
+    """The memory that a target's conversations need, measured on a call of one token.
 
     Args:
         model: The target.
-        width: Of its hidden states, as the drafter reads them.
+        width: Width of the hidden states that the drafter reads.
     """
 
     def __init__(self, model: LoadedModel, width: int) -> None:
@@ -58,13 +51,13 @@ class Need:
         arrays = [array for layer in caches for array in (layer.keys, layer.values)]
         size = model.info.vocabulary_size
         self._model = model
-        self._sequence_bytes = MOST_SEQUENCE_TOKENS * sum(array.nbytes // array.shape[2] for array in arrays)
-        self._batch_bytes = self._sequence_bytes + 3 * 4 * size  # logits on the device, in float32, and on the host
+        sequence_bytes = MOST_SEQUENCE_TOKENS * sum(array.nbytes // array.shape[2] for array in arrays)
+        self._batch_bytes = sequence_bytes + 3 * 4 * size  # logits on the device, in float32, and on the host
         self._state_bytes = 2 * width
         self._table_bytes = 4 * size * TargetEmbeddings(model.network, size).width
 
     def sequences(self, wanted: int) -> int:
-        """Return how many conversations are decoded together: `wanted`, or what fits; the same at every start."""
+        """Return how many conversations to decode together: `wanted`, or as many as fit; the same at every start."""
         room = int(total_memory_bytes() * _BATCH_SHARE) - self._model.info.weights_bytes
         return max(min(wanted, int(room // self._batch_bytes)), 1)
 
@@ -82,11 +75,11 @@ class Need:
         """Return the budget of a training that fits on the disk and in memory.
 
         Args:
-            tokens: Answer tokens, at most.
+            tokens: Most answer tokens.
             sequences: Conversations decoded together.
-            folder: Of the data; files there count as room.
-            keep_states: As an earlier run decided; None lets the room on the disk decide.
-            anyway: Whether too little memory is no reason to stop.
+            folder: Folder of the data; its present files count as free space.
+            keep_states: An earlier run's decision; None decides by the free space.
+            anyway: Whether to continue with too little memory.
 
         Raises:
             StorageFullError: If there is no room for the data.
@@ -99,21 +92,21 @@ class Need:
         data += tokens * self._state_bytes if keep_states else 0
         if data > room:
             raise StorageFullError(
-                f"The data would take {data / 1e9:.1f} GB on the disk of {folder}, which has room for "
+                f"The training data needs {data / 1e9:.1f} GB on the disk of {folder}, which has room for "
                 f"{max(room, 0) / 1e9:.1f} GB.",
-                "Make room there, or train on fewer --tokens.",
+                "Free some space, or train on fewer --tokens.",
             )
         window = min(tokens * self._state_bytes, _window_bytes())
         training = 3 * self._table_bytes + window + tokens * _TRAINING_TOKEN_BYTES + _MEASURED_BYTES
         memory = max(sequences * self._batch_bytes, training)
         if memory > (limit := memory_room().limit_bytes) and not anyway:
             raise DoesNotFitError(
-                f"The training would take {memory / 1e9:.1f} GB of memory beside the model; {limit / 1e9:.1f} GB are "
-                f"free.",
-                "Close other apps, train on fewer --tokens, or pick a smaller model.",
+                f"The training needs {memory / 1e9:.1f} GB of memory besides the model, but only "
+                f"{limit / 1e9:.1f} GB are free.",
+                "Close other apps, train on fewer --tokens, or choose a smaller model.",
             )
         window_tokens = max(_window_bytes() // self._state_bytes, 1)
-        return Budget(keep_states, data + sequences * self._sequence_bytes, window_tokens, memory)
+        return Budget(keep_states, data, window_tokens, memory)
 
 
 def _window_bytes() -> int:
@@ -121,7 +114,7 @@ def _window_bytes() -> int:
 
 
 def _room(folder: Path) -> int:
-    """Return the bytes that the data may take: the free ones and those of its own files, less a reserve."""
+    """Return the bytes that the data may use: free space and its own files, less a reserve."""
     there = sum(path.stat().st_size for path in folder.glob("shards/*"))
     while not folder.exists():
         folder = folder.parent

@@ -1,4 +1,4 @@
-"""The card of a drafter: target, data, recipe, measurements and licence, as Markdown."""
+"""Writes a drafter's card in Markdown: target, data, recipe, measurements and licence."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 from rdchat import __version__
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.trained_kind import TrainedKind
+from rdchat.inference.api.training import TrainedKind
 from rdchat.inference.drafting.checkpoints.drafter_files import BINDING
 from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens
 from rdchat.inference.training.heads.recipes import default_recipe
@@ -25,15 +25,15 @@ def card(
     conversations: Sequence[TrainingConversation],
     rows: Sequence[dict[str, Any]],
 ) -> str:
-    """Return Markdown. It holds no text of anybody's.
+    """Return the card. It contains no text of any person.
 
     Args:
         plan: Settings and target of the training.
         model: The target, as it was loaded.
-        head: The configuration that the head is stored with.
-        steps: Those done, and those planned.
+        head: The head's stored configuration.
+        steps: Steps done, and steps planned.
         conversations: The data.
-        rows: Of `draft_counts.report`, for questions that were not trained on.
+        rows: From `draft_counts.report`, for questions not used in training.
     """
     objective = RecurrentObjective if plan.settings.kind is TrainedKind.RECURRENT else SequenceObjective
     tokens = answer_tokens(conversations)
@@ -54,10 +54,10 @@ Seed {settings.seed}, {settings.sequences} conversations at a time. Made with rd
 {model.device} in {model.dtype}.
 
 ## Figures
-Tokens per target call, decoded greedily on questions kept out of the training, and the share of drafted tokens that
+Tokens per step, decoded greedily on questions kept out of the training, and the share of drafted tokens that
 was accepted at each position behind the root:
 
-| setup | prompts | tokens per target call | accepted by position |
+| setup | prompts | tokens per step | accepted by position |
 |---|---|---|---|
 {_figures(rows)}
 
@@ -80,7 +80,7 @@ Make it again, with this model: `{_command(settings, tokens, model.dtype)}`
 
 
 def _own_questions(settings: TrainingSettings) -> str:
-    """Say whether questions of the person's own were mixed in, and where they came from."""
+    """Return a sentence on the person's own questions that were mixed in; empty without any."""
     parts = []
     if settings.prompts:
         parts.append(f"{len(settings.prompts):,} questions from a file of the person's own")
@@ -105,7 +105,7 @@ def _figures(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _shape(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings of the network: a part of our configurations, all but the binding of published ones."""
+    """Return the settings of the network from our configurations, or all but the binding from published ones."""
     found: Mapping[str, Any] = config.get("architecture") or {k: v for k, v in config.items() if k != BINDING}
     return found
 
@@ -115,7 +115,7 @@ def _table(facts: Mapping[str, Any]) -> str:
 
 
 def _command(settings: TrainingSettings, answer_tokens: int, dtype: str) -> str:
-    """Return the command that makes the same data and trains on it in the same way; hours are a number of tokens."""
+    """Return the command that makes the same data and training; a limit of hours becomes a number of tokens."""
     tokens = settings.tokens if settings.hours is None else answer_tokens
     options = ["--tokens", str(tokens), "--seed", str(settings.seed), "--dtype", dtype, "--out", "FOLDER"]
     if settings.kind is not TrainedKind.RECURRENT:

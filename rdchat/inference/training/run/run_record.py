@@ -1,4 +1,4 @@
-"""The record of a training: what its first run settled and how far it is, for the runs that continue it."""
+"""The record of a training, from which later runs continue."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,37 +8,29 @@ from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import write_json
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batch import Template
+from rdchat.inference.training.data.token_sequence import Template
 
 _FILE = "begun.json"
-_OLDER = ("time.json", "data.json")  # of versions that kept `spent_s`, `hours` and `shards` apart
+_OLDER = ("time.json", "data.json")  # of versions that kept `spent_s`, `hours` and `shards` in files of their own
 
 
 @dataclass(slots=True)
 class RunRecord:
-    """The record of a training, kept in `begun.json` of its folder.
+    """The record of a training, kept in `begun.json` of its folder."""
 
-    Attributes:
-        keep_states: Whether the hidden states are kept on disk, which depended on the room there was.
-        dtype: The precision that the target computes in.
-        template: Tokens around a question; some chat templates name the day.
-        asked: Questions from stored conversations, which go on.
-        spent_s: Seconds that its runs with a limit of hours have taken.
-        hours, shards: The last such limit, and how many shards of data it left time for; None before that is known.
-        trained: Steps done and planned of each recipe whose training has ended.
-    """
-
-    keep_states: bool
-    dtype: str
-    template: Template
-    asked: tuple[str, ...] = ()
-    spent_s: float = 0.0
+    keep_states: bool  # whether hidden states are kept on disk, decided by the free space at the start
+    dtype: str  # precision of the target
+    template: Template  # tokens around a question; some chat templates include the date
+    asked: tuple[str, ...] = ()  # questions from stored chats, fixed at the start since chats change
+    spent_s: float = 0.0  # seconds of all runs with a limit of hours
+    # `hours`, `shards`: The last time limit, and how many shards of data fit into it; None before that is known.
     hours: float | None = None
     shards: int | None = None
+    # Steps done and planned of each recipe whose training has ended.
     trained: dict[str, list[int]] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
-        """Write it to a training's folder; see `write_json`."""
+        """Write the record to a training's folder; see `write_json`."""
         template = {"before": self.template.before, "after": self.template.after}
         facts = {"keep_states": self.keep_states, "dtype": self.dtype, **template, "asked": self.asked}
         progress = {"spent_s": self.spent_s, "hours": self.hours, "shards": self.shards, "trained": self.trained}
@@ -46,12 +38,12 @@ class RunRecord:
 
     @classmethod
     def read(cls, folder: Path, model: LoadedModel) -> "RunRecord | None":
-        """Return the record in a folder; None where no training has begun there.
+        """Return the record in a folder; None where no training has begun.
 
         Raises:
             RdchatError: If the record is damaged, or the training began in another precision.
         """
-        path, hint = folder / _FILE, f"Delete {folder} to begin afresh."
+        path, hint = folder / _FILE, f"Delete {folder} to start again."
         if not path.exists():
             return None
         try:
@@ -63,8 +55,8 @@ class RunRecord:
             raise RdchatError(f"{path} is damaged: {error}.", hint) from error
         if record.dtype != model.info.dtype:
             raise RdchatError(
-                f"The training in {folder} was begun with the model in {record.dtype}, not in {model.info.dtype}.",
-                f"Continue it with --dtype {record.dtype}, or give another --seed.",
+                f"The training in {folder} began with the model in {record.dtype}, not {model.info.dtype}.",
+                f"Continue it with --dtype {record.dtype}, or use another --seed.",
             )
         return record
 
@@ -86,5 +78,5 @@ class RunRecord:
         if not 0 <= record.spent_s < float("inf"):
             raise ValueError(f"{record.spent_s} seconds")
         if not isinstance(record.shards, int | None) or not isinstance(record.hours, int | float | None):
-            raise ValueError("its hours and shards are no numbers")
+            raise ValueError("its hours and shards are not numbers")
         return record

@@ -1,4 +1,4 @@
-"""The plan of a training: its settings, its budget, and all checks before it begins."""
+"""The plan of a training: settings, budget, and the checks before it begins."""
 
 import hashlib
 import json
@@ -12,10 +12,9 @@ from typing import Any
 import mlx.core as mx
 
 from rdchat import paths
-from rdchat.errors import ModelError, RdchatError
-from rdchat.files.file_errors import file_error
+from rdchat.errors import ModelError, RdchatError, file_error
 from rdchat.inference.api.requests import require
-from rdchat.inference.api.trained_kind import TrainedKind
+from rdchat.inference.api.training import TrainedKind
 from rdchat.inference.drafters import cannot_verify
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter, target_named_in
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
@@ -30,58 +29,44 @@ from rdchat.inference.training.data.data_maker import chat_template, encode
 from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens, read_answers, shipped_path
 from rdchat.inference.training.heads.recipes import DRAFT_VOCABULARY, Recipe, SequenceRecipe, default_recipe
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS
-from rdchat.inference.training.run.budget import Budget, Need
+from rdchat.inference.training.run.budget import Budget, TrainingMemory
 from rdchat.inference.training.run.run_record import RunRecord
 
 _FEWEST_TOKENS, _MOST_TOKENS = 1000, 100_000_000
-_USUAL_TOKENS, _TOKENS_IN_HOURS = 1_000_000, 10_000_000  # without any limit; the most with one of hours alone
+_USUAL_TOKENS, _TOKENS_IN_HOURS = 1_000_000, 10_000_000  # without a limit; the most with a limit of hours alone
 _MOST_HOURS, _MOST_EPOCHS = 1000, 100
-MOST_QUESTION_TOKENS = 400  # a longer question of the person's own is left out: its whole batch would wait for it
-_ANOTHER = "Pick another model."
-_OTHER_START = "Name a folder that `rdchat train-drafter` made for this model, or leave out --start-from."
+# Longer questions of the person's own are left out, because their whole batch would wait for them.
+MOST_QUESTION_TOKENS = 400
+_ANOTHER = "Choose another model."
+_OTHER_START = "Give a folder that `rdchat train-drafter` made for this model, or leave out --start-from."
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
     """Settings of a training.
 
-    Attributes:
-        out: Folder of the drafter.
-        tokens: Answer tokens to train on.
-        hours: Limit of time, without interruptions; as much data is made as it leaves time for, up to `tokens`. None
-            is no limit.
-        seed: Of all random draws.
-        prompts: The person's own questions, mixed with the built-in ones.
-        asked: More of them, from stored conversations; the card says that there were some. A training that goes on
-            keeps those it began with.
-        sequences: Conversations decoded in one batch; fewer where memory is short.
-        vocabulary: Tokens that can be drafted, at most.
-        size: Width of a recurrent head's layers; 0 is the target's.
-        target_layers: Layers of the target that are read; a recurrent head reads the trunk's output before them. None
-            leaves the choice to `spread_layers` or, for the other kinds, to `sequence_layers`.
-        recipe: The hyperparameters, for `kind`.
-        kind: Of the head.
-        anyway: Whether to begin also where memory seems too small.
-        start: Folder of a recurrent drafter of the same target that is trained further. Its shape replaces
-            `vocabulary`, `size` and `target_layers`.
-
     Raises:
         InvalidSettingError: If a number is out of range.
     """
 
-    out: Path
-    tokens: int = _USUAL_TOKENS
+    out: Path  # folder of the drafter
+    tokens: int = _USUAL_TOKENS  # answer tokens to train on
+    # Limit of time, without interruptions; as much data is made as it allows, up to `tokens`. None for no limit.
     hours: float | None = None
-    seed: int = 0
-    prompts: tuple[str, ...] = ()
+    seed: int = 0  # of all random draws
+    prompts: tuple[str, ...] = ()  # the person's own questions, mixed with the built-in ones
+    # More of them, from stored chats; the card says that there were some. A resumed training keeps those it began with.
     asked: tuple[str, ...] = ()
-    sequences: int = 128
-    vocabulary: int = 12288
-    size: int = 0
+    sequences: int = 128  # conversations decoded in one batch; fewer where memory is short
+    vocabulary: int = 12288  # most tokens that can be drafted
+    # Layers of the target that are read; a recurrent head also reads the trunk's output. None leaves the choice to
+    # `spread_layers` or, for the other kinds, to `sequence_layers`.
     target_layers: tuple[int, ...] | None = None
-    recipe: Recipe | SequenceRecipe = field(default_factory=Recipe)
-    kind: TrainedKind = TrainedKind.RECURRENT
-    anyway: bool = False
+    recipe: Recipe = field(default_factory=Recipe)  # the hyperparameters, for `kind`
+    kind: TrainedKind = TrainedKind.RECURRENT  # of the head
+    anyway: bool = False  # whether to begin even if memory seems too small
+    # Folder of a recurrent drafter of the same target to train further. Its shape replaces `vocabulary` and
+    # `target_layers`.
     start: Path | None = None
 
     @classmethod
@@ -96,7 +81,7 @@ class TrainingSettings:
         start: Path | None = None,
         **others: Any,
     ) -> "TrainingSettings":
-        """Return the usual settings of a kind of head; None for `tokens` makes as many as usual, or as time allows."""
+        """Return the usual settings of a kind of head; `tokens` may be None: the usual number, or what time allows."""
         most = (_USUAL_TOKENS if hours is None else _TOKENS_IN_HOURS) if tokens is None else tokens
         recipe, size = default_recipe(kind, seed, most, further=start is not None), DRAFT_VOCABULARY[kind]
         return cls(out, most, hours, seed, vocabulary=size, recipe=recipe, kind=kind, start=start, **others)
@@ -109,44 +94,31 @@ class TrainingSettings:
         require(0 <= self.seed < 2**31, "seed", self.seed, "from 0 to 2**31 - 1")
         require(self.sequences >= 1, "sequences", self.sequences, "at least 1")
         require(self.vocabulary >= 2 * TEACHER_TOKENS, "vocabulary", self.vocabulary, f"at least {2 * TEACHER_TOKENS}")
-        assert isinstance(self.recipe, Recipe) == (self.kind is TrainedKind.RECURRENT)
+        assert isinstance(self.recipe, SequenceRecipe) != (self.kind is TrainedKind.RECURRENT)
         epochs = self.recipe.epochs
         require(1 <= epochs <= _MOST_EPOCHS, "epochs", epochs, f"from 1 to {_MOST_EPOCHS}")
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """A training that can begin.
+    """A training that can begin."""
 
-    Attributes:
-        settings: As asked for, with as many sequences as fit and without questions that are too long.
-        binding: The target.
-        folder: Where data and unfinished training are kept: a folder of its own for each target and kind of data.
-        record: What earlier runs settled and reached, or this one settles.
-        budget: Disk and memory that it takes.
-        left_out: Questions of the person's own that are too long.
-        resumed: Whether a training that was begun goes on.
-        reads: The hidden states that are read: the trunk's output, for the teacher, then the layers'.
-        start: The drafter that is trained further; None for a fresh head.
-    """
-
-    settings: TrainingSettings
-    binding: TargetBinding
-    folder: Path
-    record: RunRecord
-    budget: Budget
-    left_out: int
-    resumed: bool
-    reads: HiddenReads
-    start: StoredDrafter | None
+    settings: TrainingSettings  # as asked for, with as many sequences as fit and without questions that are too long
+    binding: TargetBinding  # the target
+    folder: Path  # folder of the data and the unfinished training, one for each target and kind of data
+    record: RunRecord  # state of earlier runs, or a new record
+    budget: Budget  # disk space and memory
+    left_out: int  # questions of the person's own that are too long
+    resumed: bool  # whether an earlier training continues
+    reads: HiddenReads  # the hidden states that are read: the trunk's output, for the teacher, then the layers'
+    start: StoredDrafter | None  # the drafter to train further; None for a fresh head
 
     def head_config(self, model: LoadedModel) -> HeadConfig:
-        """Return the shape of a recurrent head; the data may turn out to have fewer tokens to draft."""
+        """Return the shape of a recurrent head; the data may turn out to have fewer draftable tokens."""
         if self.start is not None:
             return self.start.head.config
         width = TargetEmbeddings(model.network, model.info.vocabulary_size).width
-        settings, size = self.settings, self.settings.size or width
-        return HeadConfig(width, settings.vocabulary, size, size, target_layers=self.reads.layers)
+        return HeadConfig(width, self.settings.vocabulary, width, width, target_layers=self.reads.layers)
 
 
 def make_plan(
@@ -161,7 +133,7 @@ def make_plan(
         now: A clock, in seconds.
 
     Raises:
-        ModelError: If no drafter can be trained for the model: no hidden states, no chat template, recurrent state.
+        ModelError: If no drafter can be trained for the model, for example without hidden states or chat template.
         RdchatError: If the output folder holds something else, a training was begun and `resume` is false, or all
             questions are too long.
         StorageError: If the output folder cannot be written to.
@@ -181,7 +153,7 @@ def make_plan(
     check_batched_decoding(model)
     binding = TargetBinding.of(model.info)
     _check_out(settings.out, binding)
-    need = Need(model, width)
+    need = TrainingMemory(model, width)
     fitting = replace(settings, sequences=need.sequences(settings.sequences))
     folder = _folder(binding, fitting)
     record = _begun(folder, binding, model, resume)
@@ -190,7 +162,7 @@ def make_plan(
     left_out = len(settings.prompts) - len(fitting.prompts) + len(asked) - len(fitting.asked)
     if left_out and not fitting.prompts and not fitting.asked:
         raise RdchatError(
-            f"All questions are longer than {MOST_QUESTION_TOKENS} tokens.", "Give shorter ones, or none."
+            f"All questions are longer than {MOST_QUESTION_TOKENS} tokens.", "Use shorter ones, or leave out --prompts."
         )
     tokens = settings.tokens
     if settings.hours is not None:
@@ -198,7 +170,7 @@ def make_plan(
         tokens = min(tokens, answer_tokens(shipped_answers(binding, fitting)) + made)
     keep_states = record.keep_states if record else None
     if not recurrent:
-        keep_states = False  # those of whole conversations would take several times the room
+        keep_states = False  # those of whole conversations would need several times the space
     budget = need.budget(tokens, fitting.sequences, folder, keep_states, anyway=settings.anyway)
     known = record or RunRecord(budget.keep_states, model.info.dtype, chat_template(model))
     known = replace(known, keep_states=budget.keep_states, asked=fitting.asked)
@@ -208,15 +180,15 @@ def make_plan(
 
 
 def shipped_answers(binding: TargetBinding, settings: TrainingSettings) -> list[TrainingConversation]:
-    """Return the conversations that ship with rdchat for a target; none where own questions are to be asked."""
+    """Return the conversations shipped with rdchat for a target; none if the person's own questions are used."""
     return [] if settings.prompts or settings.asked else read_answers(shipped_path(binding.hash))
 
 
 def spread_layers(model: LoadedModel) -> tuple[int, ...]:
-    """Return the layers after a quarter, a half and three quarters of the trunk; none where they cannot be read.
+    """Return the layers after a quarter, a half and three quarters of the trunk; none if they cannot be read.
 
-    The last layer's output is about the next token; earlier layers hold more of the text (Li et al. 2025, "EAGLE-3",
-    arXiv 2503.01840, reads three layers for that).
+    The last layer's output mostly predicts the next token; earlier layers hold more of the text (Li et al. 2025,
+    "EAGLE-3", arXiv 2503.01840, reads three layers for that).
     """
     count = len(getattr(model.network, "layers", ()))
     return tuple(sorted({layer for layer in (count // 4, count // 2, count - count // 4) if layer < count}))
@@ -225,42 +197,44 @@ def spread_layers(model: LoadedModel) -> tuple[int, ...]:
 def sequence_layers(model: LoadedModel) -> tuple[int, ...]:
     """Return the layers after a quarter, after a half, and the last but one, for EAGLE-3 and DSpark.
 
-    Others' tools read the input of a layer, so they cannot read the last one's output. EAGLE-3's own choice ends three
-    layers before that; a head with one layer of its own is better off with states that are almost final.
+    Other tools read the input of a layer, so they cannot read the last one's output. EAGLE-3's own choice ends three
+    layers earlier; for a head with a single layer, states that are almost final are better.
     """
     count = len(getattr(model.network, "layers", ()))
     return tuple(sorted({min(layer, count - 1) for layer in (count // 4, count // 2, max(count - 2, 0))}))
 
 
 def _startable(folder: Path, model: LoadedModel, kind: TrainedKind) -> StoredDrafter:
-    """Read a drafter that is to be trained further.
+    """Read a drafter to train further.
 
     Raises:
-        ModelError: If it is none of ours for this target, or has been quantised.
+        ModelError: If it is not one of ours for this target, or is quantised.
         RdchatError: If another kind is to be trained.
     """
     if kind is not TrainedKind.RECURRENT:
-        raise RdchatError(f"{kind.words} heads are trained from nothing.", "Leave out --start-from, or --kind.")
+        raise RdchatError(f"{kind.words} heads cannot be trained further.", "Leave out --start-from, or --kind.")
     if inspect_drafter(folder) is not HeadKind.RECURRENT:
-        raise ModelError(f"{folder} holds no recurrent drafter, which alone can be trained further.", _OTHER_START)
+        raise ModelError(
+            f"{folder} has no recurrent drafter. Only recurrent drafters can be trained further.", _OTHER_START
+        )
     stored = load_drafter(folder, model)
-    assert isinstance(stored, StoredDrafter), "which its kind is"
+    assert isinstance(stored, StoredDrafter), "recurrent drafters are StoredDrafters"
     shape = stored.head.config
     others = not shape.project_input or shape.input_rank or shape.output is Output.OWN
     if stored.target is None or shape.quantization_bits or others:
-        raise ModelError(f"{folder} holds a drafter that rdchat's trainer did not write.", _OTHER_START)
+        raise ModelError(f"{folder} has a drafter that was not trained by rdchat.", _OTHER_START)
     return stored
 
 
 def _check_hidden_states(model: LoadedModel, reads: HiddenReads) -> int:
-    """Check that a drafter can work for the model at all; return the width of the states that it reads."""
+    """Check that a drafter can work for the model at all; return the width of the hidden states that it reads."""
     name = model.info.name
-    if problem := cannot_verify(model):  # first: it also finds out whether the trunk gives states at all
+    if problem := cannot_verify(model):  # first, since it also finds out whether the trunk returns hidden states
         raise ModelError(problem, _ANOTHER)
     model.hooks.read(reads)
     model.network(mx.array([[0]]))
     if model.hooks.hidden is None:
-        raise ModelError(f"{name} does not give its hidden states, which a drafter reads.", _ANOTHER)
+        raise ModelError(f"{name} does not provide the hidden states that a drafter reads.", _ANOTHER)
     width = int(model.hooks.hidden.shape[-1])
     embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
     if width != embeddings.width * (1 + len(reads.layers)):
@@ -272,18 +246,18 @@ def _check_hidden_states(model: LoadedModel, reads: HiddenReads) -> int:
 
 def _check_out(out: Path, binding: TargetBinding) -> None:
     if not paths.is_utf8(out):
-        raise RdchatError(f"The path {out} is not UTF-8 text, which MLX needs.", "Name another folder.")
+        raise RdchatError(f"The path {out} is not UTF-8 text, which MLX needs.", "Choose another folder.")
     if out.exists():
         if not out.is_dir():
-            raise RdchatError(f"{out} is a file.", "Name a folder for the drafter.")
+            raise RdchatError(f"{out} is a file.", "Choose a folder for the drafter.")
         if target_named_in(out) not in {None, binding.hash}:
-            raise RdchatError(f"{out} holds something other than a drafter for {binding.name}.", "Name a new folder.")
+            raise RdchatError(f"{out} has something other than a drafter for {binding.name}.", "Choose a new folder.")
     place = next(folder for folder in (out, *out.parents) if folder.exists())
     try:
         with tempfile.TemporaryFile(dir=place):
             pass
     except OSError as error:
-        raise file_error(error, f"The drafter cannot be written to {out}", "Name another folder.") from error
+        raise file_error(error, f"The drafter cannot be written to {out}", "Choose another folder.") from error
 
 
 def _short(model: LoadedModel, prompts: tuple[str, ...]) -> tuple[str, ...]:
@@ -291,9 +265,9 @@ def _short(model: LoadedModel, prompts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _folder(binding: TargetBinding, settings: TrainingSettings) -> Path:
-    """Return the folder of this kind of data; questions of chats do not count, which go on while a training rests."""
+    """Return the folder of this kind of data; questions from chats do not change it, since chats change meanwhile."""
     chats = ["chats"] if settings.asked else []
-    # kinds that keep no hidden states can share their data
+    # kinds that store no hidden states can share their data
     layers = settings.target_layers if settings.kind is TrainedKind.RECURRENT else None
     facts = json.dumps([settings.seed, settings.sequences, layers, settings.prompts, *chats])
     name = f"{binding.name.replace('/', '-')}-{binding.hash[:8]}"
@@ -305,7 +279,7 @@ def _begun(folder: Path, binding: TargetBinding, model: LoadedModel, resume: boo
         return None
     if not resume:
         raise RdchatError(
-            f"A training for {binding.name} with the same seed and prompts has begun already.",
-            f"Continue it with --resume, give another --seed, or delete {folder}.",
+            f"A training for {binding.name} with the same seed and prompts has already begun.",
+            f"Continue it with --resume, use another --seed, or delete {folder}.",
         )
     return RunRecord.read(folder, model)

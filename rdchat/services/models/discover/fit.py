@@ -52,9 +52,13 @@ class Machine:
         """Return the memory that a model needs, with a drafter of some bytes."""
         return replace(memory_need(sizes, self.dtype, self.memory.on_gpu), drafter_bytes=drafter_bytes)
 
+    def refuses(self, sizes: ModelSizes) -> bool:
+        """Whether loading a model now would be refused."""
+        return fit_of(self.need(sizes), self.memory.room) is Fit.TOO_LARGE
+
     def fit(self, sizes: ModelSizes | None, drafter_bytes: int = 0) -> Fit | None:
-        """Return whether a model fits together with a drafter; None where its sizes are not known."""
-        return None if sizes is None else fit_of(self.need(sizes, drafter_bytes), self.memory.room)
+        """Return whether a model fits the whole memory, with a drafter; None where its sizes are not known."""
+        return None if sizes is None else fit_of(self.need(sizes, drafter_bytes), self.memory.whole_room)
 
 
 def sizes_of(weight_bytes: int, quantization: str, float_bits: int = 16) -> ModelSizes:

@@ -2,22 +2,18 @@
 
 from dataclasses import dataclass, replace
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject
 
 from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import repository_of
-from rdchat.hub.downloads.snapshot import is_snapshot
-from rdchat.hub.endpoint import Route, find_endpoint, find_route
+from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.found_models import FoundModel, HubModel
-from rdchat.hub.hub_errors import HubError
+from rdchat.hub.hub_errors import HubError, for_window
 from rdchat.hub.known_files import HubFile, RepositoryFiles, chosen_files, readable_ggufs
 from rdchat.hub.tokens import Tokens
-from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.models.discover.card_text import plain_card
-from rdchat.services.models.discover.hub_trouble import HubTrouble, trouble_of
+from rdchat.services.models.model_service import ModelService
 from rdchat.work.job import Job
-
-_END_S = 0.5  # wait for a running request when the window closes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,38 +24,30 @@ class ModelDetails:
     page: str = ""  # the address of its page
     facts: FoundModel | None = None  # of a search, then of the model itself; None until one is known
     files: RepositoryFiles | None = None  # to fetch; None until they are known, and where nothing can be fetched
-    problem: str = ""  # why nothing can be fetched
-    hint: str = ""  # what to do about it
+    problem: str = ""  # why nothing can be fetched, and what to do about it
     ggufs: tuple[HubFile, ...] = ()  # to choose one of, smallest first; empty where there is no choice
     gguf: str = ""  # the chosen one
     here: bool = False  # whether all of `files` is on this machine
     older_here: bool = False  # whether another version of it is
     loads: str = ""  # what loads it: the hub id, or the path of the GGUF file; empty until that is known
-    trouble: HubTrouble | None = None  # why it did not answer
+    trouble: HubError | None = None  # why it did not answer
     card: str | None = None  # plain text; None until it is known, empty where there is none
-    card_trouble: HubTrouble | None = None  # why the card was not answered
+    card_trouble: HubError | None = None  # why the card was not answered
     at_hub: HubModel | None = None  # the hub's answer
 
 
-class HubDetails(QObject):
-    """Fetches one model at a time. Lives on the main thread.
-
-    Args:
-        tokens: The person's tokens.
-        parent: The Qt parent.
+class HubDetails(ModelService):
+    """Fetches one model at a time.
 
     Attributes:
         model: The shown model; None for none.
     """
 
-    changed = Signal()
+    close_s = 0.5
 
     def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._tokens = tokens
-        self._route: Route | None = None
+        super().__init__(tokens, parent)
         self.model: ModelDetails | None = None
-        self._work = BackgroundWork("a model of the hub", self)
 
     def show(self, repository: str, facts: FoundModel | None = None) -> None:
         """Fetch a model; `changed` follows, now and whenever more is known.
@@ -87,36 +75,28 @@ class HubDetails(QObject):
         if self.model is not None and self.model.at_hub is not None:
             self._fetch(self.model, self.model.gguf)
 
-    def close(self) -> None:
-        """Stop asking."""
-        self._work.close(_END_S)
-
     def _fetch(self, model: ModelDetails, gguf: str = "") -> None:
         """Fetch the missing parts of a model; `gguf` is the GGUF file to take."""
         self._work.replace(lambda job: self._fetched(job, model, gguf), self._set, failed=self._fail, told=self._set)
 
     def _fetched(self, job: Job[ModelDetails], model: ModelDetails, gguf: str) -> ModelDetails:
         """Ask the hub for facts and files, read the disk, report that, and ask for the card; not on the main thread."""
-        from rdchat.hub.hub_api import HubApi  # noqa: PLC0415  its client takes longer to import than the window
-
-        endpoint = find_endpoint()
-        self._route = find_route(endpoint)  # known also if the hub does not answer
-        api = HubApi(self._tokens.access(endpoint))
+        api = self._hub()
         if (at_hub := model.at_hub) is None:
             at_hub = api.look_at(model.repository)
-            model = replace(model, page=endpoint.page(model.repository), facts=at_hub.facts, at_hub=at_hub)
+            model = replace(model, page=find_endpoint().page(model.repository), facts=at_hub.facts, at_hub=at_hub)
         model = _with_files(model, at_hub, gguf)
         if model.card is not None:
             return model
-        job.tell(model)
+        job.report_progress(model)
         try:
             return replace(model, card=plain_card(api.card(model.repository, at_hub.commit)), card_trouble=None)
         except RdchatError as error:
-            return replace(model, card_trouble=trouble_of(error, self._route))
+            return replace(model, card_trouble=for_window(error))
 
     def _fail(self, error: RdchatError) -> None:
         if self.model is not None:
-            trouble = trouble_of(error, self._route)
+            trouble = for_window(error)
             self._set(replace(self.model, trouble=trouble, page=trouble.page))
 
     def _set(self, model: ModelDetails) -> None:
@@ -139,11 +119,11 @@ def _with_files(details: ModelDetails, at_hub: HubModel, gguf: str) -> ModelDeta
     try:
         files, left_out = chosen_files(at_hub.files, gguf)
     except HubError as error:
-        return replace(details, problem=error.message, hint=error.hint, ggufs=ggufs, gguf=gguf)
+        return replace(details, problem=str(error), ggufs=ggufs, gguf=gguf)
     fetched = RepositoryFiles(details.repository, "main", at_hub.commit, files, left_out)
     place = repository_of(details.repository)
-    here = is_snapshot(place, fetched)
+    here = place.holds(fetched)
     older = not here and place.commit_of("main") not in {"", at_hub.commit}
     loads = str(place.snapshots / at_hub.commit / gguf) if gguf else details.repository
-    details = replace(details, files=fetched, ggufs=ggufs, gguf=gguf, problem="", hint="")
+    details = replace(details, files=fetched, ggufs=ggufs, gguf=gguf, problem="")
     return replace(details, here=here, older_here=older, loads=loads)

@@ -1,20 +1,24 @@
-"""Searches the hub on a thread. A pause in typing starts a search; answers to earlier ones are dropped."""
+"""Searches the hub on a thread, and filters the results.
 
+A pause in typing starts a search; answers to earlier ones are dropped.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, QTimer
 
 from rdchat.errors import RdchatError
-from rdchat.hub.endpoint import Route, find_endpoint, find_route
 from rdchat.hub.found_models import FoundModel, SortBy
+from rdchat.hub.hub_errors import HubError, for_window
 from rdchat.hub.tokens import Tokens
-from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.models.discover.hub_trouble import HubTrouble, trouble_of
+from rdchat.inference.api.memory_facts import Fit
+from rdchat.services.models.discover.fit import Machine, sizes_found
+from rdchat.services.models.model_service import ModelService
 
 STEPS = (60, 200, 500)  # results asked for, one number after the other
 _TYPING_MS = 300  # a pause in typing asks; not every letter
-_SECOND_MS = 1000
-_END_S = 0.5  # wait for a running request when the window closes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,35 +38,24 @@ class SearchState:
     found: tuple[FoundModel, ...] = ()  # in the hub's order
     asking: bool = False  # whether the hub is being asked
     complete: bool = True  # whether no more is asked for
-    trouble: HubTrouble | None = None  # why the last request failed
-    wait_s: int = 0  # seconds until the hub is asked again by itself; 0 if it is not
+    trouble: HubError | None = None  # why the last request failed
 
 
-class HubSearch(QObject):
-    """Runs one search at a time. Lives on the main thread.
-
-    Args:
-        tokens: The person's tokens.
-        parent: The Qt parent.
+class HubSearch(ModelService):
+    """Runs one search at a time.
 
     Attributes:
         state: The results so far.
-        route: The way to the hub at the last request; None before the first.
     """
 
-    changed = Signal()
+    close_s = 0.5
 
     def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._tokens = tokens
+        super().__init__(tokens, parent)
         self.state = SearchState()
-        self.route: Route | None = None
-        self._step = 0
-        self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
+        self._step = 0  # index into `STEPS`
+        self._typing = QTimer(self, singleShot=True)
         self._typing.timeout.connect(self._ask)
-        self._waiting = QTimer(self, interval=_SECOND_MS)
-        self._waiting.timeout.connect(self._count_down)
-        self._task = BackgroundWork("search of the hub", self)
 
     def search(self, query: HubQuery, *, at_once: bool = False) -> None:
         """Start another search; `changed` follows, now and with every result.
@@ -73,16 +66,13 @@ class HubSearch(QObject):
         """
         if query == self.state.query and not at_once:
             return
-        self._task.forget()
-        self._waiting.stop()
+        self._work.forget()
         self._step = 0
         empty = not query.words.strip()
         self._set(SearchState(query, asking=not empty, complete=empty))
         self._typing.stop()
-        if at_once and not empty:
-            self._ask()
-        elif not empty:
-            self._typing.start()
+        if not empty:
+            self._typing.start(0 if at_once else _TYPING_MS)
 
     def more(self) -> None:
         """Ask for more of the same, if there is more and nothing is in the way."""
@@ -95,28 +85,17 @@ class HubSearch(QObject):
     def retry(self) -> None:
         """Ask again after a failure."""
         if self.state.trouble is not None:
-            self._waiting.stop()
-            self._set(replace(self.state, asking=True, trouble=None, wait_s=0))
+            self._set(replace(self.state, asking=True, trouble=None))
             self._ask()
-
-    def close(self) -> None:
-        """Ask nothing more."""
-        self._typing.stop()
-        self._waiting.stop()
-        self._task.close(_END_S)
 
     def _ask(self) -> None:
         query, limit = self.state.query, STEPS[self._step]
-        self._task.replace(lambda _job: self._found(query, limit), self._take, failed=self._fail)
-
-    def _found(self, query: HubQuery, limit: int) -> tuple[FoundModel, ...]:
-        """Ask the hub; not on the main thread."""
-        from rdchat.hub.hub_api import HubApi  # noqa: PLC0415  its client takes longer to import than the window
-
-        endpoint = find_endpoint()
-        self.route = find_route(endpoint)  # known also where the hub does not answer
-        api = HubApi(self._tokens.access(endpoint))
-        return api.search(query.words.strip(), sort=query.sort, limit=limit, gguf_only=query.gguf)
+        words, sort, gguf = query.words.strip(), query.sort, query.gguf
+        self._work.replace(
+            lambda _job: self._hub().search(words, sort=sort, limit=limit, gguf_only=gguf),
+            self._take,
+            failed=self._fail,
+        )
 
     def _take(self, answer: tuple[FoundModel, ...]) -> None:
         before = self.state.found
@@ -127,19 +106,38 @@ class HubSearch(QObject):
         self._set(replace(self.state, found=found, asking=False, complete=complete))
 
     def _fail(self, error: RdchatError) -> None:
-        trouble = trouble_of(error, self.route)
-        wait = int(trouble.wait_s + 1) if trouble.wait_s is not None else 0
-        self._set(replace(self.state, asking=False, trouble=trouble, wait_s=wait))
-        if wait:
-            self._waiting.start()
-
-    def _count_down(self) -> None:
-        left = self.state.wait_s - 1
-        if left <= 0:
-            self.retry()
-        else:
-            self._set(replace(self.state, wait_s=left))
+        self._set(replace(self.state, asking=False, trouble=for_window(error)))
 
     def _set(self, state: SearchState) -> None:
         self.state = state
         self.changed.emit()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFilters:
+    """Required properties. A model whose value is unknown does not pass."""
+
+    most_bytes: int | None = None  # of its weights; None for any size
+    quantization: str = ""  # as the hub names it; empty for any
+    licence: str = ""
+    family: str = ""
+    fitting: bool = False  # whether it must fit this machine
+
+    def wanted(self, model: FoundModel, machine: Machine | None) -> bool:
+        """Return whether a model passes."""
+        wanted = (self.quantization, self.licence, self.family)
+        if any(name and name != has for name, has in zip(wanted, _names(model), strict=True)):
+            return False
+        if self.most_bytes is not None and (model.weight_bytes is None or model.weight_bytes > self.most_bytes):
+            return False
+        return not self.fitting or (machine is not None and machine.fit(sizes_found(model)) in {Fit.FITS, Fit.TIGHT})
+
+
+def choices_among(found: Iterable[FoundModel]) -> tuple[list[str], ...]:
+    """Return the quantisations, licences and families of models, the most frequent first."""
+    counters = [Counter(filter(None, names)) for names in zip(*map(_names, found), strict=True)] or [Counter()] * 3
+    return tuple(sorted(counter, key=lambda name: (-counter[name], name)) for counter in counters)
+
+
+def _names(model: FoundModel) -> tuple[str, str, str]:
+    return model.quantization, model.licence, model.family

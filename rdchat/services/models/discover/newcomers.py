@@ -5,14 +5,18 @@ It ships as `assets/newcomers/newcomers.json`, which the package has under `newc
 """
 
 import json
-from dataclasses import dataclass
-from dataclasses import fields as dataclass_fields
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any
 
+from PySide6.QtCore import QObject, Signal
+
 from rdchat.inference.api.memory_facts import Fit, ModelSizes
+from rdchat.services.chat.storage_watch import SettingsControl
+from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.discover.fit import Machine, sizes_of
+from rdchat.services.models.sources import DeviceMemory
 
 _ALMOST = 0.97  # a Mac of 16 GB may report a little less
 
@@ -31,9 +35,7 @@ class Checked:
 
     date: str  # when, as 2026-11-22
     problem: str  # why it is not to be had; empty where it is
-    licence: str  # as its authors name it
     gated: bool  # whether its authors give access on its page only
-    download_bytes: int  # of all files that would be fetched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,5 +109,56 @@ def _parsed(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != "weights_gb"} | {
         "weight_bytes": None if size is None else round(size * 1e9),
         "sources": tuple(Source(**source) for source in fields["sources"]),
-        "checked": None if checked is None else Checked(*(checked[field.name] for field in dataclass_fields(Checked))),
+        "checked": None if checked is None else Checked(checked["date"], checked["problem"], checked["gated"]),
     }
+
+
+class LargerModel(QObject):
+    """Chooses the larger model to offer, if any. It does not ask the hub.
+
+    Args:
+        slot: The model that answers.
+        preferences: Which models were loaded before, and whether the person declined.
+        memory: This machine's memory.
+        parent: The Qt parent.
+
+    Attributes:
+        offered: The model to offer; None for none.
+    """
+
+    changed = Signal()
+
+    def __init__(
+        self, slot: ModelSlot, preferences: SettingsControl, memory: DeviceMemory, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._slot, self._preferences, self._memory = slot, preferences, memory
+        self.offered: Suggestion | None = None
+        slot.loaded.connect(self._look)
+        slot.load_started.connect(self._decide)
+        memory.changed.connect(self._decide)
+
+    def decline(self) -> None:
+        """Offer none any more, in later starts neither."""
+        self._preferences.change(replace(self._preferences.settings, larger_model_declined=True))
+        self._decide()
+
+    def _look(self) -> None:
+        """Find out about the memory; not before the default model is there, as that imports MLX."""
+        if self._wanted and self._memory.now is None:
+            self._memory.ask()
+        self._decide()
+
+    @property
+    def _wanted(self) -> bool:
+        settings, slot = self._preferences.settings, self._slot
+        only_default = slot.chosen is None and slot.info is not None and not settings.recent_models
+        return only_default and not settings.larger_model_declined
+
+    def _decide(self) -> None:
+        memory = self._memory.now
+        fitting = for_machine(Machine(memory, self._slot.dtype)) if memory is not None and self._wanted else ()
+        offered = fitting[0] if fitting else None
+        if offered != self.offered:
+            self.offered = offered
+            self.changed.emit()

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, Signal
 
 from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import free_bytes
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
-from rdchat.hub.downloads.unfinished_list import read_unfinished, unfinished_of, write_unfinished
+from rdchat.hub.downloads.download_record import read_unfinished, unfinished_of, write_unfinished
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.known_files import check_names
 from rdchat.hub.tokens import Tokens
@@ -23,7 +23,6 @@ from rdchat.work.job import Job
 _LOG = logging.getLogger(__name__)
 LIMITS = DownloadLimits(tries=60, lock_wait_s=1e9)
 """The window tries for an hour without a network, and waits for other programs' downloads of the same model."""
-_DISK_LOOK_MS = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +65,12 @@ class Downloads(QObject):
         tokens: The person's tokens.
         limits: Limits of number, time and disk space.
         parent: The Qt parent.
-
-    Attributes:
-        free_bytes: Free bytes of the disk that downloads are stored on; None until it is measured.
     """
 
     progressed = Signal(Download)
     finished = Signal(Download)
     failed = Signal(Download)
     removed = Signal(str)
-    disk_looked = Signal()
     restored = Signal()  # the downloads of earlier runs are listed
     went_on = Signal(tuple)  # the downloads that the app resumes at its start
 
@@ -85,15 +80,10 @@ class Downloads(QObject):
         self._main = MainThread(self)
         self._on_change = self._main.bring(self._take)
         self._reserve_bytes = limits.reserve_bytes
-        self._work = BackgroundWork("downloads' disk", self)
+        self._work = BackgroundWork("list of downloads", self)
         self._shown: dict[str, Download] = {}
         self._running: dict[str, Job[Any]] = {}
         self._remembered: list[dict[str, Any]] | None = None
-        self._closed = False
-        self.free_bytes: int | None = None
-        self._disk_timer = QTimer(self, interval=_DISK_LOOK_MS)
-        self._disk_timer.timeout.connect(self._look_at_disk)
-        self._watched = False
 
     def start(self, repository: str, revision: str = "main", gguf: str = "", *, is_model: bool = True) -> str:
         """Start or resume a download and return its id.
@@ -161,47 +151,38 @@ class Downloads(QObject):
         """Return the download of a repository, revision and file; None without one."""
         return self._shown.get(Download(repository, revision, gguf).id)
 
-    def forget_deleted(self, model: Path) -> None:
-        """Take a deleted model's downloads off the list; `model` is its snapshot's folder, or the GGUF file in it."""
-        for download in self.all():
-            if _is_of(download, model):
-                self._forget(download.id)
+    def forget_deleted(self, model: Path, repository: str = "") -> None:
+        """Take a deleted model's downloads off the list.
 
-    def forget_unfinished(self, repository: str) -> None:
-        """Take a model's unfinished downloads off the list, as their files were deleted."""
+        Args:
+            model: The snapshot's folder, or the GGUF file in it.
+            repository: The hub id whose unfinished downloads were deleted too; empty for none.
+        """
         for download in self.all():
-            if download.repository == repository and download.state in {DownloadState.PAUSED, DownloadState.FAILED}:
+            folder = Path(download.folder)
+            is_model = model in {folder, *(folder / file.name for file in download.files)}
+            is_stopped = download.state in {DownloadState.PAUSED, DownloadState.FAILED}
+            is_finished = download.state is DownloadState.FINISHED
+            if (is_finished and is_model) or (is_stopped and download.repository == repository):
                 self._forget(download.id)
 
     def totals(self) -> DownloadTotals:
         """Return the sum of all running downloads."""
         return totals_of(self._shown.values())
 
-    @property
-    def lacking_bytes(self) -> int:
-        """Bytes that the disk lacks for all running downloads; 0 if it suffices or its free space is unknown."""
-        totals = self.totals()
-        if self.free_bytes is None or not totals.going:
-            return 0
-        return max(0, totals.total_bytes - totals.done_bytes + self._reserve_bytes - self.free_bytes)
+    def disk_room(self) -> tuple[int | None, int]:
+        """Return the free bytes of the disk that takes models, None if unknown, and the bytes that downloads lack."""
+        totals, free = self.totals(), free_bytes()
+        if free is None or not totals.going:
+            return free, 0
+        return free, max(0, totals.total_bytes - totals.done_bytes + self._reserve_bytes - free)
 
     def restore(self) -> None:
         """List the unfinished downloads of earlier runs, and resume those that were running."""
         self._work.do(lambda: read_unfinished(paths.downloads_path()), self._take_left)
 
-    def watch_disk(self, watched: bool) -> None:
-        """Measure the free disk space every few seconds while it is watched or a download runs."""
-        if self._closed:
-            return
-        self._watched = watched
-        if watched:
-            self._look_at_disk()
-        self._set_disk_timer()
-
     def close(self) -> None:
         """Pause all and end the process; the next start resumes the running ones."""
-        self._closed = True
-        self._disk_timer.stop()
         self._main.close()
         self._process.close()
         self._work.close()
@@ -219,7 +200,6 @@ class Downloads(QObject):
         self._remember()
         self.progressed.emit(download)
         if download.state is not before.state:
-            self._set_disk_timer()
             if download.state is DownloadState.FINISHED:
                 self.finished.emit(download)
             elif download.state is DownloadState.FAILED:
@@ -232,7 +212,6 @@ class Downloads(QObject):
     def _forget(self, download: str) -> None:
         del self._shown[download]
         self._remember()
-        self._set_disk_timer()
         self.removed.emit(download)
 
     def _remember(self) -> None:
@@ -257,23 +236,3 @@ class Downloads(QObject):
         if went_on:
             self.went_on.emit(went_on)
         self.restored.emit()
-
-    def _set_disk_timer(self) -> None:
-        wanted = self._watched or any(not download.state.has_ended for download in self._shown.values())
-        if wanted != self._disk_timer.isActive():
-            (self._disk_timer.start if wanted else self._disk_timer.stop)()
-
-    def _look_at_disk(self) -> None:
-        self._work.do(free_bytes, self._take_free_bytes)
-
-    def _take_free_bytes(self, free: int | RdchatError | None) -> None:
-        if not isinstance(free, RdchatError) and free != self.free_bytes:
-            self.free_bytes = free
-            self.disk_looked.emit()
-
-
-def _is_of(download: Download, model: Path) -> bool:
-    """Tell whether a path is a finished download's snapshot folder, or a GGUF file in it."""
-    folder = Path(download.folder)
-    here = model == folder or any(model == folder / file.name for file in download.files)
-    return here and download.state is DownloadState.FINISHED

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
-from rdchat.hub.endpoint import Endpoint, find_endpoint
+from rdchat.hub.endpoint import Endpoint, Token, TokenSource, find_endpoint
 from rdchat.hub.hub_errors import AccessRefusedError
-from rdchat.hub.tokens import FoundToken, HubAccess, Token, Tokens, TokenSource
-from rdchat.services.background.background_work import BackgroundWork
+from rdchat.hub.tokens import Tokens
+from rdchat.services.models.model_service import ModelService
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,27 +24,23 @@ class AccountStatus:
     problem: str = ""  # the last error
 
 
-class HubAccount(QObject):
-    """Asks the keychain and the hub on a thread. Lives on the main thread.
-
-    The hub is asked only when the person gives a token, or asks whose it is.
+class HubAccount(ModelService):
+    """Asks the keychain; asks the hub only when the person gives a token, or asks whose it is.
 
     Attributes:
         status: Facts about the token in use.
     """
 
-    changed = Signal()
     accepted = Signal()  # the hub knows the token that was just given
+    close_s = 0.2  # a keychain may ask the person for long
 
     def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._tokens = tokens
-        self._work = BackgroundWork("hub account", self)
+        super().__init__(tokens, parent)
         self.status = AccountStatus()
 
     def look(self) -> None:
         """Find out which token is in use; the keychain may ask the person."""
-        self._do("Looking for the token…", self._found)
+        self._do("Reading the token…", self._found)
 
     def check(self) -> None:
         """Ask the hub whose token is in use."""
@@ -57,10 +53,6 @@ class HubAccount(QObject):
     def forget(self) -> None:
         """Forget the token that was given for this hub."""
         self._do("Forgetting the token…", self._forgotten)
-
-    def close(self) -> None:
-        """Wait for nothing: a keychain may ask the person for long."""
-        self._work.close(0.2)
 
     def _do(self, busy: str, work: Callable[[Endpoint], AccountStatus], *, gives: bool = False) -> None:
         """Run work on the thread, unless other work runs or `HF_ENDPOINT` is no address."""
@@ -89,45 +81,35 @@ class HubAccount(QObject):
     # On the thread
 
     def _found(self, endpoint: Endpoint) -> AccountStatus:
-        before, found, problem = self.status, None, ""
-        try:
-            found = self._tokens.found(endpoint, again=True)
-        except RdchatError as error:
-            problem = str(error)
+        found = self._tokens.found(endpoint, again=True)
         source = found.source if found else None
-        name = before.name if source is before.source else ""
-        return replace(before, busy="", source=source, name=name, problem=problem)
+        return replace(
+            self.status, busy="", source=source, name=self.status.name if source is self.status.source else ""
+        )
 
     def _named(self, endpoint: Endpoint) -> AccountStatus:
-        status = self._found(endpoint)
-        found = None if status.problem else self._tokens.found(endpoint)
-        return self._with_name(status, endpoint, found) if found else status
+        status, found = self._found(endpoint), self._tokens.found(endpoint)
+        return replace(status, name=_account_of(endpoint, found)) if found else status
 
     def _given(self, endpoint: Endpoint, text: str) -> AccountStatus:
-        status = replace(self.status, busy="")
-        try:
-            token = Token(text.strip())
-        except RdchatError as error:
-            return replace(status, problem=str(error))
-        checked = self._with_name(status, endpoint, FoundToken(token, TokenSource.THIS_RUN))
-        if checked.problem:
-            return replace(checked, name=status.name)
+        token = Token(text.strip())
+        name = _account_of(endpoint, token)
         self._tokens.remember(token, endpoint)
-        found = self._tokens.found(endpoint)
-        return replace(checked, source=found.source if found else None)
+        return replace(self._found(endpoint), name=name)
 
     def _forgotten(self, endpoint: Endpoint) -> AccountStatus:
         self._tokens.forget(endpoint)
         return self._found(endpoint)
 
-    def _with_name(self, status: AccountStatus, endpoint: Endpoint, found: FoundToken) -> AccountStatus:
-        """Ask the hub whose token this is."""
-        from rdchat.hub.hub_api import HubApi  # noqa: PLC0415  slow to import
 
-        try:
-            return replace(status, name=HubApi(HubAccess(endpoint, found.token)).account(), problem="")
-        except AccessRefusedError:
-            problem = f"{endpoint.host} does not know this token. Copy it once more, or make a new one."
-        except RdchatError as error:
-            problem = f"The token could not be checked. {error}"
-        return replace(status, name="", problem=problem)
+def _account_of(endpoint: Endpoint, token: Token) -> str:
+    """Ask the hub whose token this is."""
+    from rdchat.hub.hub_api import HubApi  # noqa: PLC0415  slow to import
+
+    try:
+        return HubApi(replace(endpoint, token=token)).account()
+    except AccessRefusedError as error:
+        hint = "Copy it again, or create a new one."
+        raise RdchatError(f"{endpoint.host} does not know this token.", hint) from error
+    except RdchatError as error:
+        raise RdchatError(f"The token could not be checked. {error}") from error

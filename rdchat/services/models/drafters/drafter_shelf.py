@@ -3,27 +3,28 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.errors import RdchatError
 from rdchat.inference.api.drafter_facts import TargetMatch
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.services.background.background_work import BackgroundWork, FolderSearch
+from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
-from rdchat.services.chat.settings_control import SettingsControl
+from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.installed.library import Library
+from rdchat.services.models.model_service import ModelService
 
 _CARD = "card.md"
 _MOST_BYTES = 200_000
 _ROW = re.compile(r"\| (W\d+ L\d+(?: \+ lookup)?) \| \d+ \| (\d+\.\d+) \|")
 
 
-class DrafterShelf(QObject):
-    """Lists the drafters of one model. Lives on the main thread.
+class DrafterShelf(ModelService):
+    """Lists the drafters of one model.
 
     Args:
         slot: The loaded model.
@@ -38,7 +39,6 @@ class DrafterShelf(QObject):
         chosen: The model whose drafters are shown; None while none is chosen or loaded.
     """
 
-    changed = Signal()
     race_requested = Signal(DraftSettings)
 
     def __init__(
@@ -51,11 +51,9 @@ class DrafterShelf(QObject):
         *,
         parent: QObject | None = None,
     ) -> None:
-        super().__init__(parent)
+        super().__init__(parent=parent)
         self._slot, self._drafting, self._preferences, self._library = slot, drafting, preferences, library
-        self._side = BackgroundWork("drafters", self)
         self._made_for = FolderSearch(made_for, self)
-        self._figures: dict[str, dict[str, float]] = {}  # by drafter
         self._other: ModelCard | None = None  # chosen though it is not loaded
         for happened in (slot.load_started, slot.loaded, slot.failed, slot.unloaded):
             happened.connect(self._on_model)
@@ -158,39 +156,28 @@ class DrafterShelf(QObject):
         return self._drafting.settings
 
     def is_used(self, model: ModelCard) -> bool:
-        """Tell whether the loaded model drafts with a drafter: the chosen one, else the one that was made for it."""
+        """Return whether the loaded model drafts with a drafter: the chosen one, else the one made for the model."""
         used, option = self._drafting.settings.drafter, self._drafting.option(Mode.DRAFTER)
         if used is None and option is not None and option.available:
             used = option.source
         return model.is_drafter and used in {model.model, str(model.path)}
 
     def figures_of(self, drafter: ModelCard) -> dict[str, float]:
-        """Return a drafter's tokens per call of the model by setup, as its card gives them; `changed` may follow."""
-        name = drafter.model
-        if name not in self._figures:
-            self._figures[name] = {}
-            if Path(name).is_absolute():
-                self._side.do(lambda: (name, _figures_on_card(Path(name))), self._on_figures)
-        return self._figures[name]
+        """Return tokens per target call by setup, such as `W4 L5`, as a trained drafter's card gives them.
+
+        They were measured at the end of the training, on questions that it did not see.
+        """
+        return _figures_on_card(Path(drafter.model)) if Path(drafter.model).is_absolute() else {}
 
     def let_go(self, model: ModelCard) -> None:
         """Stop using a drafter that is about to be deleted."""
         if self._drafting.settings.drafter in {model.model, str(model.path)}:
             self._drafting.change(replace(self._drafting.settings, drafter=None))
 
-    def close(self) -> None:
-        self._side.close()
-        self._made_for.close()
-
     def _is_loaded(self, model: ModelCard) -> bool:
         info = self._slot.info
         chosen = info is not None and model.model in {self._slot.chosen, info.name, str(info.path)}
         return chosen or self._library.is_loaded(model)
-
-    def _on_figures(self, read: tuple[str, dict[str, float]] | RdchatError) -> None:
-        if not isinstance(read, RdchatError) and read[1]:
-            self._figures[read[0]] = read[1]
-            self.changed.emit()
 
     def _on_model(self) -> None:
         if self._other is not None and self._is_loaded(self._other):
@@ -199,11 +186,8 @@ class DrafterShelf(QObject):
         self.changed.emit()
 
 
+@cache
 def _figures_on_card(folder: Path) -> dict[str, float]:
-    """Return tokens per target call by setup, such as `W4 L5`, as a trained drafter's card gives them.
-
-    They were measured at the end of the training, on questions that it did not see.
-    """
     try:
         with (folder / _CARD).open(encoding="utf-8") as file:
             text = file.read(_MOST_BYTES)

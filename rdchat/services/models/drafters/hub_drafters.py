@@ -1,24 +1,17 @@
 """Searches the hub for drafters of a model."""
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject
 
-from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.hub.drafters.published_drafters import FoundDrafter, WantedModel, find_published
+from rdchat.errors import InvalidSettingError
 from rdchat.hub.endpoint import find_endpoint
-from rdchat.hub.hub_api import HubApi
+from rdchat.hub.published_drafters import FoundDrafter, WantedModel, find_published
 from rdchat.hub.tokens import Tokens
-from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.models.model_service import ModelService
 from rdchat.work.job import Job
 
-_END_S = 0.5  # wait for a running request when the window closes
 
-
-class HubDrafters(QObject):
-    """Searches for one model at a time. Lives on the main thread; nothing is asked before `search`.
-
-    Args:
-        tokens: The person's tokens.
-        parent: The Qt parent.
+class HubDrafters(ModelService):
+    """Searches for one model at a time; asks nothing before `search`.
 
     Attributes:
         model: The model that was searched for last; empty before that.
@@ -27,16 +20,11 @@ class HubDrafters(QObject):
         problem: Why the hub could not be asked, and what to do about it.
     """
 
-    changed = Signal()
+    close_s = 0.5
 
     def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._tokens = tokens
-        self._task = BackgroundWork("hub drafters", self)
-        self.model = ""
-        self.searching = False
-        self.found: tuple[FoundDrafter, ...] = ()
-        self.problem = ""
+        super().__init__(tokens, parent)
+        self._set()
 
     @property
     def host(self) -> str:
@@ -48,36 +36,26 @@ class HubDrafters(QObject):
 
     def search(self, model: WantedModel) -> None:
         """Ask the hub; `changed` follows as things are found."""
-        self.model, self.searching, self.found, self.problem = model.name, True, (), ""
-        self._task.replace(
-            lambda job: self._ask(model, job), lambda _: self._on_done(), failed=self._on_failed, told=self._take
+        self._work.replace(
+            lambda job: self._ask(model, job),
+            lambda _: self._set(self.model, self.found),
+            failed=lambda error: self._set(self.model, self.found, problem=str(error)),
+            told=lambda found: self._set(model.name, found, searching=True),
         )
-        self.changed.emit()
+        self._set(model.name, searching=True)
 
     def forget(self) -> None:
         """Stop, and forget the results: they were for another model."""
-        self._task.forget()
-        self.model, self.searching, self.found, self.problem = "", False, (), ""
-        self.changed.emit()
-
-    def close(self) -> None:
-        """Stop; a request that is under way is let go."""
-        self._task.close(_END_S)
+        self._work.forget()
+        self._set()
 
     def _ask(self, model: WantedModel, job: Job[None]) -> None:
         """Ask the hub; not on the main thread."""
-        api = HubApi(self._tokens.access(find_endpoint()))
-        for found in find_published(api, model):
-            job.tell(found)
+        for found in find_published(self._hub(), model):
+            job.report_progress(found)
 
-    def _take(self, found: tuple[FoundDrafter, ...]) -> None:
-        self.found = found
-        self.changed.emit()
-
-    def _on_done(self) -> None:
-        self.searching = False
-        self.changed.emit()
-
-    def _on_failed(self, error: RdchatError) -> None:
-        self.searching, self.problem = False, str(error)
+    def _set(
+        self, model: str = "", found: tuple[FoundDrafter, ...] = (), *, searching: bool = False, problem: str = ""
+    ) -> None:
+        self.model, self.found, self.searching, self.problem = model, found, searching, problem
         self.changed.emit()

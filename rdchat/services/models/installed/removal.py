@@ -6,52 +6,29 @@ Only models in the hub's cache and in rdchat's own folders are deleted; other pr
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QFile, QObject, Signal
 
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.hub.cache_layout import repository_of
+from rdchat.hub.deleting import DeletionPlan, all_trashed, delete, plan_deletion
+from rdchat.hub.downloads.download_record import discard
 from rdchat.hub.trash import TrashedModel, delete_for_good, move_to_trash, restore
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.models.model_places import CHOSEN, NOT_DELETED
-from rdchat.services.background.background_work import BackgroundWork
-
-if TYPE_CHECKING:
-    from rdchat.hub.deleting import DeletionPlan
+from rdchat.services.models.model_service import ModelService
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalQuestion:
     """The effects of deleting a model, for the question before it."""
 
-    model: ModelCard
-    plan: "DeletionPlan | None" = None  # of a whole model in the hub's cache; None for anything else
-
-    @property
-    def freed_bytes(self) -> int:
-        return self.plan.freed_bytes if self.plan else self.model.disk_bytes
-
-    @property
-    def sharing(self) -> tuple[str, ...]:
-        """Other revisions that share files with it. Those files stay."""
-        return self.plan.sharing if self.plan else ()
-
-    @property
-    def shared_cache(self) -> bool:
-        """Whether other programs use the folder as well."""
-        return bool(self.model.repository)
-
-    @property
-    def can_be_undone(self) -> bool:
-        """Whether it goes to the Trash. An unfinished download is deleted for good."""
-        return not self.model.is_unfinished
-
-    @property
-    def with_unfinished(self) -> bool:
-        """Whether an unfinished download of another version is deleted with it, for good."""
-        return self.plan is not None and self.plan.unfinished
+    model: ModelCard  # an unfinished download is deleted for good, anything else goes to the Trash
+    freed_bytes: int
+    plan: DeletionPlan | None = None  # of a whole model in the hub's cache; None for anything else
+    sharing: tuple[str, ...] = ()  # other revisions that share files with it; those files stay
+    with_unfinished: bool = False  # whether an unfinished download of another version is deleted with it, for good
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +47,8 @@ def reason_not_to_delete(model: ModelCard) -> str:
     return NOT_DELETED.get(model.place, NOT_DELETED[CHOSEN])
 
 
-class Removal(QObject):
-    """Deletes and restores on a thread, one step at a time. Lives on the main thread.
+class Removal(ModelService):
+    """Deletes and restores, one step at a time. Closing waits: a deletion that is cut short can be undone.
 
     Attributes:
         trash: The deleted models that can be restored, the latest first.
@@ -83,9 +60,8 @@ class Removal(QObject):
     failed = Signal(RdchatError)
 
     def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+        super().__init__(parent=parent)
         self.trash: tuple[TrashedModel, ...] = ()
-        self._work = BackgroundWork("removal", self)
 
     def ask(self, model: ModelCard, then: Callable[[RemovalQuestion], object]) -> None:
         """Find out what deleting a model would do, and call `then` with it; or `failed` follows."""
@@ -97,7 +73,7 @@ class Removal(QObject):
 
     def look(self) -> None:
         """Read the trash; emits `trash_changed` if it differs."""
-        self._do(_trashed, self._show)
+        self._do(all_trashed, self._show)
 
     def restore(self, trashed: TrashedModel) -> None:
         """Put a model back; `restored` or `failed` follows."""
@@ -107,10 +83,6 @@ class Removal(QObject):
     def delete_for_good(self, trashed: TrashedModel) -> None:
         """Delete a model of rdchat's own trash for good; emits `trash_changed` or `failed`."""
         self._do(lambda: delete_for_good(trashed), lambda _none: self.look())
-
-    def close(self) -> None:
-        """Wait for the running work: a deletion that is cut short can be undone."""
-        self._work.close()
 
     def _do[T](self, work: Callable[[], T], then: Callable[[T], object]) -> None:
         self._work.do(work, lambda done: self.failed.emit(done) if isinstance(done, RdchatError) else then(done))
@@ -135,24 +107,19 @@ def removal_question(model: ModelCard) -> RemovalQuestion:
     if reason := reason_not_to_delete(model):
         raise ModelError(reason)
     if not model.repository or model.is_unfinished:
-        return RemovalQuestion(model)
-    from rdchat.hub.deleting import plan_deletion  # noqa: PLC0415  slow to import
-
-    return RemovalQuestion(model, plan_deletion(repository_of(model.repository), model.revision, model.gguf))
+        return RemovalQuestion(model, model.disk_bytes)
+    plan = plan_deletion(repository_of(model.repository), model.revision, model.gguf)
+    return RemovalQuestion(model, plan.freed_bytes, plan, plan.sharing, plan.unfinished)
 
 
 def remove_model(question: RemovalQuestion) -> TrashedModel | None:
     """Delete a model; return its entry in the trash, None if it was deleted for good."""
-    from rdchat.hub.deleting import delete  # noqa: PLC0415  slow to import
-    from rdchat.hub.downloads.download_record import discard  # noqa: PLC0415
-    from rdchat.hub.downloads.repository_lock import RepositoryLock  # noqa: PLC0415
-
     model = question.model
     if question.plan is not None:
         return delete(question.plan, _move_to_system_trash)
     if model.is_unfinished:
         repository = repository_of(model.repository)
-        with RepositoryLock(repository):
+        with repository.locked():
             discard(repository)
         return None
     return move_to_trash(model.name, model.path.parent, [model.path], _move_to_system_trash)
@@ -164,9 +131,3 @@ def _move_to_system_trash(folder: Path) -> Path | None:
     moved = file.moveToTrash()
     place = Path(file.fileName())
     return place if moved and place != folder and file.fileName() else None
-
-
-def _trashed() -> tuple[TrashedModel, ...]:
-    from rdchat.hub.deleting import all_trashed  # noqa: PLC0415  slow to import
-
-    return all_trashed()

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, Signal, SignalInstance
 
 from rdchat.errors import ModelError, RdchatError
 from rdchat.hub.cache_layout import repository_of
@@ -12,73 +12,58 @@ from rdchat.hub.known_files import is_repository
 from rdchat.hub.tokens import Tokens
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.inference.models.model_places import CHOSEN, NOT_VERIFIED, hub_name
-from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.models.model_service import ModelService
 
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
 
 
-class Verification(QObject):
-    """Verifies one model at a time; starting another stops it. Lives on the main thread.
+class Verification(ModelService):
+    """Verifies one model at a time; starting another stops it.
 
     Attributes:
         model: The model whose files are being read; None for none.
         done_bytes: Bytes of it that were read.
     """
 
-    started = Signal()
-    progressed = Signal()
     finished = Signal(ModelCard, object)  # with its `Verdict`
     failed = Signal(ModelCard, RdchatError)
-    stopped = Signal()
 
     def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._tokens = tokens
+        super().__init__(tokens, parent)
         self.model: ModelCard | None = None
         self.done_bytes = 0
-        self._task = BackgroundWork("verification", self)
 
     def start(self, model: ModelCard) -> None:
         """Start to read a model's files."""
         self.model, self.done_bytes = model, 0
-        self._task.replace(
-            lambda job: verify_model(model, self._tokens, job.tell),
-            self._on_finished,
-            failed=self._on_failed,
+        self._work.replace(
+            lambda job: verify_model(model, self._tokens, job.report_progress),
+            lambda verdict: self._end(self.finished, model, verdict),
+            failed=lambda error: self._end(self.failed, model, error),
             told=self._on_bytes,
         )
-        self.started.emit()
+        self.changed.emit()
 
     def stop(self) -> None:
         """Stop the verification."""
-        self._task.forget()
+        self._work.forget()
         self.model = None
-        self.stopped.emit()
-
-    def close(self) -> None:
-        """End the work."""
-        self._task.close()
+        self.changed.emit()
 
     def _on_bytes(self, count: int) -> None:
         self.done_bytes += count
-        self.progressed.emit()
+        self.changed.emit()
 
-    def _on_finished(self, verdict: "Verdict") -> None:
-        model, self.model = self.model, None
-        assert model is not None
-        self.finished.emit(model, verdict)
-
-    def _on_failed(self, error: RdchatError) -> None:
-        model, self.model = self.model, None
-        assert model is not None
-        self.failed.emit(model, error)
+    def _end(self, signal: SignalInstance, model: ModelCard, outcome: object) -> None:
+        self.model = None
+        signal.emit(model, outcome)
 
 
 def reason_not_to_verify(model: ModelCard) -> str:
     """Say why the hub has no checksums of a model, a sentence; empty where it may have."""
     if model.is_unfinished:
-        return "It is not downloaded whole yet; the download checks it as it ends."
+        return "Finish the download first. rdchat then checks the files."
     if model.repository or is_repository(hub_name(model)):
         return ""
     return NOT_VERIFIED.get(model.place, NOT_VERIFIED[CHOSEN])

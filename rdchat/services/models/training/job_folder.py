@@ -48,14 +48,8 @@ class CurvePoint:
     accuracy: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class KeptTraining:
-    """A training as it is on disk."""
-
-    record: TrainingRecord
-    points: tuple[CurvePoint, ...]
-    comparison: Comparison | None  # once it is finished
-    data_bytes: int  # that are removed with it; 0 before it is finished
+type KeptTraining = tuple[TrainingRecord, list[CurvePoint], Comparison | None, int]
+"""A training on disk: its record, learning curve, result once it is finished, and then the bytes of its data."""
 
 
 class JobFolder:
@@ -80,7 +74,7 @@ class JobFolder:
             with suppress(OSError, RdchatError):
                 self.remove(record)
             return None
-        return KeptTraining(record, self._points(), comparison, _data_bytes(record) if comparison is not None else 0)
+        return record, self._points(), comparison, _data_bytes(record) if comparison is not None else 0
 
     def write(self, record: TrainingRecord) -> None:
         """Keep a training.
@@ -131,13 +125,13 @@ class JobFolder:
             shutil.rmtree(self.path)
         _remove_data()
 
-    def _points(self) -> tuple[CurvePoint, ...]:
+    def _points(self) -> list[CurvePoint]:
         points: list[CurvePoint] = []
         with suppress(OSError):
             for line in (self.path / CURVE).read_bytes().splitlines():
                 with suppress(ValueError, TypeError, KeyError):
                     add_point(points, _point(json.loads(line)))
-        return tuple(points)
+        return points
 
     def _comparison(self) -> Comparison | None:
         try:
@@ -165,7 +159,7 @@ def _remove_data() -> None:
 
 
 def add_point(points: list[CurvePoint], point: CurvePoint) -> None:
-    """Add a point in its place: a training that goes on from its checkpoint measures the last steps again."""
+    """Add a point in its place: a training that resumes from its checkpoint repeats the last steps."""
     while points and points[-1].fraction >= point.fraction:
         points.pop()
     points.append(point)

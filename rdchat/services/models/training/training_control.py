@@ -19,8 +19,8 @@ from rdchat.work.child_limits import ChildEndedError, ChildError, Limits
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import CancelledError, Job
 
-STOPPED_WITH_THE_APP = "It stopped when rdchat did."
-_GO_ON = "Resume it: it goes on from where it was. If that happens again, memory may be short; close other apps."
+STOPPED_WITH_THE_APP = "It stopped when rdchat quit."
+_GO_ON = "Resume it to continue where it stopped. If it stops again, close other apps to free memory."
 _SEEDS = 2**31  # each training has its own: one that failed would fail again with the same seed
 _PAUSE_S, _END_S = 20.0, 3.0  # to save in: on a pause, and when the app is quit
 
@@ -53,7 +53,7 @@ def submit(
     on_event: Callable[[TrainingProgress | TrainingStart], object],
     on_end: Callable[[Comparison | RdchatError], object],
 ) -> Job[Any]:
-    """Have a child train or go on, with the questions of chats; see `Job` for the threads of the callbacks."""
+    """Start or resume a training in a child; see `Job` for the threads of the callbacks."""
     return child.submit(
         "train",
         {"order": asdict(order), "folder": str(folder), "asked": list(asked)},
@@ -111,11 +111,6 @@ class TrainingControl(QObject):
         """Where the training is kept."""
         return self._folder.path
 
-    @property
-    def process_id(self) -> int | None:
-        """Of the process at work; None without one."""
-        return self._child.pid if self._child else None
-
     def start(self, order: TrainingOrder) -> None:
         """Start a training."""
         if self.state is TrainingState.NOTHING:
@@ -125,7 +120,7 @@ class TrainingControl(QObject):
             self._go_on()
 
     def resume(self) -> None:
-        """Go on with a training that was paused or stopped."""
+        """Resume a training that was paused or stopped."""
         if self.state in {TrainingState.PAUSED, TrainingState.FAILED}:
             self._go_on()
 
@@ -183,7 +178,7 @@ class TrainingControl(QObject):
         if self.state is not TrainingState.STARTING or self.record is None:
             return
         if isinstance(asked, RdchatError):
-            hint = "Discard this training, and leave your chats out of the next." if "--" in asked.hint else asked.hint
+            hint = "Discard this training, and start one without your chats." if "--" in asked.hint else asked.hint
             self._fail(asked.message, hint)
             return
         self._child = ChildProcess("training")
@@ -227,14 +222,13 @@ class TrainingControl(QObject):
         if kept is None or isinstance(kept, RdchatError):
             self._say(TrainingState.NOTHING)
             return
-        self.record, self.points = kept.record, list(kept.points)
-        self.comparison, self.data_bytes = kept.comparison, kept.data_bytes
-        if kept.comparison is not None:
+        self.record, self.points, self.comparison, self.data_bytes = kept
+        if self.comparison is not None:
             self._say(TrainingState.FINISHED)
-        elif kept.record.problem:
-            self._say(TrainingState.FAILED, kept.record.problem, kept.record.hint)
+        elif self.record.problem:
+            self._say(TrainingState.FAILED, self.record.problem, self.record.hint)
         else:
-            self._say(TrainingState.PAUSED, "" if kept.record.paused else STOPPED_WITH_THE_APP)
+            self._say(TrainingState.PAUSED, "" if self.record.paused else STOPPED_WITH_THE_APP)
 
     def _on_moved(self, place: Path | RdchatError) -> None:
         if isinstance(place, RdchatError):

@@ -1,5 +1,7 @@
 """The details of one model of the hub: facts, memory, download, files and card."""
 
+from functools import partial
+
 from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtWidgets import QScrollArea, QStackedWidget, QWidget
 
@@ -7,23 +9,68 @@ from rdchat.hub.downloads.download import DownloadFile
 from rdchat.inference.api.memory_facts import ModelSizes
 from rdchat.services.models.discover.fit import Machine, sizes_found, sizes_of_files
 from rdchat.services.models.discover.hub_details import ModelDetails
-from rdchat.services.models.discover.newcomers import Suggestion, suggestions
+from rdchat.services.models.discover.newcomers import Source, Suggestion, suggestions
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
-from rdchat.ui.look.layouts import column, row, scrolled
+from rdchat.ui.look.layouts import choice_box, column, row, scrolled
 from rdchat.ui.look.opening import open_page
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.models.discover import words
-from rdchat.ui.models.discover.card_view import CardView
-from rdchat.ui.models.discover.suggestion_box import SuggestionBox
 from rdchat.ui.models.download_box import DownloadBox
-from rdchat.ui.models.fields import choice_box
 from rdchat.ui.models.file_list import FileList
-from rdchat.ui.models.links import PageLinks
-from rdchat.ui.models.notice_view import NoticeView
+from rdchat.ui.models.notice_view import NoticeView, PageLinks
+from rdchat.ui.transcript.markdown.parser import MarkdownParser
+from rdchat.ui.transcript.markdown.text_view import TextView
 
-_GATED = "Gated: its authors give access on its page, and the hub wants a token."
+_MOST_OF_CARD = 30_000  # characters: Qt lays out the whole text when the window's width changes
+_GATED = "Gated: ask its authors for access on the web page, then enter your token."
+
+
+class SuggestionBox(Ground):
+    """Shows why a model is suggested, and downloads its drafter."""
+
+    def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
+        super().__init__(theme, "raised")
+        self._theme = theme
+        self.good_for = ThemedLabel(theme, bold=True, wraps=True, selectable=True)
+        self.why, self.drafter = (ThemedLabel(theme, wraps=True, selectable=True) for _ in range(2))
+        self.download = DownloadBox(desk, links, theme)
+        self.check = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
+        self._sources = column(spacing=2)
+        reasons, drafter = (self.good_for, self.why, SMALL), (self.drafter, self.download, SMALL)
+        column(*reasons, *drafter, self.check, self._sources, within=self, spacing=TIGHT, margins=MEDIUM)
+
+    def show_suggestion(self, suggestion: Suggestion | None, here: frozenset[str]) -> None:
+        """Show a suggestion; the box is hidden for a model that is not on the list.
+
+        Args:
+            suggestion: The model's entry; None if it has none.
+            here: Hub ids of the models on this machine.
+        """
+        self.setVisible(suggestion is not None)
+        if suggestion is None:
+            return
+        drafter = suggestion.drafter
+        self.good_for.setText(suggestion.good_for)
+        self.why.setText(suggestion.why)
+        known = words.size(drafter.weight_bytes) or "size unknown"
+        self.drafter.setText(f"Its drafter: {drafter.repository} ({drafter.kind}, {known})")
+        here_already, size = drafter.repository in here, drafter.weight_bytes or 0
+        self.download.show_model(drafter.repository, size=size, here=here_already, is_model=False)
+        self.check.setText(words.check_words(suggestion.checked, suggestion.chosen))
+        self._show_sources(dict.fromkeys((*suggestion.sources, *drafter.sources)))
+
+    def _show_sources(self, sources: dict[Source, None]) -> None:
+        while item := self._sources.takeAt(0):
+            if (old := item.widget()) is not None:
+                old.deleteLater()
+        for source in sources:
+            link = TextButton(source.url.removeprefix("https://"), self._theme, partial(open_page, source.url))
+            set_tip(link, source.says)
+            link.setAccessibleDescription(source.says)
+            self._sources.addWidget(link, 0, Qt.AlignmentFlag.AlignLeft)
 
 
 class DetailsView(QStackedWidget):
@@ -39,38 +86,33 @@ class DetailsView(QStackedWidget):
         super().__init__()
         self._model: ModelDetails | None = None
         self._card: str | None = None
-        self.notice = NoticeView(theme)
+        self.notice = NoticeView(links, theme)
         self.name = ThemedLabel(theme, "", points_more=4, bold=True, wraps=True, selectable=True)
         self.publisher = ThemedLabel(theme, "", "muted")
-        self.page = TextButton("Open its page", theme)
-        self.made, self.fit, self.access, self.problem, self.card_words = (
-            ThemedLabel(theme, "", color, wraps=True, selectable=True)
-            for color in ("text", "text", "warning", "warning", "muted")
+        self.page = TextButton("Open Web Page", theme, lambda: open_page(self._model.page if self._model else ""))
+        self.made, self.fit, self.problem, self.card_words = (
+            ThemedLabel(theme, "", color, wraps=True, selectable=True) for color in ("text", "text", "warning", "muted")
         )
         self.popularity = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
-        self.token = TextButton("Enter a token…", theme)
-        self.gguf = choice_box("GGUF file", "Each file is the whole model in another quantisation", letters=0)
+        self.token = TextButton("Enter Token…", theme, links.token_requested.emit)
+        self.gguf = choice_box("GGUF file", "Each file is the whole model, with a different quantisation", letters=0)
         self.download = DownloadBox(desk, links, theme)
         self.suggestion = SuggestionBox(desk, links, theme)
         self.files = FileList(theme)
-        self.card = CardView(theme)
-        self.cut = ThemedLabel(theme, "The card goes on; its page has all of it.", "muted")
+        self.card = TextView(MarkdownParser(), theme, "Model card")
+        self.cut = ThemedLabel(theme, "The rest of the card is on the web page.", "muted")
         self.area = self._build_scroll(theme)
         self.addWidget(self.notice)
         self.addWidget(self.area)
         self.notice.retry_requested.connect(desk.details.retry)
-        for token_wanted in (self.notice.token_requested, self.token.clicked):
-            token_wanted.connect(links.token_requested)
-        self.page.clicked.connect(lambda: open_page(self._model.page if self._model else ""))
         self.gguf.activated.connect(lambda: desk.details.choose(self.gguf.currentData()))
-        self.card.cut.connect(self.cut.setVisible)
         self.show_model(None, None, frozenset())
 
     def _build_scroll(self, theme: Theme) -> QScrollArea:
         content, ground = QWidget(), Ground(theme, "surface")
         content.setMaximumWidth(TEXT_WIDTH)
-        head, access = row(self.publisher, self.page, None), row((self.access, 1), self.token, spacing=-1)
-        facts = (self.name, head, TIGHT, self.made, self.popularity, self.fit, access, self.problem, SMALL)
+        head, access = row(self.publisher, self.page, None), row((self.problem, 1), self.token, spacing=-1)
+        facts = (self.name, head, TIGHT, self.made, self.popularity, self.fit, access, SMALL)
         files = (row(self.files.fold, None), self.files, TIGHT)
         download = (row(self.gguf, None), TIGHT, self.download, SMALL, self.suggestion, *files)
         card = (Separator(theme), MEDIUM, self.card_words, self.card, self.cut, None)
@@ -93,7 +135,7 @@ class DetailsView(QStackedWidget):
         before, self._model = self._model, model
         self.setCurrentWidget(self.notice)
         if model is None:
-            more = "Its size, its files and its card are then fetched and shown here."
+            more = "Its size, files and card appear here."
             self.notice.show_words("Choose a model", more)
             return
         if model.trouble is not None:
@@ -102,7 +144,7 @@ class DetailsView(QStackedWidget):
         if before is None or before.repository != model.repository:
             self.area.verticalScrollBar().setValue(0)
             self._card = None
-            self.card.show_card("")
+            self.card.set_text("")
             self.cut.hide()
         suggestion = next((each for each in suggestions() if each.repository == model.repository), None)
         self._show_facts(model, machine, suggestion)
@@ -113,7 +155,7 @@ class DetailsView(QStackedWidget):
 
     def focus_download(self) -> None:
         """Focus the button that downloads or loads, else the link to the page."""
-        for button in (self.download.button, self.download.load, self.download.more, self.page):
+        for button in (self.download.button, self.download.load, self.download.line.link, self.page):
             if button.isVisibleTo(self) and button.isEnabled():
                 button.setFocus(Qt.FocusReason.ShortcutFocusReason)
                 return
@@ -125,15 +167,13 @@ class DetailsView(QStackedWidget):
         self.publisher.setText(publisher)
         self.page.setVisible(bool(model.page))
         self.made.say(words.make_words(facts) if facts else "")
-        self.popularity.setText(words.popularity(facts) if facts else "Asking the hub…")
+        self.popularity.setText(words.popularity(facts) if facts else "Loading…")
         drafter_bytes = (suggestion.drafter.weight_bytes or 0) if suggestion else 0
         text, fit = words.memory_words(sizes, machine, drafter_bytes)
-        self.fit.say(text if facts or sizes else "")
-        self.fit.set_color(words.FIT_COLORS[fit] if fit else "muted")
+        self.fit.say(text if facts or sizes else "", words.FIT_COLORS[fit] if fit else "muted")
         gated = facts is not None and facts.gated
-        self.access.say(_GATED if gated else "")
+        self.problem.say(" ".join(part for part in (_GATED if gated else "", model.problem) if part))
         self.token.setVisible(gated)
-        self.problem.say(f"{model.problem} {model.hint}".strip())
 
     def _show_download(self, model: ModelDetails) -> None:
         names, files = [file.name for file in model.ggufs], model.files
@@ -157,15 +197,17 @@ class DetailsView(QStackedWidget):
 
     def _show_card(self, model: ModelDetails) -> None:
         if model.card_trouble is not None:
-            text = f"The card could not be read: {model.card_trouble.message} {model.card_trouble.hint}".strip()
+            text = f"The model card could not be loaded. {model.card_trouble.message} {model.card_trouble.hint}".strip()
         elif model.card is None:
-            text = "Reading the model's card…"
+            text = "Loading the model card…"
         else:
-            text = "" if model.card.strip() else "Its authors wrote no card for this model."
+            text = "" if model.card.strip() else "This model has no card."
         self.card_words.say(text)
         if model.card is not None and model.card != self._card:
             self._card = model.card
-            self.card.show_card(model.card)
+            end = model.card.rfind("\n", 0, _MOST_OF_CARD) if len(model.card) > _MOST_OF_CARD else len(model.card)
+            self.card.set_text(model.card[: end if end > 0 else _MOST_OF_CARD])
+            self.cut.setVisible(len(model.card) > _MOST_OF_CARD)
 
 
 def _sizes(model: ModelDetails, suggestion: Suggestion | None) -> ModelSizes | None:

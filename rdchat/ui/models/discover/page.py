@@ -1,29 +1,101 @@
 """The Discover page: searches the hub, and shows the details of one model."""
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import QSignalBlocker, QTimer, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QSplitter, QStackedWidget, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QStackedWidget, QWidget
 
 from rdchat.errors import RdchatError
-from rdchat.hub.endpoint import find_endpoint
-from rdchat.services.models.discover.hub_search import STEPS
+from rdchat.hub.endpoint import find_endpoint, proxy_of
+from rdchat.hub.found_models import SortBy
+from rdchat.services.models.discover.hub_search import STEPS, HubQuery, SearchFilters, choices_among
 from rdchat.services.models.discover.newcomers import for_machine, suggestions
-from rdchat.services.models.discover.search_filters import choices_among
 from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.labels import ElidedLabel, Ground, Separator
-from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.labels import ElidedLabel, Separator
+from rdchat.ui.look.layouts import SearchField, choice_box, column, row
+from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover.details_view import DetailsView
-from rdchat.ui.models.discover.entries import found_entries, newcomer_entries
-from rdchat.ui.models.discover.search_bar import SearchBar
-from rdchat.ui.models.links import PageLinks
-from rdchat.ui.models.model_list import Entry, ModelList
-from rdchat.ui.models.notice_view import NoticeView
+from rdchat.ui.models.discover.words import found_entries, newcomer_entries
+from rdchat.ui.models.model_list import Entry, ModelList, beside
+from rdchat.ui.models.notice_view import NoticeView, PageLinks
 
-_LIST_WIDTH, _SMALLEST_LIST = 330, 240
-_PASSING_MS = 200  # that a model must stay chosen before the hub is asked for it
+_PASSING_MS = 200  # the hub is asked for a model that stays selected this long
+_FORMATS = (("MLX models", False), ("GGUF files", True))
+_SORTS: tuple[tuple[str, SortBy], ...] = (
+    ("Most downloads", "downloads"),
+    ("Most likes", "likes"),
+    ("Latest change", "last_modified"),
+)
+_SIZES = (2, 4, 8, 16, 32, 64)  # GB
+
+
+class SearchBar(QWidget):
+    """The search field, the format, the order and the filters."""
+
+    changed = Signal()  # the query or the filters
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        words = "Search models on Hugging Face"
+        self.field = SearchField(theme, words, words)
+        self.format = choice_box("Format", "File format of the models. MLX is the fastest.", _FORMATS)
+        self.sort = choice_box("Sort by", "Which models come first", _SORTS)
+        sizes = (("Any size", None), *((f"Up to {size} GB", size * 10**9) for size in _SIZES))
+        self.largest = choice_box("Size", "Size of the weights: about the size of the download", sizes)
+        self.quantization = choice_box("Quantisation", "Bits per weight", (("Any quantisation", ""),))
+        self.licence = choice_box("Licence", "The licence, as its authors call it", (("Any licence", ""),))
+        self.family = choice_box("Family", "The model's architecture", (("Any family", ""),))
+        self.fitting = QCheckBox(f"Fits {formatting.MACHINE}")
+        set_tip(self.fitting, "Hides models that need more memory than is available")
+        self.filter_row = QWidget()
+        boxes = (self.largest, self.quantization, self.licence, self.family)
+        row(*boxes, None, self.fitting, within=self.filter_row)
+        column(row((self.field, 1), self.format, self.sort), self.filter_row, within=self)
+        self.field.textChanged.connect(self.changed)
+        self.fitting.toggled.connect(self.changed)
+        for box in (self.format, self.sort, *boxes):
+            box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+            box.currentIndexChanged.connect(self.changed)
+
+    @property
+    def query(self) -> HubQuery:
+        return HubQuery(self.field.text(), self.sort.currentData(), bool(self.format.currentData()))
+
+    @property
+    def filters(self) -> SearchFilters:
+        licence, family = self.licence.currentData(), self.family.currentData()
+        if self.format.currentData():
+            return SearchFilters(licence=licence, family=family)
+        quantization, fitting = self.quantization.currentData(), self.fitting.isChecked()
+        return SearchFilters(self.largest.currentData(), quantization, licence, family, fitting)
+
+    def clear_filters(self) -> None:
+        """Reset all filters."""
+        for box in (self.largest, self.quantization, self.licence, self.family):
+            box.setCurrentIndex(0)
+        self.fitting.setChecked(False)
+
+    def show_choices(self, choices: tuple[list[str], ...]) -> None:
+        """Enable the filters, and offer these quantisations, licences and families; a chosen one stays.
+
+        GGUF repositories hold one model in many sizes, so these are not filtered by size.
+        """
+        self.filter_row.setEnabled(True)
+        for widget in (self.largest, self.quantization, self.fitting):
+            widget.setEnabled(not self.format.currentData())
+        for box, names in zip((self.quantization, self.licence, self.family), choices, strict=True):
+            chosen = box.currentData()
+            wanted = [*names, *([chosen] if chosen and chosen not in names else [])]
+            if [box.itemData(place) for place in range(1, box.count())] != wanted:
+                with QSignalBlocker(box):
+                    while box.count() > 1:
+                        box.removeItem(1)
+                    for name in wanted:
+                        box.addItem(name, name)
+                    box.setCurrentIndex(box.findData(chosen))
 
 
 class DiscoverPage(QWidget):
@@ -43,10 +115,10 @@ class DiscoverPage(QWidget):
         self._chosen: Entry | None = None
         self.bar = SearchBar(theme)
         self.list = ModelList(theme, "Models found")
-        self.notice = NoticeView(theme)
+        self.notice = NoticeView(links, theme)
         self.details = DetailsView(desk, links, theme)
         self.foot = ElidedLabel(theme, "", "muted", -1.5)
-        self.again = TextButton("Try again", theme)
+        self.again = TextButton("Try Again", theme, desk.search.retry)
         self._asking = QTimer(self, interval=_PASSING_MS, singleShot=True)
         self._asking.timeout.connect(self._ask_for_chosen)
         self._lay_out(theme)
@@ -58,16 +130,8 @@ class DiscoverPage(QWidget):
         self._left.addWidget(self.list)
         self._left.addWidget(self.notice)
         foot = row((self.foot, 1), self.again, spacing=-1, margins=(MEDIUM, TIGHT, SMALL, TIGHT))
-        side, ground, splitter = QWidget(), Ground(theme, "surface"), QSplitter(Qt.Orientation.Horizontal)
-        side.setMinimumWidth(_SMALLEST_LIST)
-        column((self._left, 1), Separator(theme), foot, within=side, spacing=0, margins=(0, TIGHT, 0, 0))
-        column(self.details, within=ground)
-        splitter.setHandleWidth(1)
-        splitter.setChildrenCollapsible(False)
-        splitter.addWidget(side)
-        splitter.addWidget(ground)
-        splitter.setStretchFactor(1, 1)
-        splitter.setSizes([_LIST_WIDTH, 10_000])
+        left = (TIGHT, (self._left, 1), Separator(theme), foot)
+        splitter = beside(theme, left, [self.details])
         column(column(self.bar, margins=MEDIUM), Separator(theme), (splitter, 1), within=self, spacing=0)
 
     def _connect(self) -> None:
@@ -78,17 +142,15 @@ class DiscoverPage(QWidget):
         self.list.chosen.connect(self._choose)
         self.list.opened.connect(self._open_chosen)
         self.list.more_wanted.connect(search.more)
-        self.notice.token_requested.connect(self._links.token_requested)
         self.notice.action_requested.connect(self.bar.clear_filters)
-        for retry in (self.notice.retry_requested, self.again.clicked):
-            retry.connect(search.retry)
+        self.notice.retry_requested.connect(search.retry)
         search.changed.connect(self._show_results)
         desk.details.changed.connect(self._show_details)
         for changed in (desk.memory.changed, desk.slot.loaded, desk.here.changed):
             changed.connect(self._show_all)
-        desk.downloads.finished.connect(lambda download: self._look_again(download.repository))
-        desk.removal.removed.connect(lambda removed: self._look_again(removed.model.repository))
-        desk.removal.restored.connect(lambda _trashed: self._look_again())
+        for happened in (desk.downloads.finished, desk.removal.removed, desk.removal.restored):
+            happened.connect(lambda _what: desk.here.look())
+            happened.connect(desk.details.look_again)
 
     def open_model(self, repository: str) -> None:
         """Show a model, and ask the hub for it."""
@@ -120,7 +182,7 @@ class DiscoverPage(QWidget):
         if not state.query.words.strip():
             first = for_machine(machine) if machine is not None else ()
             self.list.show_entries(newcomer_entries(suggestions(), first, machine, here))
-            self.bar.disable_filters()
+            self.bar.filter_row.setEnabled(False)
         else:
             self.bar.show_choices(choices_among(state.found))
             filters = self.bar.filters
@@ -129,7 +191,7 @@ class DiscoverPage(QWidget):
             if not shown:
                 self._show_notice()
             if not shown or not self.list.verticalScrollBar().maximum():
-                self._desk.search.more()  # the models so far do not fill the list
+                self._desk.search.more()  # the list is not full yet
         self.list.select(self._chosen.key if self._chosen else "")
         trouble = state.trouble is not None and bool(state.found)
         self.again.setVisible(trouble)
@@ -138,26 +200,25 @@ class DiscoverPage(QWidget):
     def _show_notice(self) -> None:
         state = self._desk.search.state
         if state.trouble is not None:
-            self.notice.show_trouble(state.trouble, state.wait_s)
+            self.notice.show_trouble(state.trouble)
         elif state.asking or not state.complete:
             self.notice.show_words("Searching…")
         elif state.found:
             number = f"the first {STEPS[-1]}" if len(state.found) >= STEPS[-1] else f"the {len(state.found)}"
-            more = f"Of {number} models that were found."
-            self.notice.show_words("Nothing fits the filters", more, "Clear the filters")
+            more = f"They hide {number} models that were found."
+            self.notice.show_words("The filters hide all models", more, "Clear Filters")
         else:
             kind, other = ("GGUF files", "MLX models") if state.query.gguf else ("MLX models", "GGUF files")
-            self.notice.show_words("Nothing found", f"The hub has no {kind} of that name. Try other words, or {other}.")
+            self.notice.show_words("Nothing found", f"No {kind} match your search. Try other words, or {other}.")
         self._left.setCurrentWidget(self.notice)
 
     def _foot_words(self) -> str:
-        """Return how many models are shown, or how a search is made."""
+        """Return the number of models that are shown, or which server a search asks."""
         state, found = self._desk.search.state, len(self._desk.search.state.found)
         if found and state.trouble is not None:
-            wait = f"Asking again in {state.wait_s} s. " if state.wait_s else ""
-            return f"{wait}{state.trouble.message}"
+            return state.trouble.message
         if found and state.asking:
-            return "Asking for more…"
+            return "Loading more…"
         if found and state.complete:
             limit = found >= STEPS[-1]
             number = f"the first {found} models" if limit else counted(found, "model")
@@ -166,9 +227,9 @@ class DiscoverPage(QWidget):
             endpoint = find_endpoint()
         except RdchatError as error:
             return error.message
-        route = self._desk.search.route
-        who = f"{endpoint.host}, which HF_ENDPOINT names" if endpoint.is_mirror else endpoint.host
-        return f"Searches ask {who}{f' through the proxy {route.proxy}' if route and route.proxy else ''}."
+        proxy = proxy_of(endpoint)
+        who = f"{endpoint.host} (set by HF_ENDPOINT)" if endpoint.is_mirror else endpoint.host
+        return f"Searches go to {who}{f' through the proxy {proxy}' if proxy else ''}."
 
     def _choose(self, entry: Entry) -> None:
         self._chosen = entry
@@ -186,10 +247,3 @@ class DiscoverPage(QWidget):
 
     def _show_details(self) -> None:
         self.details.show_model(self._desk.details.model, self._desk.machine, frozenset(self._desk.here.found))
-
-    def _look_again(self, repository: str = "") -> None:
-        """Look for the models on this machine again, and for the shown one if it is this one or none is named."""
-        self._desk.here.look()
-        model = self._desk.details.model
-        if model is not None and repository in {"", model.repository}:
-            self._desk.details.look_again()

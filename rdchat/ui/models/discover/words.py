@@ -1,12 +1,14 @@
-"""Texts of the Discover page. Pure functions."""
+"""Texts and list entries of the Discover page. Pure functions."""
 
+from collections.abc import Sequence
 from datetime import date
 
 from rdchat.hub.found_models import FoundModel
-from rdchat.inference.api.memory_facts import GATE_TOKENS, Fit, ModelSizes, gigabytes
-from rdchat.services.models.discover.fit import Machine
-from rdchat.services.models.discover.newcomers import Checked, SuggestedDrafter, Suggestion
+from rdchat.inference.api.memory_facts import Fit, ModelSizes, gigabytes
+from rdchat.services.models.discover.fit import Machine, sizes_found
+from rdchat.services.models.discover.newcomers import Checked, Suggestion
 from rdchat.ui.look import formatting
+from rdchat.ui.models.model_list import Entry
 
 DOT = "  ·  "
 _NBSP = "\N{NO-BREAK SPACE}"
@@ -55,62 +57,44 @@ def popularity(model: FoundModel) -> str:
     parts = [f"{model.downloads:,} downloads last month", formatting.counted(model.likes, "like")]
     if when := day(model.changed):
         parts.append(f"changed {when}")
-    return DOT.join(part.replace(" ", _NBSP) for part in parts)  # a line breaks between them
+    return DOT.join(part.replace(" ", _NBSP) for part in parts)  # so that lines break between the parts
 
 
 def make_words(model: FoundModel) -> str:
-    """Return quantisation, family and licence of a model."""
-    parts = (model.quantization, model.family, f"Licence: {model.licence}" if model.licence else "No licence named")
+    """Return the quantisation, family and licence of a model."""
+    parts = (model.quantization, model.family, f"Licence: {model.licence}" if model.licence else "No licence given")
     return DOT.join(part for part in parts if part)
 
 
 def memory_words(sizes: ModelSizes | None, machine: Machine | None, drafter_bytes: int = 0) -> tuple[str, Fit | None]:
-    """Return whether a model fits in words with the figures, and as a `Fit`; None if it is unknown."""
+    """Return whether a model fits this machine, as a sentence with figures and as a `Fit`; None if it is unknown."""
     if sizes is None or machine is None:
-        return ("The hub does not say how large its weights are." if machine is not None else ""), None
-    room, fit = machine.memory.room, machine.fit(sizes, drafter_bytes)
-    also = " and its drafter" if drafter_bytes else ""
-    needed = f"about {gigabytes(machine.need(sizes, drafter_bytes).total_bytes)}"
-    figures = f"{needed} with {GATE_TOKENS:,} tokens of context{also}, of {gigabytes(room.limit_bytes)}"
+        return ("The size of its weights is unknown." if machine is not None else ""), None
+    room, fit = machine.memory.whole_room, machine.fit(sizes, drafter_bytes)
+    need, available = machine.need(sizes, drafter_bytes), gigabytes(room.limit_bytes)
+    held = f"{formatting.dtype_words(need.precision)}, {need.tokens:,} tokens of context"
+    needs = f"needs about {gigabytes(need.total_bytes)} ({held}{', with its drafter' if drafter_bytes else ''})"
+    if fit is Fit.TOO_LARGE and not machine.memory.on_gpu:
+        precision, has = formatting.dtype_words(need.precision), gigabytes(machine.memory.total_bytes)
+        needed = f"about {gigabytes(need.total_bytes)}"
+        return f"Too large: {precision} on a CPU needs {needed}; {formatting.MACHINE} has {has}.", fit
     if fit is Fit.TOO_LARGE:
-        return f"Too large for {formatting.MACHINE}: {figures} that models may take.", fit
+        return f"Too large for {formatting.MACHINE}: {needs}, but only {available} is available.", fit
     if fit is Fit.TIGHT:
-        free = f", {gigabytes(room.free_bytes)} of it free now" if room.free_bytes < room.limit_bytes else ""
-        return f"Tight on {formatting.MACHINE}: {figures} that models may take{free}.", fit
-    return f"Fits {formatting.MACHINE}: {figures} that models may take.", fit
-
-
-def suggestion_facts(suggestion: Suggestion) -> str:
-    """Return the second line of an entry of the list for newcomers."""
-    kind = suggestion.drafter.kind
-    return DOT.join((size(suggestion.weight_bytes), f"with a {kind}" + ("" if kind == "draft model" else " drafter")))
-
-
-def memory_heading(memory_gb: int, here: bool) -> str:
-    """Return the heading over the suggestions for a size of memory."""
-    return f"For {memory_gb} GB of memory" + (f": fits {formatting.MACHINE}" if here else "")
+        free = f", and {gigabytes(room.free_bytes)} is free now" if room.free_bytes < room.limit_bytes else ""
+        return f"Tight on {formatting.MACHINE}: {needs}, {available} is available{free}.", fit
+    return f"Fits {formatting.MACHINE}: {needs}, {available} is available.", fit
 
 
 def check_words(checked: Checked | None, chosen: str) -> str:
     """Return when and how a suggestion was checked."""
     if checked is None:
         return (
-            f"Chosen on {day(chosen)} from what is written elsewhere. Not tried, and not yet checked against the hub."
+            f"Chosen on {day(chosen)} from published tests. Not tried with rdchat, and not yet found on Hugging Face."
         )
     if checked.problem:
         return f"Checked on {day(checked.date)}: {checked.problem}"
-    return f"Chosen on {day(chosen)}, not tried. The hub had it on {day(checked.date)}."
-
-
-def drafter_words(drafter: SuggestedDrafter) -> str:
-    """Return the drafter of a suggestion."""
-    known = size(drafter.weight_bytes) or "size not known yet"
-    return f"Drafts for it: {drafter.repository} ({drafter.kind}, {known})"
-
-
-def download_count(number: int) -> str:
-    """Return how often a model is downloaded."""
-    return f"{compact(number)} downloads"
+    return f"Chosen on {day(chosen)}. Not tried with rdchat. Last seen on Hugging Face on {day(checked.date)}."
 
 
 def left_out_words(names: tuple[str, ...]) -> str:
@@ -119,4 +103,70 @@ def left_out_words(names: tuple[str, ...]) -> str:
         return ""
     more = f" and {len(names) - _MOST_LEFT_OUT} more" if len(names) > _MOST_LEFT_OUT else ""
     listed = ", ".join(names[:_MOST_LEFT_OUT])
-    return f"Left out, as rdchat reads only data that it knows, never code or pickles: {listed}{more}."
+    return f"Not downloaded, as rdchat never reads code or pickles: {listed}{more}."
+
+
+def found_entries(found: Sequence[FoundModel], machine: Machine | None, here: frozenset[str]) -> list[Entry]:
+    """Return an entry for each model, in the same order.
+
+    Args:
+        found: The models.
+        machine: Decides whether they fit; None while its memory is unknown.
+        here: Hub ids of the models on this machine.
+    """
+    return [
+        Entry(
+            model.repository,
+            split_name(model.repository)[1],
+            row_facts(model),
+            _too_large(sizes_found(model), machine) or f"{compact(model.downloads)} downloads",
+            _marks(machine.fit(sizes_found(model)) if machine else None, model.repository in here, model.gated),
+            tip=_tip(model.repository, *memory_words(sizes_found(model), machine)),
+            item=model,
+        )
+        for model in found
+    ]
+
+
+def newcomer_entries(
+    suggestions: Sequence[Suggestion], first: Sequence[Suggestion], machine: Machine | None, here: frozenset[str]
+) -> list[Entry]:
+    """Return the list for newcomers; the group that fits this machine best comes first."""
+    entries: list[Entry] = []
+    here_words = f": fits {formatting.MACHINE}"
+    best = first[0].memory_gb if first else 0
+    for memory in sorted({each.memory_gb for each in suggestions}, key=lambda memory: (memory != best, memory)):
+        entries.append(Entry("", f"For {memory} GB of memory{here_words if memory == best else ''}"))
+        for each in suggestions:
+            if each.memory_gb == memory:
+                gated = each.checked is not None and each.checked.gated
+                marks = _marks(each.fit(machine) if machine else None, each.repository in here, gated)
+                kind = each.drafter.kind if each.drafter.kind == "draft model" else f"{each.drafter.kind} drafter"
+                facts = f"{size(each.weight_bytes)}{DOT}with a {kind}"
+                drafter_bytes = each.drafter.weight_bytes or 0
+                tip = _tip(each.repository, *memory_words(each.sizes, machine, drafter_bytes))
+                need = _too_large(each.sizes, machine, drafter_bytes)
+                entries.append(Entry(each.repository, each.name, facts, need, marks=marks, tip=tip))
+    return entries
+
+
+def _too_large(sizes: ModelSizes | None, machine: Machine | None, drafter_bytes: int = 0) -> str:
+    """Return the memory that a model needs if it is too large, else nothing."""
+    if sizes is None or machine is None or machine.fit(sizes, drafter_bytes) is not Fit.TOO_LARGE:
+        return ""
+    need = machine.need(sizes, drafter_bytes)
+    return f"needs {gigabytes(need.total_bytes)} in {formatting.dtype_words(need.precision)}"
+
+
+def _tip(repository: str, memory: str, fit: Fit | None) -> str:
+    """Return the tooltip of an entry: its hub id, and why it does not fit."""
+    return f"{repository}\n{memory}" if fit in FIT_MARKS else repository
+
+
+def _marks(fit: Fit | None, here: bool, gated: bool) -> tuple[tuple[str, str], ...]:
+    marks = [("Installed", "success")] if here else []
+    if gated:
+        marks.append(("Gated", "muted"))
+    if fit in FIT_MARKS:
+        marks.append((FIT_MARKS[fit], "warning" if fit is Fit.TIGHT else "muted"))
+    return tuple(marks)

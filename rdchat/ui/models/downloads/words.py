@@ -1,17 +1,16 @@
 """Texts about downloads. Pure functions."""
 
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
-from rdchat.hub.hub_errors import Lack
-from rdchat.services.models.discover.hub_trouble import STEPS
+from rdchat.hub.hub_errors import WINDOW_HINTS, Lack
 from rdchat.services.models.downloads.downloads import DownloadTotals
 from rdchat.ui.look.formatting import byte_rate, file_size, part_size, time_left
 
 _DOT = "  ·  "
-_LEAST_SPEED = 1000  # bytes a second; below that nothing can be said of the time left
+_LEAST_SPEED = 1000  # bytes a second; at a lower speed the time left is not shown
 _GOING = {
-    DownloadState.WAITING: "Waiting for its turn",
-    DownloadState.ASKING: "Asking the hub for its files…",
-    DownloadState.CHECKING: "Checking what is here…",
+    DownloadState.WAITING: "Waiting",
+    DownloadState.ASKING: "Getting the list of files…",
+    DownloadState.CHECKING: "Checking the files…",
 }
 _STOPPED = {DownloadState.PAUSED: "Paused", DownloadState.FAILED: "Stopped"}
 
@@ -31,19 +30,22 @@ def state_words(progress: Download) -> str:
     if progress.state is DownloadState.FINISHED:
         return f"{file_size(total)}{_DOT}complete and checked"
     if stopped := _STOPPED.get(progress.state):
-        return f"{stopped}{_DOT}{f'{here} is here' if done else 'nothing is here yet'}"
+        return f"{stopped}{_DOT}{f'{here} downloaded' if done else 'nothing downloaded yet'}"
     if going := _GOING.get(progress.state):
         return f"{going}{_DOT}{here}" if here and progress.state is DownloadState.WAITING else going
     if done == total:
-        return f"{file_size(total)} is here{_DOT}checking it…"
+        return f"{file_size(total)} downloaded{_DOT}checking…"
     return _going_words(here, progress.bytes_per_second, progress.seconds_left)
 
 
+def share(progress: Download) -> float | None:
+    """Return the downloaded share, from 0 to 1; None before the hub has named the files."""
+    return progress.done_bytes / progress.total_bytes if progress.total_bytes else None
+
+
 def file_words(file: DownloadFile) -> str:
-    """Return how much of a file is here and how fast it comes; its size where all of it is."""
-    if file.done_bytes >= file.size:
-        return file_size(file.size)
-    return _going_words(part_size(file.done_bytes, file.size), file.bytes_per_second, file.seconds_left)
+    """Return the downloaded part of a file; only the size of a complete file."""
+    return file_size(file.size) if file.done_bytes >= file.size else part_size(file.done_bytes, file.size)
 
 
 def _going_words(here: str, speed: float | None, left: float | None) -> str:
@@ -56,7 +58,7 @@ def _going_words(here: str, speed: float | None, left: float | None) -> str:
 
 
 def note_words(progress: Download) -> str:
-    """Return the problem of a running download's connections; empty where there is none."""
+    """Return the connection problem of a running download; empty without one."""
     notes = list(dict.fromkeys(progress.notes))
     if not notes:
         return ""
@@ -65,7 +67,7 @@ def note_words(progress: Download) -> str:
 
 def problem_words(progress: Download) -> tuple[str, str]:
     """Return why a download failed, and what to do about it."""
-    return progress.problem, STEPS[Lack(progress.lack)] if progress.lack else progress.hint
+    return progress.problem, WINDOW_HINTS[Lack(progress.lack)] if progress.lack else progress.hint
 
 
 def totals_words(totals: DownloadTotals) -> str:

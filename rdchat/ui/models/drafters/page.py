@@ -5,28 +5,120 @@ from pathlib import Path
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QWidget
 
+from rdchat.hub.published_drafters import FoundDrafter, WantedModel
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.training.training_control import TrainingState
-from rdchat.ui.look.buttons import push_button
+from rdchat.ui.look.buttons import TextButton, push_button
+from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.labels import Separator, ThemedLabel
 from rdchat.ui.look.layouts import column, row, scrolled
-from rdchat.ui.look.plain_text import PlainLabel
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
-from rdchat.ui.models.drafters.sections import InstalledSection, PublishedSection
-from rdchat.ui.models.links import PageLinks
+from rdchat.ui.look.plain_text import PlainLabel, set_tip
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.models.drafters.row import DrafterRow
+from rdchat.ui.models.notice_view import PageLinks
+from rdchat.ui.models.removal import ResultLine
+from rdchat.ui.models.row_list import RowList
 from rdchat.ui.models.training.page import TrainingPage
+from rdchat.ui.models.training.words import state_title
 from rdchat.ui.speed.fields import CalmComboBox
 
 _WIDEST = 820
-_STATES = {
-    TrainingState.STARTING: "is starting",
-    TrainingState.TRAINING: "goes on",
-    TrainingState.PAUSING: "is pausing",
-    TrainingState.PAUSED: "is paused",
-    TrainingState.FAILED: "has stopped",
-    TrainingState.FINISHED: "is done: use the drafter, or discard it",
-}
+_NOT_GOING = {TrainingState.LOOKING, TrainingState.NOTHING, TrainingState.ENDING}
+_MOST_REASONS = 20
+_NONE_HERE = "No drafter for {name} is installed. Search for a published one below, or train one."
+_OTHER = "These drafters were made for {name}. Load the model to see which others fit."
+_NO_MODEL = "Load a model to see its drafters."
+_BEFORE = "Searches {host} for drafters made for this model and for smaller models of its family."
+_NONE = "No drafter for {name} was found on {host}. You can train one."
+_FOUND = "Found by name. rdchat checks whether one fits after the download."
+
+
+class InstalledSection(QWidget):
+    """Lists the drafters; a deleted one can be restored.
+
+    Args:
+        desk: The window's services.
+        links: Lead to other pages.
+        theme: The appearance to follow.
+    """
+
+    def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
+        super().__init__()
+        self._shelf = desk.shelf
+        self.words = ThemedLabel(theme, "", "muted", wraps=True)
+        self.list = RowList[ModelCard, DrafterRow](lambda: DrafterRow(desk, links, theme), DrafterRow.show_card)
+        self.unfit = TextButton("", theme, lambda: self.reasons.setVisible(self.reasons.isHidden()))
+        self.reasons = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
+        self.reasons.hide()
+        self.result = ResultLine(desk.removal, theme, drafters_only=True)
+        title = ThemedLabel(theme, "On this machine", points_more=1, bold=True)
+        parts = (title, self.list, self.words, row(self.unfit, None), self.reasons, self.result, SMALL)
+        column(*parts, within=self, spacing=TIGHT)
+        desk.shelf.changed.connect(self.refresh)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the current drafters."""
+        shelf, chosen = self._shelf, self._shelf.chosen
+        cards = shelf.fitting if chosen is not None else ()
+        self.list.show_items({card.model: card for card in cards})
+        if chosen is None:
+            self.words.say(_NO_MODEL)
+        elif chosen.is_loaded:
+            self.words.say("" if cards else _NONE_HERE.format(name=chosen.name))
+        else:
+            self.words.say(_OTHER.format(name=chosen.name))
+        unfit = shelf.unfit
+        self.unfit.setVisible(bool(unfit))
+        self.unfit.setText(f"{counted(len(unfit), 'drafter')} cannot be used with this model")
+        reasons = [f"{each.name}: {each.problem}" for each in unfit[:_MOST_REASONS]]
+        more = [f"and {len(unfit) - _MOST_REASONS} more"] if len(unfit) > _MOST_REASONS else []
+        self.reasons.setText("\n".join([*reasons, *more]))
+
+
+class PublishedSection(QWidget):
+    """Searches the hub for drafters, lists and downloads them. The hub is asked only after a click.
+
+    Args:
+        desk: The window's services.
+        links: Lead to the downloads.
+        theme: The appearance to follow.
+    """
+
+    def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
+        super().__init__()
+        self._hub, self._shelf = desk.hub_drafters, desk.shelf
+        self.search = push_button("Search for Drafters", "", self._search)
+        self.words = ThemedLabel(theme, "", "muted", wraps=True)
+        self.list = RowList[FoundDrafter, DrafterRow](lambda: DrafterRow(desk, links, theme), DrafterRow.show_found)
+        top = row((ThemedLabel(theme, "Published", points_more=1, bold=True), 1), self.search)
+        column(top, self.words, self.list, within=self, spacing=TIGHT)
+        for changed in (self._hub.changed, self._shelf.changed, desk.downloads.finished, desk.downloads.removed):
+            changed.connect(self.refresh)
+        self.refresh()
+
+    def _search(self) -> None:
+        if (chosen := self._shelf.chosen) is not None:
+            self._hub.search(WantedModel(chosen.name, chosen.path))
+
+    def refresh(self) -> None:
+        """Show the results so far."""
+        hub, chosen = self._hub, self._shelf.chosen
+        asked = bool(hub.model) and chosen is not None and hub.model == chosen.name
+        found = hub.found if asked else ()
+        before = _BEFORE.format(host=hub.host)
+        self.search.setEnabled(chosen is not None and not hub.searching)
+        self.search.setText("Search Again" if asked and not hub.searching else "Search for Drafters")
+        set_tip(self.search, before)
+        self.list.show_items({each.repository: each for each in found})
+        self.words.set_color("danger" if asked and hub.problem else "muted")
+        if not asked:
+            self.words.setText(before)
+        elif hub.problem or hub.searching:
+            self.words.setText(hub.problem or f"Searching {hub.host}…")
+        else:
+            self.words.setText(_FOUND if found else _NONE.format(host=hub.host, name=hub.model))
 
 
 class DraftersPage(QWidget):
@@ -42,8 +134,8 @@ class DraftersPage(QWidget):
         super().__init__()
         self._shelf, self._hub, self._training = desk.shelf, desk.hub_drafters, desk.training
         self._models: list[ModelCard] = []
-        self._taken = ""  # says that a trained drafter is used now
-        self.installed = InstalledSection(desk, theme)
+        self._taken = ""  # the message after a trained drafter was taken into use
+        self.installed = InstalledSection(desk, links, theme)
         self.published = PublishedSection(desk, links, theme)
         self.training = TrainingPage(desk.training, desk.shelf, theme)
         self.model = CalmComboBox()
@@ -52,7 +144,7 @@ class DraftersPage(QWidget):
         self.model.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.model.setMaximumWidth(400)
         self.load = push_button("Load", "", desk.shelf.load_chosen)
-        self.train = push_button("Train a drafter…", "", self.show_training)
+        self.train = push_button("Train a Drafter…", "", self.show_training)
         self.note = ThemedLabel(theme, "", "success", wraps=True)
         margins = (LARGE, SMALL, LARGE, SMALL)
         bar = row(PlainLabel("Drafters for"), (self.model, 3), self.load, None, self.train, margins=margins)
@@ -89,7 +181,7 @@ class DraftersPage(QWidget):
 
     def _choose(self) -> None:
         self._hub.forget()
-        self.installed.show_outcome("")
+        self.installed.result.say("")
         self._taken = ""
         self._shelf.choose(self.model.currentData())
 
@@ -110,16 +202,16 @@ class DraftersPage(QWidget):
         self._show_models()
         chosen, state, order = self._shelf.chosen, self._training.state, self._training.order
         self.load.setVisible(chosen is not None and not chosen.is_loaded)
-        going = order is not None and state in _STATES
-        self.train.setText("Show training…" if going else "Train a drafter…")
+        going = order is not None and state not in _NOT_GOING
+        self.train.setText("Show Training…" if going else "Train a Drafter…")
         self.train.setEnabled(going or (chosen is not None and state is TrainingState.NOTHING))
-        training = f"The training of a drafter for {order.name} {_STATES[state]}." if order and going else ""
-        self.note.set_color("muted" if training else "success")
-        self.note.say(training or self._taken)
+        title = state_title(state, self._training.progress)
+        training = f"Training a drafter for {order.name}: {title}." if order and going else ""
+        self.note.say(training or self._taken, "muted" if training else "success")
 
     def _on_taken(self, drafter: str, model: str) -> None:
         """Make the model use the drafter that was trained for it."""
-        self._taken = f"{Path(drafter).name} drafts from the next reply on."
+        self._taken = f"{Path(drafter).name} is used from the next reply on."
         loaded = self._shelf.loaded
         if loaded is not None and str(loaded.path) == model:
             self._shelf.use(drafter)

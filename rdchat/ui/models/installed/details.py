@@ -1,22 +1,155 @@
 """The details of one model: name, place, memory, facts and drafters."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFormLayout, QWidget
 
 from rdchat.hub.trash import TrashedModel
+from rdchat.inference.api.memory_facts import GATE_TOKENS, gigabytes, memory_need
 from rdchat.inference.api.model_card import ModelCard
+from rdchat.services.models.discover.fit import Machine
 from rdchat.ui.look.formatting import day_words
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
-from rdchat.ui.look.layouts import column, form_layout, scrolled
+from rdchat.ui.look.layouts import choice_box, column, form_layout, row, scrolled
 from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
-from rdchat.ui.models.installed.memory_section import MemorySection
-from rdchat.ui.models.installed.words import facts_of, short_name, verifies_words
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.models.installed.words import drafter_name, facts_of, judge, short_name, support_words
+from rdchat.ui.plots.drawing import Box, Drawing
+from rdchat.ui.plots.plot_view import Chart
 
 _WIDEST, _NAMES_WIDTH = 620, 88
 _TOP_LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop
+_CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
+_BAR, _TICK, _LINE, _SWATCH, _FIGURE = 16.0, 4.0, 20.0, 10.0, 80.0  # pixels; _TICK: of the mark, beyond the bar
+
+
+class MemoryPart(NamedTuple):
+    """A part of the machine's memory."""
+
+    name: str
+    color: str  # a name of `Colors`
+    size: int  # in bytes
+    words: str  # explains it
+
+
+class MemoryChart(Chart):
+    """The machine's memory as a bar of parts with a legend; a mark shows the most that a model may take."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme, "Memory")
+        self._parts: list[MemoryPart] = []
+        self._limit = 0
+
+    def show_parts(self, parts: Sequence[MemoryPart], limit: int) -> None:
+        """Show parts, and the most bytes that a model is given."""
+        self._parts, self._limit = [part for part in parts if part.size > 0], limit
+        self.redraw("; ".join(f"{part.name}: {gigabytes(part.size)}" for part in self._parts))
+
+    def draw(self, drawing: Drawing) -> None:
+        drawing.height = _BAR + 2 * _TICK
+        drawing.area(Box(0, _TICK, drawing.width, _BAR), "border")
+        whole, left = sum(part.size for part in self._parts), 0.0
+        for part in self._parts:
+            box = Box(left, _TICK, part.size / whole * drawing.width, _BAR)
+            drawing.area(box, part.color)
+            drawing.mark(box, f"{part.name}, {gigabytes(part.size)}: {part.words}")
+            left = box.right
+            self._draw_legend(drawing, part)
+        if 0 < self._limit < whole:
+            drawing.area(Box(self._limit / whole * drawing.width - 1, 0, 2, _BAR + 2 * _TICK), "text")
+        if self._limit:
+            mark = MemoryPart("Available to models now", "text", self._limit, "the line in the bar")
+            self._draw_legend(drawing, mark)
+
+    def _draw_legend(self, drawing: Drawing, part: MemoryPart) -> None:
+        line = Box(0, drawing.height, drawing.width, _LINE)
+        swatch = _SWATCH if part.color != "text" else 2
+        drawing.area(Box((_SWATCH - swatch) / 2, line.y + (_LINE - _SWATCH) / 2, swatch, _SWATCH), part.color)
+        drawing.text(Box(_SWATCH + SMALL, line.y, line.width - _SWATCH - SMALL - _FIGURE, _LINE), part.name, "muted")
+        drawing.text(Box(line.width - _FIGURE, line.y, _FIGURE, _LINE), gigabytes(part.size), align="right")
+        drawing.mark(line, part.words)
+        drawing.height += _LINE
+
+
+class MemorySection(QWidget):
+    """Computes the memory that a model needs, as the engine does before it loads one."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._model: ModelCard | None = None
+        self._machine: Machine | None = None
+        self._weights_bytes: int | None = None
+        self._drafter_bytes = 0
+        self._tokens = GATE_TOKENS  # the last choice; it holds for all models
+        self.verdict = ThemedLabel(theme, "", bold=True, wraps=True)
+        self.detail = ThemedLabel(theme, "", "muted", wraps=True)
+        self.bar = MemoryChart(theme)
+        tip = "Tokens of prompt and reply together. Longer chats take more memory."
+        self.context = choice_box("Context", tip, letters=8)
+        self.context.activated.connect(self._choose_context)
+        title = ThemedLabel(theme, "Memory", "muted", -1, bold=True)
+        controls = row(ThemedLabel(theme, "Context", "muted"), self.context, None)
+        column(title, self.verdict, self.detail, self.bar, TIGHT, controls, within=self, spacing=TIGHT)
+
+    def show_model(
+        self,
+        model: ModelCard,
+        machine: Machine | None,
+        weights_bytes: int | None,
+        drafter_bytes: int,
+    ) -> None:
+        """Show a model whose sizes are known.
+
+        Args:
+            model: The model.
+            machine: Its memory, and the precision to load in; None while it is unknown.
+            weights_bytes: Measured bytes of its weights, if it is loaded.
+            drafter_bytes: Of the drafter that the automatic mode loads with it.
+        """
+        other = self._model is None or self._model.path != model.path
+        self._model, self._machine = model, machine
+        self._weights_bytes, self._drafter_bytes = weights_bytes, drafter_bytes
+        if other:
+            most = model.sizes.context_length if model.sizes else GATE_TOKENS
+            choices = [count for count in _CONTEXTS if count < most] + [most]
+            self.context.clear()
+            for count in choices:
+                self.context.addItem(f"{count:,}", count)
+            self.context.setCurrentIndex(max(sum(count <= self._tokens for count in choices) - 1, 0))
+        self._show_need()
+
+    def _choose_context(self) -> None:
+        self._tokens = self.context.currentData()
+        self._show_need()
+
+    def _show_need(self) -> None:
+        machine, sizes = self._machine, self._model.sizes if self._model else None
+        self.context.setEnabled(machine is not None and sizes is not None)
+        if machine is None or sizes is None:
+            self.verdict.say("Checking the memory…", "muted")
+            self.detail.hide()
+            self.bar.show_parts([], 0)
+            return
+        memory, gate = machine.memory, machine.need(sizes)
+        need = memory_need(sizes, machine.dtype, memory.on_gpu, self.context.currentData() or GATE_TOKENS)
+        weights = need.weights_bytes if self._weights_bytes is None else self._weights_bytes
+        need = replace(need, weights_bytes=weights, drafter_bytes=self._drafter_bytes)
+        words, detail, color = judge(need, replace(gate, weights_bytes=weights), memory)
+        self.verdict.say(words, color)
+        held = f"It uses {gigabytes(memory.held_bytes)} now." if self._weights_bytes is not None else ""
+        self.detail.say(f"{held} {detail}".strip())
+        left = max(memory.total_bytes - need.total_bytes, 0)
+        chat, cache = f"Chat of {need.tokens:,} tokens", "the KV cache when it is full"
+        parts = [
+            MemoryPart("Weights", "writing", need.weights_bytes, f"as {need.precision}"),
+            MemoryPart(chat, "reading", need.cache_bytes, cache),
+            MemoryPart("Drafter", "drafting", need.drafter_bytes, "the one that Auto uses"),
+            MemoryPart("Left for other apps", "border", left, "the system and other apps"),
+        ]
+        self.bar.show_parts(parts, memory.room.limit_bytes)
 
 
 class FactsForm(QWidget):
@@ -76,11 +209,11 @@ class ModelDetails(QWidget):
             model: The model.
             state: Whether it is loaded; may be empty.
         """
-        words = "It can be loaded once it is here whole." if model.is_unfinished else model.problem
+        words = "Finish the download to load this model." if model.is_unfinished else model.problem
         if model.is_drafter and not model.problem:
-            words = "It drafts for the models that it fits: choose it on the Drafters page."
+            words = "This is a drafter. Choose it on the Drafters page."
         if model.problem and model.repository:
-            words += " Verify tells which of its files are wrong, and can fetch them again."
+            words += " Verify finds the damaged files and can download them again."
         self._show_head(model.name, f"{model.place}  ·  {model.path}", state, words)
         self.problem.set_color("danger" if model.problem else "muted")
         self.memory.setVisible(model.sizes is not None)
@@ -93,7 +226,7 @@ class ModelDetails(QWidget):
         """Show a deleted model."""
         place = f"{'Deleted' if trashed.place is None else 'In the Trash'}  ·  {day_words(trashed.deleted)}"
         until = "delete it for good" if trashed.place is None else "empty the Trash"
-        self._show_head(short_name(trashed), place, "", f"It still takes its place on the disk until you {until}.")
+        self._show_head(short_name(trashed), place, "", f"It takes disk space until you {until}.")
         self.problem.set_color("muted")
         for part in (self.memory, self.facts, self.drafts):
             part.hide()
@@ -102,16 +235,16 @@ class ModelDetails(QWidget):
         self, model: ModelCard, heads: Sequence[ModelCard] | None, draft_models: Sequence[ModelCard]
     ) -> None:
         """Show the drafters for a model; None while they are searched."""
-        verifies, reason = verifies_words(model)
-        rows = [("Verifies", f"{verifies}\n{reason}" if model.tried and reason else verifies, reason)]
+        support, reason = support_words(model)
+        rows = [("Support", f"{support}\n{reason}" if model.tried and reason else support, reason)]
         if heads is None:
-            rows.append(("Drafters", "Looking…", ""))
+            rows.append(("Drafters", "Searching…", ""))
         else:
             matches = dict.fromkeys(head.match.words for head in heads if head.match and head.match.words)
-            named = "\n".join(_head_words(head) for head in heads) or "None on this machine"
+            named = "\n".join(_head_words(head, model) for head in heads) or "None on this machine"
             models = "\n".join(short_name(other) for other in draft_models) or "None on this machine"
             rows.append(("Drafters", named, "\n".join(matches)))
-            rows.append(("Draft models", models, "Smaller models with the same tokenizer file"))
+            rows.append(("Draft models", models, "Smaller models with the same tokenizer"))
         self.drafts.show_rows(rows)
 
     def _show_head(self, name: str, place: str, state: str, problem: str) -> None:
@@ -121,6 +254,6 @@ class ModelDetails(QWidget):
         self.problem.say(problem)
 
 
-def _head_words(head: ModelCard) -> str:
+def _head_words(head: ModelCard, model: ModelCard) -> str:
     kind = f" ({head.kind.words})" if head.kind is not None else ""
-    return f"{head.name}{kind}{'' if head.fits_surely else ', its sizes fit'}"
+    return f"{drafter_name(head, [model.name])}{kind}{'' if head.fits_surely else ', may fit'}"

@@ -1,7 +1,7 @@
 """The Installed page: the models on this machine at the left, the chosen one at the right."""
 
-from PySide6.QtCore import QPoint, Qt, QTimer
-from PySide6.QtGui import QHideEvent, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QMenu, QStackedWidget, QWidget
 
 from rdchat.hub.trash import TrashedModel
@@ -9,20 +9,17 @@ from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import add_action
 from rdchat.ui.look.formatting import counted, file_size
-from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
-from rdchat.ui.look.layouts import column, row
+from rdchat.ui.look.labels import Separator, ThemedLabel
+from rdchat.ui.look.layouts import SearchField, choice_box, column, row
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.models.fields import SearchField, choice_box
 from rdchat.ui.models.installed.action_bar import ActionBar
 from rdchat.ui.models.installed.details import ModelDetails
 from rdchat.ui.models.installed.words import Row, SortBy, entries_of, key_of
-from rdchat.ui.models.model_list import ModelList
+from rdchat.ui.models.model_list import ModelList, beside
+from rdchat.ui.models.notice_view import NoticeView, PageLinks
 
-_MEMORY_MS = 5000  # between two measurements of the free memory
-_LIST_WIDTH, _SMALLEST_LIST = 300, 230
-_NOTHING = "Choose a model at the left."
-_EMPTY = "There is no model on this machine yet.\nFind one on the Discover page, or drop a model folder here."
+_EMPTY = ("No models are installed yet.", "Find one on the Discover page, or drop a model folder here.")
 
 
 class InstalledPage(QWidget):
@@ -30,27 +27,26 @@ class InstalledPage(QWidget):
 
     Args:
         desk: The window's services.
+        links: Lead to other pages.
         theme: The appearance to follow.
     """
 
-    def __init__(self, desk: ModelsDesk, theme: Theme) -> None:
+    def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
         super().__init__()
         self._desk, self._theme = desk, theme
         self._shown: Row | None = None
+        self._drafter_bytes = 0  # of the drafter that the automatic mode loads with the shown model
         self.list = ModelList(theme, "Models on this machine")
         self.search = SearchField(theme, "Search", "Search models")
-        set_tip(self.search, "Search names, families and places")
-        self.sort = choice_box("Sort by", "What comes first", ((by.value, by) for by in SortBy))
+        set_tip(self.search, "Search by name, family or place")
+        self.sort = choice_box("Sort by", "Which models come first", ((by.value, by) for by in SortBy))
         self.count = ThemedLabel(theme, "", "muted", -1, wraps=True)
         self.count.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.count.setContentsMargins(LARGE, SMALL, LARGE, SMALL)
         self.details = ModelDetails(theme)
         self.bar = ActionBar(desk, theme)
-        self.empty = ThemedLabel(theme, _NOTHING, "muted", 1, wraps=True)
-        self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.empty.setContentsMargins(2 * LARGE, 0, 2 * LARGE, 0)
-        self._memory_timer = QTimer(self, interval=_MEMORY_MS)
-        self._memory_timer.timeout.connect(desk.memory.ask)
+        self.empty = NoticeView(links, theme)
+        self.empty.action_requested.connect(links.discover_requested)
         self._lay_out()
         self._connect()
         self._show_list()
@@ -59,32 +55,26 @@ class InstalledPage(QWidget):
         self.stack = QStackedWidget()
         self.stack.addWidget(self.empty)
         self.stack.addWidget(self.details)
-        self.side = Ground(self._theme, "window")
-        self.side.setMinimumWidth(_SMALLEST_LIST)
-        self.side.setMaximumWidth(_LIST_WIDTH)
         top = row((self.search, 1), self.sort, margins=(MEDIUM, MEDIUM, MEDIUM, SMALL))
-        column(top, (self.list, 1), self.count, within=self.side, spacing=0, margins=(0, 0, 0, TIGHT))
-        line = Ground(self._theme, "border")
-        line.setFixedWidth(1)
-        right = column((self.stack, 1), Separator(self._theme), self.bar, spacing=0)
-        row((self.side, 2), line, (right, 5), within=self, spacing=0)
+        left = (top, (self.list, 1), self.count, TIGHT)
+        self.splitter = beside(self._theme, left, [(self.stack, 1), Separator(self._theme), self.bar])
+        column(self.splitter, within=self)
 
     def _connect(self) -> None:
         desk, slot = self._desk, self._desk.slot
         for changed in (desk.library.changed, desk.removal.trash_changed, self.search.textChanged, self.sort.activated):
             changed.connect(self._show_list)
         for happened in (slot.load_started, slot.loaded, slot.failed, slot.unload_started, slot.unloaded):
-            happened.connect(self._show_slot)
-        desk.memory.changed.connect(lambda: self.details.memory.show_memory(desk.memory.now))
+            happened.connect(self._show_list)
+            happened.connect(self._show_current)
+        desk.memory.changed.connect(self._show_memory)
         desk.library.drafters_found.connect(self._show_drafters)
-        self.list.chosen.connect(self._show_current)
+        self.list.chosen.connect(self._on_chosen)
         self.list.opened.connect(self.bar.open_row)
         self.list.delete_requested.connect(self.bar.ask_to_delete)
         self.list.customContextMenuRequested.connect(self._open_menu)
         for requested in (self.search.returnPressed, self.search.results_requested):
             requested.connect(self.list.choose_first)
-        find = lambda: self.search.setFocus(Qt.FocusReason.ShortcutFocusReason)  # noqa: E731  selects its text
-        QShortcut(QKeySequence.StandardKey.Find, self, find)
 
     @property
     def current(self) -> Row | None:
@@ -97,13 +87,8 @@ class InstalledPage(QWidget):
         self._desk.library.look()
         self._desk.removal.look()
         self._desk.memory.ask()
-        self._memory_timer.start()
         if not event.spontaneous():
             self.list.setFocus()
-
-    def hideEvent(self, event: QHideEvent) -> None:
-        super().hideEvent(event)
-        self._memory_timer.stop()
 
     def _show_list(self) -> None:
         library, before = self._desk.library, self._shown
@@ -116,24 +101,27 @@ class InstalledPage(QWidget):
         if self.current is None or self.current != before:
             self._show_current()
         self.count.say(self._count_words())
-        self.empty.setText(_EMPTY if library.looked and not library.models else _NOTHING)
+        if library.looked and not library.models:
+            self.empty.show_words(*_EMPTY, "Find a Model")
+        else:
+            self.empty.show_words("Choose a model at the left.")
 
     def _count_words(self) -> str:
         library, models = self._desk.library, self._desk.library.models
         if library.problem:
             return library.problem
         if not library.looked:
-            return "Looking for models…"
+            return "Searching for models…"
         if not models:
             return "No models yet."
         if not self.list.entries:
-            return "No model has these words."
+            return "No model matches your search."
         drafters = sum(model.is_drafter for model in models)
         counts = [counted(len(models) - drafters, "model"), *([counted(drafters, "drafter")] if drafters else [])]
         return ", ".join([*counts, file_size(sum(model.disk_bytes for model in models))])
 
-    def _show_slot(self) -> None:
-        self._show_list()
+    def _on_chosen(self) -> None:
+        self._desk.memory.ask()  # other apps take and free memory
         self._show_current()
 
     def _show_current(self) -> None:
@@ -144,20 +132,27 @@ class InstalledPage(QWidget):
         if isinstance(row, TrashedModel):
             self.details.show_trashed(row)
         elif row is not None:
-            loaded, info = library.is_loaded(row), self._desk.slot.info
-            self.details.show_model(row, "Loaded" if loaded else "Loading…" if library.is_loading(row) else "")
-            self.details.memory.show_memory(self._desk.memory.now)
-            weights = info.weights_bytes if loaded and info is not None else None
-            self.details.memory.show_model(row, self._desk.slot.dtype, weights)
+            state = "Loaded" if library.is_loaded(row) else "Loading…" if library.is_loading(row) else ""
+            self.details.show_model(row, state)
+            self._drafter_bytes = 0  # until its drafters are found
+            self._show_memory()
             if row.can_be_loaded:
                 library.match(row)
+
+    def _show_memory(self) -> None:
+        row, desk = self.current, self._desk
+        if isinstance(row, ModelCard):
+            info = desk.slot.info if desk.library.is_loaded(row) else None
+            weights, drafter = info.weights_bytes if info is not None else None, self._drafter_bytes
+            self.details.memory.show_model(row, desk.machine, weights, drafter)
 
     def _show_drafters(self, model: ModelCard, heads: tuple[ModelCard, ...]) -> None:
         row, library = self.current, self._desk.library
         if isinstance(row, ModelCard) and row.path == model.path:
             fitting, smaller = library.fitting(row, heads, self._desk.drafting.drafters), library.draft_models(row)
             self.details.show_drafters(row, fitting, smaller)
-            self.details.memory.show_drafters(fitting, smaller)
+            self._drafter_bytes = next((head.weights_bytes for head in fitting if head.fits_surely), 0)
+            self._show_memory()
 
     def _open_menu(self, place: QPoint) -> None:
         if self.list.itemAt(place) is None:

@@ -4,24 +4,39 @@ from dataclasses import replace
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QApplication, QStackedWidget, QWidget
+from PySide6.QtWidgets import QHeaderView, QWidget
 
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.api.training import DRAFTER
+from rdchat.inference.api.training import DRAFTER, Comparison
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
+from rdchat.services.models.training.job_folder import CurvePoint
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
-from rdchat.ui.look.buttons import IconButton
-from rdchat.ui.look.labels import ElidedLabel, Separator
-from rdchat.ui.look.layouts import column, row
+from rdchat.ui.benchmark.results import TableCell, TableView
+from rdchat.ui.look.buttons import IconButton, push_button
+from rdchat.ui.look.formatting import memory
+from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel
+from rdchat.ui.look.layouts import column, row, scrolled, show_share, thin_bar
 from rdchat.ui.look.opening import ask
-from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
-from rdchat.ui.models.training.order_view import OrderView
-from rdchat.ui.models.training.progress_view import ProgressView
-from rdchat.ui.models.training.result_view import ResultView
+from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.look.throttle import Throttle
+from rdchat.ui.models.training import words
+from rdchat.ui.models.training.form import TrainingForm
+from rdchat.ui.plots.plot_view import PlotView
+
+_WIDEST = 620  # of a column of text, in pixels
+_HINT = "rdchat loads the model a second time for training, and then shows the time left."
+_NO_MODEL = "Load a model first, or choose an installed one."
+_MEANWHILE = (
+    "You can chat while training runs, but replies are slower. You can close this window. Quitting rdchat pauses the "
+    "training; resume it next time."
+)
+_RESUMABLE = {TrainingState.PAUSED, TrainingState.FAILED}
+_BUSY = {TrainingState.LOOKING, TrainingState.PAUSING, TrainingState.ENDING}  # the main button is disabled
 
 
 class TrainingPage(QWidget):
-    """Shows one of three views, by the state of the training.
+    """Shows the form, the progress or the result, and a main button for the next step.
 
     Args:
         training: The app's one training.
@@ -34,46 +49,138 @@ class TrainingPage(QWidget):
     def __init__(self, training: TrainingControl, shelf: DrafterShelf, theme: Theme) -> None:
         super().__init__()
         self._training, self._shelf = training, shelf
-        self.order = OrderView(training, shelf, theme)
-        self.progress = ProgressView(training, self._ask_to_discard, theme)
-        self.result = ResultView(training, self._ask_to_discard, self._race, theme)
-        self.back = IconButton("previous", "Back to the drafters", theme)
-        self.back.clicked.connect(self.left)
+        self._state = training.state  # the state that the page shows
+        self._points: list[CurvePoint] = []
+        self.form = TrainingForm(shelf, theme)
+        self.back = IconButton("previous", "Back to the drafters", theme, act=self.left.emit)
         self.heading = ElidedLabel(theme, "", bold=True)
-        self._views = QStackedWidget()
-        for view in (self.order, self.progress, self.result):
-            self._views.addWidget(view)
-        bar = row(self.back, (self.heading, 1), margins=(MEDIUM, SMALL, MEDIUM, SMALL))
-        column(bar, Separator(theme), (self._views, 1), within=self, spacing=0)
+        self.title = ThemedLabel(theme, "", points_more=3, bold=True, wraps=True)
+        self.step, self.figures, self.notes, self.problem, self.status = (
+            ThemedLabel(theme, "", color, tabular=True, wraps=True)
+            for color in ("muted", "muted", "muted", "danger", "muted")
+        )
+        self.bar, self.curves = thin_bar("Progress of this step"), PlotView(theme, "Learning curve")
+        self.table = TableView("Tokens per step")
+        self.discard = push_button("Discard…", "", self._ask_to_discard)
+        self.race = push_button("Try in a Race…", "", self._race)
+        self.main = push_button("", "", self._press_main)
+        self._lay_out(theme)
         QShortcut(QKeySequence.StandardKey.Back, self, self.left.emit)
-        for changed in (training.changed, shelf.changed):
-            changed.connect(self._show_state)
+        self._throttle = Throttle(self)
+        self._throttle.due.connect(self._show_state)
+        training.changed.connect(self._throttle.note)
+        shelf.changed.connect(self._show_state)
         self._show_state()
 
+    def _lay_out(self, theme: Theme) -> None:
+        inner, content = QWidget(), QWidget()
+        inner.setMaximumWidth(_WIDEST)
+        texts = (self.title, self.step, self.bar, self.figures, self.table, self.notes, self.problem)
+        column(self.form, *texts, within=inner)
+        column(inner, self.curves, None, within=content, margins=(LARGE, MEDIUM, LARGE, LARGE))
+        top = row(self.back, (self.heading, 1), margins=(MEDIUM, SMALL, MEDIUM, SMALL))
+        margins = (LARGE, SMALL, LARGE, MEDIUM)
+        below = row((self.status, 1), self.discard, self.race, self.main, margins=margins)
+        parts = (top, Separator(theme), (scrolled(content), 1), Separator(theme), below)
+        column(*parts, within=self, spacing=0)
+
     def _show_state(self) -> None:
-        order, chosen, record = self._training.order, self._shelf.chosen, self._training.record
-        if self._training.state is TrainingState.NOTHING or order is None:
-            self._turn_to(self.order, self.order.start)
-        elif self._training.comparison is None:
-            self._turn_to(self.progress, self.progress.pause)
-        else:
-            self._turn_to(self.result, self.result.use)
+        training, chosen = self._training, self._shelf.chosen
+        self._state, order, result = training.state, training.order, training.comparison
+        fresh = self._state is TrainingState.NOTHING or order is None
         model = order or chosen
         self.heading.setText(f"Train a drafter for {model.name}" if model else "Train a drafter")
-        loaded = self._shelf.loaded
-        same = record is not None and loaded is not None and str(loaded.path) == record.model_folder
-        self.result.offer_race(same)
+        self.form.setVisible(fresh)
+        self.discard.setVisible(not fresh)
+        self.discard.setEnabled(self._state not in {TrainingState.LOOKING, TrainingState.ENDING})
+        for part in (self.race, self.table):
+            part.setVisible(result is not None and not fresh)
+        going = result is None and not fresh
+        self.bar.setVisible(going and self._state.is_active)
+        self.curves.setVisible(going and bool(training.points))
+        self.main.setEnabled(self._state not in _BUSY)
+        if fresh:
+            self._show_form()
+        elif result is not None:
+            self._show_result(result)
+        else:
+            self._show_progress()
 
-    def _turn_to(self, view: QWidget, focused: QWidget) -> None:
-        """Show a view; its `focused` widget gets the keyboard focus if the view before it had it."""
-        before, focus = self._views.currentWidget(), QApplication.focusWidget()
-        self._views.setCurrentWidget(view)
-        if before and focus and view is not before and before.isAncestorOf(focus):
-            focused.setFocus()
+    def _show_form(self) -> None:
+        chosen, training = self._shelf.chosen, self._training
+        free = chosen is not None and self._state is TrainingState.NOTHING
+        self.form.setEnabled(free)
+        for label in (self.title, self.step, self.figures, self.notes, self.problem):
+            label.say("")
+        self._offer("Start Training", free)
+        self.main.setEnabled(free)
+        problem = f"{training.problem} {training.hint}".strip()
+        self.status.set_color("danger" if problem and chosen else "muted")
+        self.status.setText(problem or _HINT if chosen else _NO_MODEL)
+
+    def _show_progress(self) -> None:
+        training, progress = self._training, self._training.progress
+        assert training.order is not None
+        running, active = self._state is TrainingState.TRAINING, self._state.is_active
+        self.title.say(words.state_title(self._state, progress))
+        self.step.say(words.step_words(training.order, self._state, progress))
+        show_share(self.bar, progress.fraction if progress else None)
+        self.figures.say(words.figures(progress) if running and progress else "")
+        notes = [words.costs(training.plan)] if running and training.plan else []
+        if active and not any(point.accuracy for point in training.points):
+            notes.append(words.NOTHING_YET)
+        self.notes.say("\n".join(notes))
+        color = "danger" if self._state is TrainingState.FAILED else "muted"
+        self.problem.say(f"{training.problem} {training.hint}".strip(), color)
+        self._offer("Resume" if self._state in _RESUMABLE else "Pause", self._state in _RESUMABLE)
+        self.status.set_color("muted")
+        self.status.setText(_MEANWHILE if active else "")
+        if training.points != self._points:
+            self._points = list(training.points)
+            self.curves.show_plots(words.curves(self._points))
+
+    def _show_result(self, result: Comparison) -> None:
+        training, order = self._training, self._training.order
+        assert order is not None
+        self.title.say(words.result_title(result))
+        how = "for" if order.hours is not None else "on"
+        self.step.say(f"{order.kind.words} drafter for {order.name}, trained {how} {words.amount(order)}.")
+        self.notes.say(words.result_words(result))
+        for label in (self.figures, self.problem):
+            label.say("")
+        titles, *rows = [[TableCell(text) for text in line] for line in words.result_rows(result)]
+        self.table.show_rows(titles, rows)
+        header = self.table.horizontalHeader()
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
+        self.table.setFixedHeight(header.sizeHint().height() + self.table.verticalHeader().length())
+        self._offer("Use Drafter", not words.is_worse(result))
+        loaded, record = self._shelf.loaded, training.record
+        can_race = loaded is not None and record is not None and str(loaded.path) == record.model_folder
+        self.race.setEnabled(can_race)
+        set_tip(self.race, "" if can_race else "Load the model first.")
+        size = training.data_bytes
+        data = f"Either way, its training data ({memory(size)}) is deleted." if size else ""
+        self.status.set_color("danger" if training.problem else "muted")
+        self.status.setText(f"{training.problem} {training.hint}".strip() or data)
+
+    def _offer(self, text: str, default: bool) -> None:
+        """Name the main button; as the default button, it is pressed by Return."""
+        self.main.setText(text)
+        self.main.setDefault(default)
+
+    def _press_main(self) -> None:
+        if self._state is TrainingState.FINISHED:
+            self._training.take()
+        elif self._state in _RESUMABLE:
+            self._training.resume()
+        elif self._state is not TrainingState.NOTHING:
+            self._training.pause()
+        elif (order := self.form.order()) is not None:
+            self._training.start(order)
 
     def _ask_to_discard(self) -> None:
-        words = "The drafter and the data that was made for it are removed. This cannot be undone."
-        ask(self, "Discard this training?", words, "Discard", self._training.discard, leave="Keep", removes=True)
+        text = "The drafter and its training data are deleted. This cannot be undone."
+        ask(self, "Discard this training?", text, "Discard", self._training.discard, leave="Keep", removes=True)
 
     def _race(self) -> None:
         drafter = str(self._training.folder / DRAFTER)

@@ -24,6 +24,8 @@ class Update:
     first: int  # place of the first block that may differ
     blocks: list[Block] = field(default_factory=list)  # all from there to the end
     closed: list[int] = field(default_factory=list)  # numbers of the code blocks that are complete now
+    open_code: int = -1  # number of the code block that the text ends in
+    settled: int = 0  # blocks that cannot change any more
     more: bool = False  # there is text that has not been looked at: call again
 
 
@@ -81,6 +83,7 @@ class BlockStream:
         self._open_fence(text, final)
         tail = (self._read_code if self._fence else self._read_blocks)(text, final, update)
         self._settled += len(update.blocks)
+        update.open_code, update.settled = self._fence.number if self._fence else -1, self._settled
         update.blocks += tail or []
         update.more = tail is None
         if final and not update.more and len(self._references) > self._known:
@@ -214,7 +217,7 @@ class BlockStream:
 
 
 def _is_paragraph(block: Block) -> bool:
-    return block.kind is Kind.TEXT and not (block.marker or block.indent or block.quotes or block.note)
+    return block.kind is Kind.TEXT and not (block.marker or block.indent or block.quotes)
 
 
 def _can_be_cut(block: Block) -> bool:

@@ -4,7 +4,10 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from rdchat.ui.look.plain_text import utf16_length
+
 LINE_LIMIT = 4000  # characters in one block of plain text or code: Qt lays a block out as a whole
+_LINE_FEED = 25  # characters that one counts for: Qt lays out every line, even where it is empty
 # QTextDocument uses the first four for its own structure; a lone surrogate is no character at all
 _UNSAFE = re.compile("[\0\ufdd0\ufdd1\ufffc\u2029\ud800-\udfff]")
 
@@ -31,7 +34,6 @@ class Run:
     code: bool = False
     href: str = ""  # where a click leads
     refused: str = ""  # an address that is never opened
-    raised: bool = False  # small and above the line, as the mark of a footnote
     maths: str = ""  # a formula's TeX; `text` is its source with its signs
     display: bool = False  # a formula on a line of its own
     undrawn: bool = False  # a formula's source, because it cannot be drawn
@@ -49,7 +51,6 @@ class Block:
     level: int = 0  # of a heading, 1 to 6
     nesting: str = ""  # `l` for each list and `q` for each quote around it, the outermost first
     marker: str = ""  # the bullet or number before the first block of a list item
-    note: bool = False  # belongs to a footnote
     tight: bool = False  # stands close under the block above it
     code: int = -1  # the number of the code block that a code line belongs to
     joined: bool = False  # continues the block above: the same code line, table or paragraph
@@ -73,9 +74,18 @@ def safe_text(text: str) -> str:
     return _UNSAFE.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
+def end_of_shown(text: str, room: int) -> int:
+    """Return the end of the part of a text that may be shown."""
+    place = 0
+    while (feed := text.find("\n", place)) >= 0 and feed + 1 + _LINE_FEED <= room:
+        room -= _LINE_FEED
+        place = feed + 1
+    return min(len(text), max(place, room))
+
+
 def length_of(run: Run) -> int:
     """Return the run's length in the document, which counts UTF-16 units; a formula is one of them."""
-    return 1 if run.maths else len(run.text) + sum(character > "\uffff" for character in run.text)
+    return 1 if run.maths else utf16_length(run.text)
 
 
 def pieces(line: str) -> list[str]:

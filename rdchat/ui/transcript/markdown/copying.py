@@ -1,4 +1,8 @@
-"""Copies messages and selections as Markdown, plain text or rich text."""
+"""Copies messages and selections as Markdown, plain text or rich text.
+
+Rich text is HTML for word processors and mail programs, which keep their own fonts and colours. Formats are inline, as
+style sheets do not survive a paste. Not tried on a Mac with Pages, Word or Mail.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,10 +17,24 @@ from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, length_of, safe_text
 from rdchat.ui.transcript.markdown.formulas import OBJECT, source_of
 from rdchat.ui.transcript.markdown.markdown_text import as_markdown, as_plain
-from rdchat.ui.transcript.markdown.parser import Parser
-from rdchat.ui.transcript.markdown.rich_text import as_html
+from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parser
 
 _IN_LINES = {Kind.TEXT, Kind.HEADING, Kind.CODE}
+_MOST_RICH = 200_000  # characters of Markdown; a longer text is copied as plain text only
+_MONO = "font-family: Menlo, Consolas, monospace"
+_CELL = "border: 1px solid #c8c8cc; padding: 3px 8px"
+_STYLED = {
+    "<pre><code": f'<pre style="{_MONO}; background-color: #f4f4f5; padding: 8px; white-space: pre-wrap"><code',
+    "<code>": f'<code style="{_MONO}">',
+    "<blockquote>": '<blockquote style="margin-left: 12px; padding-left: 10px; border-left: 3px solid #c8c8cc">',
+    "<table>": '<table style="border-collapse: collapse">',
+    "<th>": f'<th style="{_CELL}; text-align: left">',
+    "<td>": f'<td style="{_CELL}; text-align: left">',
+    '<th style="text-align:': f'<th style="{_CELL}; text-align: ',
+    '<td style="text-align:': f'<td style="{_CELL}; text-align: ',
+    "<li>[x] ": '<li style="list-style-type: none">☑ ',
+    "<li>[ ] ": '<li style="list-style-type: none">☐ ',
+}
 
 
 class CopyForm(StrEnum):
@@ -27,15 +45,34 @@ class CopyForm(StrEnum):
     RICH = "Rich text"
 
 
-def copy_blocks(blocks: Sequence[Block], form: CopyForm) -> None:
-    """Put blocks on the clipboard; rich text comes with plain text for programs that take nothing else."""
+def forms_of(blocks: Sequence[Block], form: CopyForm) -> tuple[str, str]:
+    """Return blocks as text and as HTML, which is empty unless they are copied as rich text; a megabyte takes seconds.
+
+    Rich text comes with plain text for programs that take nothing else.
+    """
+    markdown = as_markdown(blocks)
+    text = markdown if form is CopyForm.MARKDOWN else as_plain(blocks)
+    rich = form is CopyForm.RICH and len(markdown) <= _MOST_RICH
+    return without_controls(text), without_controls(as_html(markdown)) if rich else ""
+
+
+def as_html(markdown: str) -> str:
+    """Return a whole HTML document."""
+    html = MarkdownParser().html(markdown)
+    for plain, styled in _STYLED.items():  # what looks like a tag is one: the text is escaped
+        html = html.replace(plain, styled)
+    return f'<html><head><meta charset="utf-8"></head><body>{html}</body></html>'
+
+
+def put_on_clipboard(text: str, html: str) -> None:
+    """Replace what is on the clipboard."""
     # made by Qt and then emptied: one made here would outlive Python on the clipboard, and crash the exit
     source = QStringListModel([""])
     data = source.mimeData([source.index(0, 0)])
     data.clear()
-    data.setText(without_controls(as_markdown(blocks) if form is CopyForm.MARKDOWN else as_plain(blocks)))
-    if form is CopyForm.RICH:
-        data.setHtml(without_controls(as_html(blocks)))
+    data.setText(text)
+    if html:
+        data.setHtml(html)
     QGuiApplication.clipboard().setMimeData(data)
 
 

@@ -1,18 +1,96 @@
 """Paints and places what lies around the text: code panels with their headers, quote bars, rules and scroll bars."""
 
-from PySide6.QtCore import QObject, QRect, QRectF, Qt, Signal
-from PySide6.QtGui import QPainter
-from PySide6.QtWidgets import QTextEdit
+import re
+from functools import lru_cache
+from pathlib import Path
 
-from rdchat.ui.look.theme import RADIUS, SMALL, TIGHT, Theme
+from pygments.lexers import get_all_lexers
+from PySide6.QtCore import QObject, QRect, QRectF, Qt, Signal
+from PySide6.QtGui import QPainter, QPalette
+from PySide6.QtWidgets import QMessageBox, QTextEdit, QWidget
+
+from rdchat.ui.look.buttons import CopyButton, IconButton
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.layouts import row
+from rdchat.ui.look.opening import ask_to_save
+from rdchat.ui.look.plain_text import message_box
+from rdchat.ui.look.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
-from rdchat.ui.transcript.markdown.code_header import CodeHeader, ask_and_save
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
 from rdchat.ui.transcript.markdown.horizontal_scrolling import BAR_HEIGHT, HorizontalScrolling, WidePart
 from rdchat.ui.transcript.markdown.text_formats import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
 
 _MOST_BARS = 40  # nested quotes that get a bar
 _MOST_HEADERS = 100  # code blocks beyond these have no header: each is a widget with buttons
+# names and suffixes that Pygments lacks, or that differ from what people write
+_LANGUAGES = {
+    "console": ("Console", ".txt"), "csv": ("CSV", ".csv"), "r": ("R", ".r"), "sh": ("Shell", ".sh"),
+    "shell": ("Shell", ".sh"), "svg": ("SVG", ".svg"), "text": ("Text", ".txt"), "txt": ("Text", ".txt"),
+    "yml": ("YAML", ".yml"), "zsh": ("Zsh", ".zsh"),
+}  # fmt: skip
+_NAMED = {"dockerfile": "Dockerfile", "docker": "Dockerfile", "makefile": "Makefile", "make": "Makefile"}
+# a name that the code gives itself in its first line: "# app/main.py", "// index.js", "<!-- page.html -->"
+_OWN_NAME = re.compile(
+    r"\s*(?:#|//|--|/\*|<!--|;|%)\s*(?:file(?:name)?:\s*)?(?:[\w.-]+/)*([\w-][\w.-]*\.\w{1,8})\s*(?:\*/|-->)?\s*$"
+)
+_FENCE_NAME = re.compile(r"(?:.*[:/=])?\"?([\w-][\w.-]*\.\w{1,8})\"?$")
+
+
+class CodeHeader(QWidget):
+    """The language and the buttons of a code block, above its first line."""
+
+    def __init__(self, theme: Theme, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._label = ThemedLabel(theme, "", "muted", -1)
+        self._label.setForegroundRole(QPalette.ColorRole.WindowText)  # the viewport below has another
+        self.copy_button = CopyButton("Copy code", theme, self)
+        self.wrap_button = IconButton("wrap", "Wrap long lines", theme, self)
+        self.save_button = IconButton("save", "Save code as a file…", theme, self)
+        buttons = self.wrap_button, self.save_button, self.copy_button
+        row(self._label, None, *buttons, within=self, spacing=0, margins=(MEDIUM, 0, TIGHT, 0))
+
+    def show_language(self, language: str) -> None:
+        """Show the language written after the fence, which may grow letter by letter."""
+        self._label.setText(_language(language)[0][:40] or "Code")
+
+    def show_wrapped(self, wraps: bool) -> None:
+        """Let the button offer the opposite of the state: to break long lines, or to let them run on."""
+        name = "Don't wrap long lines" if wraps else "Wrap long lines"
+        if self.wrap_button.accessibleName() != name:
+            self.wrap_button.show_as("no_wrap" if wraps else "wrap", name)
+
+
+def file_name(language: str, code: str) -> str:
+    """Return the name in the code's first line or behind the fence, else one with the language's suffix."""
+    own = _OWN_NAME.match(code[:300].partition("\n")[0]) or _FENCE_NAME.match(language)
+    if own:
+        return own[1]
+    return _NAMED.get(language.lower()) or f"code{_language(language)[1]}"
+
+
+@lru_cache(256)
+def _language(written: str) -> tuple[str, str]:
+    """Return the name of a language and the suffix of its files."""
+    if found := _LANGUAGES.get(written.lower()):
+        return found
+    for name, aliases, patterns, _ in get_all_lexers(plugins=False):
+        if written.lower() in aliases:
+            return name, next((each[1:] for each in patterns if re.fullmatch(r"\*\.\w+", each)), ".txt")
+    return written, ".txt"
+
+
+def ask_and_save(code: str, language: str, parent: QWidget) -> None:
+    """Ask where the code goes and write it there."""
+    name = file_name(language, code)
+    ask_to_save(parent.window(), "Save code", name, [], lambda path: _save(Path(path), code, parent))
+
+
+def _save(path: Path, code: str, parent: QWidget) -> None:
+    try:
+        path.write_text(code if code.endswith("\n") else f"{code}\n", encoding="utf-8", newline="\n")
+    except OSError as error:
+        failed, why = f"{path.name} cannot be written.", error.strerror or str(error)
+        message_box(QMessageBox.Icon.Warning, failed, why, title="Save code", parent=parent.window()).open()
 
 
 class Decorations(QObject):
@@ -122,7 +200,7 @@ class Decorations(QObject):
 
     def _make_header(self, number: int) -> CodeHeader:
         writer, header = self._writer, CodeHeader(self._theme, self._edit.viewport())
-        header.copy_button.copy_requested.connect(lambda: header.copy_button.copy(writer.code_text(number)))
+        header.copy_button.clicked.connect(lambda: header.copy_button.copy(writer.code_text(number)))
         header.save_button.clicked.connect(
             lambda: ask_and_save(writer.code_text(number), writer.code_spans[number].language, self._edit)
         )
@@ -136,7 +214,7 @@ class Decorations(QObject):
         line = longest.layout().lineAt(0)
         text = line.naturalTextWidth() + line.x() if line.isValid() else 0.0
         needed = text + 2 * CODE_PAD if longest.blockFormat().nonBreakableLines() else 0.0
-        return WidePart(self.tr("Scroll code sideways"), area, round(needed), panel.bottom() - BAR_HEIGHT)
+        return WidePart("Scroll code sideways", area, round(needed), panel.bottom() - BAR_HEIGHT)
 
     def _wide_table(self, index: int) -> WidePart:
         table, left = self._writer.tables[index], self._writer.left(self._writer.blocks()[index])
@@ -146,4 +224,4 @@ class Decorations(QObject):
         top, height = frame.top() - SMALL - 2, frame.height() - look.topMargin() - look.bottomMargin()
         area = QRect(left, round(top), self._width - left, round(height))
         widths = [length.rawValue() for length in look.columnWidthConstraints()]
-        return WidePart(self.tr("Scroll table sideways"), area, round(sum(widths)) + len(widths) + 1, area.bottom())
+        return WidePart("Scroll table sideways", area, round(sum(widths)) + len(widths) + 1, area.bottom())

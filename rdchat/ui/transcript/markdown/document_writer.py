@@ -83,17 +83,16 @@ class DocumentWriter:
         """Return how far from the left a block stands."""
         return self._formats.left(block)
 
-    def code_blocks(self, number: int) -> list[Block]:
-        """Return the lines of a code block."""
+    def code_lines(self, number: int, begin: int = 0, end: int | None = None) -> list[str]:
+        """Return the lines of a code block, an overlong one in several parts, or some of them up to a block's place."""
         span = self.code_spans[number]
-        return self._blocks[span.first : span.last + 1]
+        blocks = self._blocks[span.first + begin : span.last + 1 if end is None else end]
+        return ["".join(run.text for run in block.runs) for block in blocks]
 
     def code_text(self, number: int) -> str:
         """Return the text of a code block."""
-        parts: list[str] = []
-        for block in self.code_blocks(number):
-            parts += ["" if block.joined or not parts else "\n", *(run.text for run in block.runs)]
-        return "".join(parts)
+        lines = zip(self._blocks[self.code_spans[number].first :], self.code_lines(number), strict=False)
+        return "".join(line if block.joined else f"\n{line}" for block, line in lines).removeprefix("\n")
 
     def spans(self) -> list[tuple[int, int]]:
         """Return where each block begins and ends in the document."""
@@ -216,23 +215,12 @@ class DocumentWriter:
         cursor.setBlockFormat(QTextBlockFormat())
 
     def _wanted_widths(self, index: int, block: Block) -> list[float]:
-        if block.joined and (above := self._columns.get(index - 1)):
-            return above
-        widths = [0.0] * len(block.alignments)
-        for place, row in enumerate(block.rows):
-            for column, cell in enumerate(row):
-                widths[column] = max(widths[column], self._formats.cell_width(cell, header=place == 0))
-        return widths
+        above = self._columns.get(index - 1) if block.joined else None
+        return above or self._formats.column_widths(block)
 
     def _column_lengths(self, index: int, block: Block) -> list[QTextLength]:
-        """Return the widths of a table's columns: columns of long text shrink if the table would not fit."""
         wanted = self._columns[index]
-        room = self._width - self._formats.left(block) - len(wanted) - 2
-        cap = self._formats.comfortable_cell
-        narrow = [min(width, cap) for width in wanted]
-        share = min(1.0, max(0.0, room - sum(narrow)) / max(1.0, sum(wanted) - sum(narrow)))
-        widths = [low + (width - low) * share for low, width in zip(narrow, wanted, strict=True)]
-        return [QTextLength(QTextLength.Type.FixedLength, round(width - 0.49)) for width in widths]
+        return self._formats.column_lengths(wanted, self._width - self._formats.left(block) - len(wanted) - 2)
 
     def fit_tables(self, width: float) -> bool:
         """Fit the tables into the column's width; return whether any of them changed."""

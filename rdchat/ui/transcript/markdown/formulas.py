@@ -3,23 +3,21 @@
 from functools import lru_cache
 from math import ceil
 
-from PySide6.QtCore import QByteArray, QObject, QRect, QRectF, QSizeF, Qt
+from PySide6.QtCore import QObject, QRect, QRectF, QSizeF, Qt
 from PySide6.QtGui import (
     QFont,
     QFontInfo,
     QFontMetrics,
     QFontMetricsF,
     QPainter,
-    QPixmap,
-    QPixmapCache,
     QPyTextObject,
     QTextCharFormat,
     QTextDocument,
     QTextFormat,
 )
-from PySide6.QtSvg import QSvgRenderer
 
 from rdchat.chat.formulas.formula_drawer import INK, UNITS, Formula, FormulaDrawer
+from rdchat.ui.look.icons import draw_svg
 from rdchat.ui.transcript.markdown.blocks import Run
 from rdchat.work.job import Job, StopWork
 from rdchat.work.serial_thread import SerialThread
@@ -173,9 +171,9 @@ class FormulaObject(QPyTextObject):
         baseline = rect.bottom() - QFontMetrics(text.font()).descent()
         height = (formula.ascent + formula.depth) * scale
         place = QRectF(rect.left(), baseline - formula.ascent * scale, formula.width * scale, height)
-        painter.drawPixmap(
-            place.topLeft(), _picture(formula, color.name(), place, painter.device().devicePixelRatioF())
-        )
+        svg = formula.svg.replace(INK, color.name()).encode()
+        ratio = painter.device().devicePixelRatioF()
+        painter.drawPixmap(place.topLeft(), draw_svg(svg, place.size(), ratio, room=1))
 
 
 def _shrink(document: QTextDocument, look: QTextFormat) -> float:
@@ -189,22 +187,3 @@ def _formula(look: QTextFormat) -> Formula | None:
     if not is_drawn(look.toCharFormat()):
         return None
     return FORMULAS.find(look.stringProperty(_TEX), look.boolProperty(_DISPLAY))
-
-
-def _picture(formula: Formula, color: str, place: QRectF, ratio: float) -> QPixmap:
-    """Return a formula's picture in a colour, at the screen's resolution."""
-    size = ceil(place.width() + 1), ceil(place.height() + 1)
-    key = f"formula {hash(formula.svg)} {color} {place.width():.1f} {place.top() % 1:.2f} {ratio}"
-    picture = QPixmap()
-    if QPixmapCache.find(key, picture):
-        return picture
-    picture = QPixmap(round(size[0] * ratio), round(size[1] * ratio))
-    picture.setDevicePixelRatio(ratio)
-    picture.fill(Qt.GlobalColor.transparent)
-    painter = QPainter(picture)
-    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-    renderer = QSvgRenderer(QByteArray(formula.svg.replace(INK, color).encode()))
-    renderer.render(painter, QRectF(0, 0, place.width(), place.height()))
-    painter.end()
-    QPixmapCache.insert(key, picture)
-    return picture

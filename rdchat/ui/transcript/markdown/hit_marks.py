@@ -1,6 +1,5 @@
 """Marks the words of a search in a text that is shown."""
 
-from bisect import bisect_right
 from collections.abc import Sequence
 
 from PySide6.QtCore import QRect
@@ -8,6 +7,7 @@ from PySide6.QtGui import QColor, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QTextEdit
 
 from rdchat.chat.search_words import WordMatcher
+from rdchat.ui.look.plain_text import utf16_spans
 from rdchat.ui.look.theme import Theme
 
 _MOST = 2000  # in one text
@@ -33,7 +33,7 @@ class HitMarks:
         if not self.matcher and not self.hits:
             return
         text = self._edit.document().toPlainText() if self.matcher else ""
-        self.hits = _utf16(text, self.matcher.spans(text, _MOST))
+        self.hits = utf16_spans(text, self.matcher.spans(text, _MOST))
         if self.current >= len(self.hits):
             self.current = -1
         self._paint()
@@ -77,11 +77,3 @@ def _look(ground: QColor, text: QColor) -> QTextCharFormat:
     look.setBackground(ground)
     look.setForeground(text)
     return look
-
-
-def _utf16(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return spans as Qt counts: characters beyond the first 65,536 are two."""
-    if text.isascii() or not spans:
-        return spans
-    wide = [place for place, character in enumerate(text) if character > "\uffff"]
-    return [(begin + bisect_right(wide, begin - 1), end + bisect_right(wide, end - 1)) for begin, end in spans]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from PySide6.QtCore import QPoint, QPointF, QRect, Qt
-from PySide6.QtGui import QPaintEvent, QTextCursor, QWheelEvent
+from PySide6.QtGui import QPaintEvent, QWheelEvent
 from PySide6.QtWidgets import QScrollBar, QTextEdit, QWidget
 
 from rdchat.ui.look.theme import SMALL, Theme
@@ -150,10 +150,6 @@ class HorizontalScrolling:
             top = area.bottom() + 1
         if top <= rect.bottom():
             draw(QPaintEvent(QRect(rect.left(), top, rect.width(), rect.bottom() + 1 - top)))
-
-    def reveal(self, cursor: QTextCursor) -> QRect:
-        """Scroll the part around a text cursor so that the cursor is visible; return where it is drawn then."""
-        return self.bring_into_view(self._edit.cursorRect(cursor))
 
     def bring_into_view(self, rect: QRect) -> QRect:
         """Scroll a part until `rect`, given without any offset, is visible; return where it is drawn then."""

@@ -10,7 +10,7 @@ from markdown_it.token import Token
 from rdchat.ui.look.opening import is_openable
 from rdchat.ui.transcript.markdown.blocks import Run
 from rdchat.ui.transcript.markdown.formulas import FORMULAS
-from rdchat.ui.transcript.markdown.syntax import LONGEST, with_marks
+from rdchat.ui.transcript.markdown.syntax import LONGEST
 
 _look = attrgetter(*(field.name for field in fields(Run) if field.name != "text"))
 _BARE_ADDRESS = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]*]", re.IGNORECASE)
@@ -87,7 +87,7 @@ def _image_text(token: Token) -> str:
 def _with_bare_addresses(text: str, look: Run) -> Iterator[Run]:
     end = 0
     for match in _BARE_ADDRESS.finditer(text):
-        yield from with_marks(text[end : match.start()], look)
+        yield replace(look, text=text[end : match.start()])
         yield replace(look, text=match[0], href=match[0])
         end = match.end()
-    yield from with_marks(text[end:], look)
+    yield replace(look, text=text[end:])

@@ -1,19 +1,21 @@
 """Parses Markdown into blocks. Raw HTML stays text, images are never fetched, and hostile input stays cheap."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from markdown_it import MarkdownIt
+from markdown_it.common.utils import escapeHtml
+from markdown_it.parser_inline import ParserInline
 from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
-from PySide6.QtCore import QCoreApplication
 
+from rdchat.ui.look.opening import is_openable
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
 from rdchat.ui.transcript.markdown.inline_runs import formula_run, inline_runs, merged
-from rdchat.ui.transcript.markdown.syntax import enable_footnotes, enable_maths
+from rdchat.ui.transcript.markdown.syntax import enable_maths, keep_footnotes
 
 FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`\n]*(?:\n|$))|~{3,})[ \t]*([^\n]*)(?:\n|$)")
 _TASK = re.compile(r"\[([ xX])\] +")
@@ -52,23 +54,48 @@ class Parsed:
     references: dict[str, Any] = field(default_factory=dict)  # link definitions known after it
 
 
+class _BoundedInline(ParserInline):
+    """Leaves a paragraph as it was written if markdown-it would need a quadratic time for it."""
+
+    def parse(self, src: str, md: MarkdownIt, env: Any, tokens: list[Token]) -> list[Token]:
+        if len(src) > _INLINE_LIMIT or src.count("[") > _BRACKET_LIMIT:
+            tokens.append(Token("text", "", 0, content=src))
+            return tokens
+        return super().parse(src, md, env, tokens)
+
+
 class _AnyLink(MarkdownIt):
-    """Accepts every address as a link; `inline_runs` refuses the dangerous ones and keeps their address."""
+    """Accepts every address as a link: `inline_runs` keeps a dangerous one as text, and HTML has a link without it."""
+
+    def __init__(self) -> None:
+        super().__init__("commonmark", {"html": False, "breaks": True})
+        self.inline = _BoundedInline()
+        self.enable(["table", "strikethrough"])
+        self.block.ruler.before("table", "deep", _deep)
+        keep_footnotes(self)
+        enable_maths(self)
+        self.add_render_rule("image", lambda _, tokens, place, *_more: escapeHtml(tokens[place].content))
+        self.add_render_rule("link_open", _link_html)
 
     def validateLink(self, url: str) -> bool:
         return True
 
 
+def _link_html(_: object, tokens: Sequence[Token], place: int, *_more: object) -> str:
+    address = str(tokens[place].attrGet("href") or "")
+    return f'<a href="{escapeHtml(address)}">' if is_openable(address) else "<a>"
+
+
 class MarkdownParser:
-    """CommonMark with tables, strike-through, task lists, footnotes, formulas and bare web addresses."""
+    """CommonMark with tables, strike-through, task lists, formulas and bare web addresses."""
 
     @cached_property
     def _markdown(self) -> MarkdownIt:
-        markdown = _AnyLink("commonmark", {"html": False}).enable(["table", "strikethrough"])
-        markdown.block.ruler.before("table", "deep", _deep)
-        enable_footnotes(markdown)
-        enable_maths(markdown)
-        return markdown
+        return _AnyLink()
+
+    def html(self, source: str) -> str:
+        """Return a text as HTML without styles."""
+        return str(self._markdown.render(source))
 
     def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
         """Parse a piece of source that begins where a block begins.
@@ -88,8 +115,6 @@ class MarkdownParser:
         return walk.parsed
 
     def _runs(self, content: str, env: dict[str, Any]) -> tuple[Run, ...]:
-        if len(content) > _INLINE_LIMIT or content.count("[") > _BRACKET_LIMIT:
-            return (Run(content),)
         if PLAIN.fullmatch(content):
             return (Run(_BREAK.sub("\n", content)),)
         tokens: list[Token] = []
@@ -141,7 +166,6 @@ class _Walk:
         self._runs = runs
         self._number = number
         self._nesting = ""  # `l` for each open list, `q` for each open quote
-        self._note = False
         self._lists: list[int | None] = []  # the next number of each open list; None for bullets
         self._marker = ""
         self._tight = False
@@ -165,7 +189,6 @@ class _Walk:
             block,
             nesting=self._nesting,
             marker=self._marker,
-            note=block.note or self._note,
             tight=tight,
         )
         self.parsed.blocks.append(block)
@@ -191,13 +214,6 @@ class _Walk:
 
     _visit_ordered_list = _visit_bullet_list
 
-    def _visit_footnote(self, token: Token) -> None:
-        self._nest("l", token)
-        self._note = token.nesting > 0
-        self._tight = self._note and bool(self.parsed.blocks) and self.parsed.blocks[-1].note
-        if self._note:
-            self._marker = f"{token.info}." if token.info.isdigit() else token.info
-
     def _visit_list_item(self, token: Token) -> None:
         number = self._lists[-1]
         if token.nesting < 0:
@@ -222,7 +238,7 @@ class _Walk:
         if self._rows:
             self._rows[-1].append(self._runs(content))
             return
-        task = _TASK.match(content) if self._marker and not self._note else None
+        task = _TASK.match(content) if self._marker else None
         if task:
             self._marker = "☐" if task[1] == " " else "☑"
             content = content[task.end() :]
@@ -274,8 +290,8 @@ class _Walk:
         if width <= _MOST_COLUMNS and width * len(rows) <= _MOST_CELLS:
             self._add(Block(Kind.TABLE, rows=rows, alignments=tuple(self._alignments)))
             return
-        note = QCoreApplication.translate("MarkdownParser", "This table is too large to be drawn: here are its rows.")
-        self._add(Block(Kind.TEXT, (Run(note, italic=True),), note=True))
+        note = "This table is too large to draw. Its rows:"
+        self._add(Block(Kind.TEXT, (Run(note, italic=True),)))
         for place, row in enumerate(rows):
             runs = merged(run for cell in row for run in (*cell, Run(" | ")))
             self._add(Block(Kind.TEXT, runs, tight=place > 0))

@@ -1,26 +1,22 @@
-r"""Rules for markdown-it: formulas, and footnotes.
+r"""Rules for markdown-it: formulas.
 
 Formulas are `$...$` and `\(...\)` in a line, and `$$...$$` and `\[...\]` on their own. Dollars are also prices: a
 formula neither begins nor ends with a space, no figure or letter follows its end, and one that begins with a figure
-and goes on in words is none. Footnotes are `[^1]` in the text, and `[^1]: the note` at the start of a line.
+and goes on in words is none.
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import replace
 
 from markdown_it import MarkdownIt
+from markdown_it.common.utils import escapeHtml
 from markdown_it.rules_block import StateBlock
+from markdown_it.rules_block.reference import reference
 from markdown_it.rules_inline import StateInline
-
-from rdchat.ui.transcript.markdown.blocks import Run
 
 LONGEST = 2000  # characters of a formula; a longer one stays text
 _ENVIRONMENT = r"\\begin\{(?P<name>(?:align|equation|gather|multline|eqnarray|alignat)\*?)\}"
 _OPENING = re.compile(rf"\$\$|\\\[|{_ENVIRONMENT}")
 _PRICE = re.compile(r"\d[\d.,]*[^\\^_=]*[^\W\d_]{2}")
-_NOTE = re.compile(r"\[\^([^\]\s]{1,40})\]:[ \t]*")
-_NOTE_MARK = re.compile(r"\[\^([^\]\s]{1,40})\]")
 _CLOSINGS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
 
 
@@ -29,6 +25,10 @@ def enable_maths(markdown: MarkdownIt) -> None:
     markdown.inline.ruler.before("escape", "maths", _inline)
     markdown.block.ruler.before(
         "fence", "maths_block", _block, {"alt": ["paragraph", "reference", "blockquote", "list"]}
+    )
+    markdown.add_render_rule("maths", lambda _, tokens, place, *_more: escapeHtml(tokens[place].markup))
+    markdown.add_render_rule(
+        "maths_block", lambda _, tokens, place, *_more: f"<p>{escapeHtml(tokens[place].markup)}</p>"
     )
 
 
@@ -111,42 +111,11 @@ def _unfinished(state: StateBlock, lines: list[str], start: int, line: int) -> b
     return True
 
 
-def enable_footnotes(markdown: MarkdownIt) -> None:
-    """Let a parser take the notes for blocks: CommonMark takes some of them for the definition of a link."""
-    markdown.block.ruler.before("reference", "footnote", _footnote, {"alt": ["paragraph", "reference"]})
+def keep_footnotes(markdown: MarkdownIt) -> None:
+    """Let a parser show footnotes as they were written: CommonMark takes some of them for the definition of a link."""
+    markdown.block.ruler.at("reference", _reference, {"alt": []})
 
 
-def _footnote(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Read a note to the next blank line or the next note: markdown-it's signature of a rule."""
-    if state.is_code_block(start):
-        return False
-    first = state.src[state.bMarks[start] + state.tShift[start] : state.eMarks[start]]
-    opening = _NOTE.match(first)
-    if opening is None:
-        return False
-    if silent:
-        return True
-    lines, line = [first[opening.end() :]], start + 1
-    while line < end and not state.isEmpty(line):
-        text = state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]]
-        if _NOTE.match(text) or state.sCount[line] < state.blkIndent:
-            break
-        lines.append(text)
-        line += 1
-    state.line = line
-    token = state.push("footnote_open", "", 1)
-    token.info, token.map = opening[1], [start, line]
-    token = state.push("inline", "", 0)
-    token.content, token.map, token.children = "\n".join(lines).strip(), [start, line], []
-    state.push("footnote_close", "", -1)
-    return True
-
-
-def with_marks(text: str, look: Run) -> Iterator[Run]:
-    """Part a text at the marks of footnotes."""
-    end = 0
-    for match in _NOTE_MARK.finditer(text):
-        yield replace(look, text=text[end : match.start()])
-        yield replace(look, text=match[1], raised=True)
-        end = match.end()
-    yield replace(look, text=text[end:])
+def _reference(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    is_note = state.src.startswith("[^", state.bMarks[start] + state.tShift[start])
+    return not is_note and reference(state, start, end, silent)

@@ -2,8 +2,9 @@
 
 import time
 from enum import IntEnum
+from functools import partial
 
-from PySide6.QtCore import QEvent, QMimeData, QRect, QRectF, QSize, Qt, QUrl, Signal
+from PySide6.QtCore import QEvent, QMimeData, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QContextMenuEvent,
     QHelpEvent,
@@ -16,11 +17,12 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFrame, QWidget
 
-from rdchat.ui.look.opening import is_openable, open_address
+from rdchat.ui.look.buttons import TextButton
+from rdchat.ui.look.opening import open_page
 from rdchat.ui.look.plain_text import OfflineBrowser, without_controls
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
-from rdchat.ui.transcript.markdown.blocks import Block, safe_text
+from rdchat.ui.transcript.markdown.blocks import Block, end_of_shown, safe_text
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter
 from rdchat.ui.transcript.markdown.copying import cut_out, text_of
 from rdchat.ui.transcript.markdown.decorations import Decorations
@@ -31,7 +33,6 @@ from rdchat.ui.transcript.markdown.horizontal_scrolling import HorizontalScrolli
 from rdchat.ui.transcript.markdown.parser import Parser
 
 FIRST_SHOWN, SHOWN_MORE = 60_000, 200_000  # characters
-_LINE_FEED = 25  # characters that one counts for: Qt lays out every line, even where it is empty
 _SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown, Qt.Key.Key_Home, Qt.Key.Key_End)
 
 
@@ -48,14 +49,13 @@ class TextBody(OfflineBrowser):
 
     caret_moved = Signal(QRect)  # in this widget, when the person moves it
     menu_requested = Signal(QContextMenuEvent)
-    height_changed = Signal()  # because the person asked for it
+    height_changed = Signal()  # because the person asked for it; there may be more to draw
 
     def __init__(self, parser: Parser, theme: Theme, muted: bool = False, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._theme = theme
         self.parser = parser
-        self._source = ""  # as it was given
-        self._text, self._final = "", False
+        self._source, self._text, self._final = "", "", False  # as it was given, and made safe
         self._room, self._end = FIRST_SHOWN, 0  # how much may be shown, and where that ends in the text
         self._stream = BlockStream(parser)
         self.work = Work.NONE
@@ -78,7 +78,10 @@ class TextBody(OfflineBrowser):
         self._formulas = FormulaObject(self.document(), self)
         self._highlighter = CodeHighlighter(self.document())
         self.marks = HitMarks(self, theme)
-        self.anchorClicked.connect(self._open)
+        self._more = TextButton("", theme, self.show_more)
+        self._more.setParent(self)
+        self._more.hide()
+        self.anchorClicked.connect(lambda address: open_page(address.toString()))
         self.cursorPositionChanged.connect(self._report_caret)
 
     # --- text
@@ -88,34 +91,34 @@ class TextBody(OfflineBrowser):
         if (text, final) == (self._source, self._final):
             return
         grows = text.startswith(self._source)
-        safe = self._text + self._safe_end(text) if grows else safe_text(text)
-        if not grows or self._final:
+        if self._final or not grows:
             self._start_over()
-        self._source, self._text, self._final = text, safe, final
+        added = text[len(self._source) :] if grows else text
+        if grows and self._source.endswith("\r"):
+            added = added.removeprefix("\n")  # a delivery may end between a carriage return and its line feed
+        self._source, self._text, self._final = text, (self._text if grows else "") + safe_text(added), final
         self._read_on()
-
-    def _safe_end(self, text: str) -> str:
-        """Return the safe form of what a text adds; a chunk may end between a carriage return and its line feed."""
-        end = text[len(self._source) :]
-        return safe_text(end[1:] if self._source.endswith("\r") and end.startswith("\n") else end)
 
     @property
     def hidden_characters(self) -> int:
-        """How much of a very long text is not shown."""
         return len(self._text) - self._end
 
     def show_more(self) -> None:
         """Show more of a very long text."""
         self._room += SHOWN_MORE
         self._read_on()
+        self.height_changed.emit()
 
     def _read_on(self) -> None:
-        self._end = _end_of(self._text, self._room)
+        self._end = end_of_shown(self._text, self._room)
         self._unread, self.work = True, Work.READY
+        self._more.setText(f"Show more ({self.hidden_characters:,} characters hidden)")
+        self._more.setVisible(self.hidden_characters > 0)
         self.updateGeometry()
 
     def _start_over(self) -> None:
         self._stream = BlockStream(self.parser)
+        self._highlighter.clear()
         self._unread, self.work = bool(self._text), Work.READY if self._text else Work.NONE
 
     def draw(self, deadline: float) -> Work:
@@ -145,7 +148,12 @@ class TextBody(OfflineBrowser):
         self._natural = None
         self._restore_selection(anchor, position)
         for number in update.closed:
-            self._request_colours(number)
+            if span := self._writer.code_spans.get(number):
+                first, lines = self._writer.text_block(span.first), self._writer.code_lines(number)
+                self._highlighter.add(number, span.language, first, lines)
+        if span := self._writer.code_spans.get(update.open_code):
+            lines_from = partial(self._writer.code_lines, update.open_code, end=update.settled)
+            self._highlighter.grow(update.open_code, span.language, self._writer.text_block(span.first), lines_from)
         self._decorations.place(update.first)
         self.marks.refresh()
         self._unread = update.more
@@ -163,14 +171,10 @@ class TextBody(OfflineBrowser):
         self.setTextCursor(cursor)
         self.blockSignals(False)
 
-    def _request_colours(self, number: int) -> None:
-        if span := self._writer.code_spans.get(number):
-            lines = ["".join(run.text for run in block.runs) for block in self._writer.code_blocks(number)]
-            self._highlighter.add(span.language, self._writer.text_block(span.first), lines)
-
     def _finish(self, deadline: float) -> Work:
         """Show the formulas that have been drawn by now, and colour code."""
-        left = self._colour(deadline)
+        ready = self._highlighter.advance(self._theme.colors, deadline)
+        left = Work.READY if ready else Work.WAITING if self._highlighter.pending else Work.NONE
         if not self._writer.waits_for_formulas:
             return left
         shown, failed = self._writer.draw_formulas()
@@ -182,15 +186,9 @@ class TextBody(OfflineBrowser):
             self._start_over()  # a formula that cannot be drawn is parsed as text
         return Work.READY
 
-    def _colour(self, deadline: float) -> Work:
-        if self._highlighter.advance(self._theme.colors, deadline):
-            return Work.READY
-        return Work.WAITING if self._highlighter.pending else Work.NONE
-
     def restyle(self) -> None:
         """Draw everything again in the theme's present fonts and colours."""
         self._start_over()
-        self._highlighter.clear()
         self._writer.restyle()
         self._natural = None
         self._decorations.place()
@@ -208,7 +206,8 @@ class TextBody(OfflineBrowser):
             document.setTextWidth(width)
         if fitted:
             self._decorations.place()
-        return round(document.size().height() + 0.49) + self._decorations.room_below
+        more = self._more.sizeHint().height() if self.hidden_characters else 0
+        return round(document.size().height() + 0.49) + self._decorations.room_below + more
 
     def natural_width(self, most: int) -> int:
         """Return the width of the longest line, up to `most`."""
@@ -221,6 +220,8 @@ class TextBody(OfflineBrowser):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        self._more.move(0, self.height() - self._more.sizeHint().height())
+        self._more.adjustSize()
         # Qt lays out the blocks above the changed ones once more
         self._decorations.place(self._first if event.size().width() == event.oldSize().width() else 0)
 
@@ -233,15 +234,13 @@ class TextBody(OfflineBrowser):
     def sizeHint(self) -> QSize:
         return self.size()
 
-    # --- painting
-
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self.viewport())
         self._decorations.paint(painter, QRectF(event.rect()))
         painter.end()
         self.scrolling.paint(event, super().paintEvent)
 
-    # --- the person's hands
+    # --- selecting and scrolling
 
     def selected_blocks(self) -> list[Block]:
         """Return the selection as blocks."""
@@ -253,10 +252,6 @@ class TextBody(OfflineBrowser):
         self.updateGeometry()
         self.height_changed.emit()
         self._decorations.place()
-
-    def _open(self, address: QUrl) -> None:
-        if is_openable(address.toString()):
-            open_address(address)
 
     def createMimeDataFromSelection(self) -> QMimeData:
         """Copy plain text: rich text would carry the window's colours into other documents."""
@@ -271,7 +266,7 @@ class TextBody(OfflineBrowser):
 
     def _report_caret(self) -> None:
         if self.hasFocus():
-            self.caret_moved.emit(self.scrolling.reveal(self.textCursor()))
+            self.caret_moved.emit(self.scrolling.bring_into_view(self.cursorRect()))
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         self.menu_requested.emit(event)
@@ -299,12 +294,3 @@ class TextBody(OfflineBrowser):
             event.ignore()
         else:
             super().keyPressEvent(event)
-
-
-def _end_of(text: str, room: int) -> int:
-    """Return the end of the part of a text that may be shown."""
-    place = 0
-    while (feed := text.find("\n", place)) >= 0 and feed + 1 + _LINE_FEED <= room:
-        room -= _LINE_FEED
-        place = feed + 1
-    return min(len(text), max(place, room))

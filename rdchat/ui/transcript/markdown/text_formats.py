@@ -2,7 +2,7 @@
 
 from math import ceil
 
-from PySide6.QtCore import QCoreApplication, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtGui import (
     QBrush,
     QFont,
@@ -11,6 +11,7 @@ from PySide6.QtGui import (
     QTextBlockFormat,
     QTextCharFormat,
     QTextFrameFormat,
+    QTextLength,
     QTextOption,
     QTextTableFormat,
 )
@@ -24,7 +25,6 @@ from rdchat.ui.transcript.markdown.formulas import FORMULAS
 QUOTE_INDENT = 16  # distances are in device-independent pixels
 CODE_PAD = MEDIUM
 _HEADING_SIZES = (1.5, 1.28, 1.12, 1.0, 1.0, 1.0)
-_NOTE_SIZE = 0.88
 _SEAM = -4.0  # between a table and the rows it goes on with: the height that Qt gives the line between them
 _LINE_HEIGHT, _CODE_LINE_HEIGHT = 122.0, 116.0  # percent of the font's own
 
@@ -135,11 +135,6 @@ class TextFormats:
             look.setFontWeight(QFont.Weight.DemiBold)
         if run.bold:
             look.setFontWeight(QFont.Weight.DemiBold)
-        if block.note:
-            look.setFontPointSize(self._body_font.pointSizeF() * _NOTE_SIZE)
-        if run.raised:
-            look.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignSuperScript)
-            look.setForeground(colors.accent)
         look.setFontItalic(run.italic)
         look.setFontStrikeOut(run.strike)
         if run.code:
@@ -150,9 +145,9 @@ class TextFormats:
             look.setForeground(colors.accent)
             set_tip(look, run.href)
         if run.undrawn:
-            set_tip(look, QCoreApplication.translate("TextFormats", "This formula cannot be drawn."))
+            set_tip(look, "This formula cannot be drawn.")
         if run.refused:
-            set_tip(look, _refusal(run.refused))
+            set_tip(look, f"Not a link: rdchat opens only web and mail addresses.\n{run.refused[:200]}")
         return look
 
     def table_format(self, block: Block, above: Block | None) -> QTextTableFormat:
@@ -190,10 +185,21 @@ class TextFormats:
                 widest, width = max(widest, width), metrics.horizontalAdvance(line)
         return ceil(max(widest, width)) + 2 * SMALL + 2
 
-    @property
-    def comfortable_cell(self) -> float:
-        """The width at which a table's column of longer text still reads well."""
-        return self._theme.text_size * 20
+    def column_widths(self, block: Block) -> list[float]:
+        """Return the widths of a table's columns whose lines are not broken."""
+        widths = [0.0] * len(block.alignments)
+        for place, row in enumerate(block.rows):
+            for column, cell in enumerate(row):
+                widths[column] = max(widths[column], self.cell_width(cell, header=place == 0))
+        return widths
+
+    def column_lengths(self, wanted: list[float], room: float) -> list[QTextLength]:
+        """Return the widths of a table's columns: columns of long text shrink if the table would not fit."""
+        comfortable = self._theme.text_size * 20  # at which longer text still reads well
+        narrow = [min(width, comfortable) for width in wanted]
+        share = min(1.0, max(0.0, room - sum(narrow)) / max(1.0, sum(wanted) - sum(narrow)))
+        widths = [low + (width - low) * share for low, width in zip(narrow, wanted, strict=True)]
+        return [QTextLength(QTextLength.Type.FixedLength, round(width - 0.49)) for width in widths]
 
     def room_below_table(self, below: Block | None) -> float:
         """Return a table's distance from the block below: Qt drops the upper margin of a block after a table."""
@@ -206,8 +212,3 @@ class TextFormats:
         look = QTextCharFormat()
         look.setBackground(self._theme.colors.code)
         return look
-
-
-def _refusal(address: str) -> str:
-    text = QCoreApplication.translate("TextFormats", "Not a link: only web and mail addresses are opened.")
-    return f"{text}\n{address[:200]}"

@@ -1,4 +1,4 @@
-"""Published block drafters: told apart by what they hold, bound by sizes, refused with what does not fit."""
+"""Published block drafters: recognised by content, bound by sizes, refused if they do not fit."""
 
 import json
 from collections.abc import Callable
@@ -114,28 +114,28 @@ def test_shards_are_read_together(drafter: Path) -> None:
         ({"hidden_act": "relu"}, "its setting hidden_act is 'relu'"),
         ({"markov_head_type": "lstm"}, "its setting markov_head_type is 'lstm'"),
         ({"markov_rank": 9}, "its tensor markov_head.gate_proj.bias has the shape"),
-        ({"markov_rank": 0}, "has a tensor markov_head.gate_proj.bias, which its kind"),
-        ({"num_hidden_layers": 3}, "it lacks the tensor layers.2.input_layernorm.weight"),
+        ({"markov_rank": 0}, "has an unknown tensor markov_head.gate_proj.bias"),
+        ({"num_hidden_layers": 3}, "the tensor layers.2.input_layernorm.weight is missing"),
         ({"num_hidden_layers": 10**9}, "its setting num_hidden_layers is 1000000000"),
         ({"num_hidden_layers": True}, "its setting num_hidden_layers is True"),
         ({"hidden_size": 2**40}, "its setting hidden_size is"),
         ({"intermediate_size": None}, "its configuration lacks intermediate_size"),
-        ({"num_key_value_heads": 3}, "its 4 heads cannot share 3"),
+        ({"num_key_value_heads": 3}, "its 4 query heads cannot share 3"),
         ({"layer_types": ["full_attention", "linear_attention"]}, "its setting layer_types is"),
         ({"layer_types": ["full_attention"]}, "its setting layer_types is"),
         ({"layer_types": ["sliding_attention"] * 2}, "its configuration lacks sliding_window"),
         ({"rope_scaling": {"rope_type": "longrope", "factor": 2}}, "its setting rope_type is 'longrope'"),
         ({"rope_scaling": {"type": "dynamic", "factor": 2}}, "its setting type is 'dynamic'"),
-        ({"rope_scaling": {"type": "linear"}}, "lacks factor of the rope of kind linear"),
+        ({"rope_scaling": {"type": "linear"}}, "lacks factor for its linear rope"),
         ({"rope_scaling": {"type": "linear", "factor": 0}}, "its setting factor is 0"),
-        ({"rope_scaling": {"type": "linear", "factor": 2, "wave": 1}}, "does not know its setting wave"),
+        ({"rope_scaling": {"type": "linear", "factor": 2, "wave": 1}}, "does not support its setting wave"),
         ({"rope_scaling": 3}, "its setting rope_scaling is 3"),
         ({"partial_rotary_factor": 0.5, "rope_scaling": {"type": "linear", "factor": 2}}, "partial_rotary_factor"),
         ({"rope_theta": "much"}, "its setting rope_theta is 'much'"),
         ({"rope_theta": 1}, "its setting rope_theta is 1"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 0.5}}, "its setting rope_theta is 0.5"),
-        ({"head_dim": 7}, "cannot turn 7 of 7 numbers of a head in pairs"),
-        ({"rope_parameters": {"rope_type": "proportional", "partial_rotary_factor": 0.4}}, "cannot turn 3.2 of 8"),
+        ({"head_dim": 7}, "cannot rotate 7 of 7 values in pairs"),
+        ({"rope_parameters": {"rope_type": "proportional", "partial_rotary_factor": 0.4}}, "cannot rotate 3.2 of 8"),
         ({"block_size": 0}, "its setting block_size is 0"),
         ({"block_size": 10**6}, "its setting block_size is 1000000"),
         ({"mask_token_id": None}, "its configuration lacks mask_token_id"),
@@ -143,11 +143,11 @@ def test_shards_are_read_together(drafter: Path) -> None:
         ({"target_layer_ids": None}, "its configuration lacks target_layer_ids"),
         ({"target_layer_ids": [-1, 0]}, "its setting target_layer_ids is"),
         ({"target_layer_ids": [0, 1, 2]}, "its tensor fc.weight has the shape"),
-        ({"target_layer_ids": [0, 900]}, r"it reads the layers \[0, 900\], tiny has 2"),
-        ({"num_target_layers": 36}, "it is for a model with 36 layers, tiny has 2"),
+        ({"target_layer_ids": [0, 900]}, r"it reads the layers \[0, 900\], but tiny has 2"),
+        ({"num_target_layers": 36}, "it needs a model with 36 layers, but tiny has 2"),
         ({"draft_vocab_size": 20}, r"it drafts 20 tokens and does not say which \(d2t\)"),
         ({"dflash_config": {"causal": True}}, "its setting causal is True"),
-        ({"dflash_config": {"selector": 4}}, "does not know its setting selector"),
+        ({"dflash_config": {"selector": 4}}, "does not support its setting selector"),
         ({"gating": "per-head"}, "its setting gating is 'per-head'"),
         ({"sample_from_anchor": "no"}, "its setting sample_from_anchor is 'no'"),
         ({"block_size": {}}, "its setting block_size is {}"),
@@ -168,14 +168,17 @@ def nothing_finite(tensors: dict[str, mx.array]) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda tensors: tensors.pop("layers.1.mlp.up_proj.weight"), "it lacks the tensor layers.1.mlp.up_proj.weight"),
-        (lambda tensors: tensors.update({"conv.weight": mx.zeros(3)}), "it has a tensor conv.weight"),
+        (
+            lambda tensors: tensors.pop("layers.1.mlp.up_proj.weight"),
+            "the tensor layers.1.mlp.up_proj.weight is missing",
+        ),
+        (lambda tensors: tensors.update({"conv.weight": mx.zeros(3)}), "it has an unknown tensor conv.weight"),
         (lambda tensors: tensors.update({"norm.weight": mx.zeros((32, 1))}), "its tensor norm.weight has the shape"),
         (lambda tensors: tensors.update({"norm.weight": mx.zeros(32, mx.uint32)}), "norm.weight is stored as U32"),
-        (lambda tensors: tensors.update({"model.norm.weight": mx.zeros(32)}), "holds norm.weight twice"),
-        (nothing_finite, "its tensor norm.weight holds numbers that are not finite"),
-        (lambda tensors: tensors.pop("fc.weight"), "it lacks the tensor fc.weight"),
-        (lambda tensors: tensors.pop("hidden_norm.weight"), "it lacks the tensor hidden_norm.weight"),
+        (lambda tensors: tensors.update({"model.norm.weight": mx.zeros(32)}), "has the tensor norm.weight twice"),
+        (nothing_finite, "its tensor norm.weight has values that are not finite"),
+        (lambda tensors: tensors.pop("fc.weight"), "the tensor fc.weight is missing"),
+        (lambda tensors: tensors.pop("hidden_norm.weight"), "the tensor hidden_norm.weight is missing"),
     ],
 )
 def test_tensors_that_do_not_fit(damage: Callable[[dict[str, mx.array]], object], words: str, drafter: Path) -> None:
@@ -200,32 +203,32 @@ def test_lists_of_tokens_that_do_not_fit(offsets: list[int], words: str, tmp_pat
 
 
 def test_another_models_drafter_is_refused(drafter: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="for a model with hidden states of width 32, tiny has 64"):
+    with pytest.raises(ModelError, match="needs a model with hidden states of width 32, but tiny has 64"):
         check_drafter(drafter, shared_family("llama"))
     tableless = written_block(tmp_path / "tableless", shared_llama())
     change(tableless, vocab_size=40, draft_vocab_size=40)
-    with pytest.raises(ModelError, match="for a model with 40 tokens, tiny has 31"):
+    with pytest.raises(ModelError, match="needs a model with 40 tokens, but tiny has 31"):
         check_drafter(tableless, shared_llama())
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
 def test_pickles_are_never_read(name: str, drafter: Path) -> None:
     (drafter / "model.safetensors").rename(drafter / name)
-    with pytest.raises(ModelError, match=f"has its weights as {name}") as caught:
+    with pytest.raises(ModelError, match=f"has its weights in {name}") as caught:
         load_drafter(drafter, shared_llama())
     assert "safetensors" in caught.value.hint
 
 
 def test_without_weights_it_is_no_drafter(drafter: Path) -> None:
     (drafter / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match="describes no drafter that this version"):
+    with pytest.raises(ModelError, match="does not describe a drafter that this version"):
         inspect_drafter(drafter)
 
 
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        (None, "It names no model; its sizes fit org/Tiny-4bit."),
+        (None, "It does not say which model it is for; its sizes fit org/Tiny-4bit."),
         ("Qwen/tiny", "It was made for Qwen/tiny; name and sizes fit org/Tiny-4bit."),
         ("Qwen/Other", "It was made for Qwen/Other; its sizes fit org/Tiny-4bit as well."),
     ],
@@ -241,8 +244,8 @@ def test_how_sure_it_is_whose_drafter_it_is(named: str | None, words: str, draft
     ("kind", "words"),
     [
         ("qwen3_moe", "It was made for a qwen3_moe model; its sizes fit tiny as well."),
-        ("llama", "It names no model; its sizes fit tiny."),
-        (7, "It names no model; its sizes fit tiny."),
+        ("llama", "It does not say which model it is for; its sizes fit tiny."),
+        (7, "It does not say which model it is for; its sizes fit tiny."),
     ],
 )
 def test_a_drafter_may_say_the_kind_of_its_target(kind: object, words: str, drafter: Path) -> None:
@@ -253,7 +256,7 @@ def test_a_drafter_may_say_the_kind_of_its_target(kind: object, words: str, draf
 
 def test_what_is_not_known_is_not_to_be_fetched_again(drafter: Path) -> None:
     change_tensors(drafter, lambda tensors: tensors.update({"more.weight": mx.zeros(3)}))
-    with pytest.raises(ModelError, match=r"has a tensor more\.weight") as caught:
+    with pytest.raises(ModelError, match=r"has an unknown tensor more\.weight") as caught:
         check_drafter(drafter, shared_llama())
     assert "newer version of rdchat" in caught.value.hint
 
@@ -266,7 +269,7 @@ def test_confidence_heads_are_accepted_and_left(drafter: Path) -> None:
     assert isinstance(stored, StoredBlockHead)
     assert "confidence_head.proj.weight" not in stored.weights()
     change_tensors(drafter, lambda tensors: tensors.pop("confidence_head.proj.bias"))
-    with pytest.raises(ModelError, match=r"lacks the tensor confidence_head\.proj\.bias"):
+    with pytest.raises(ModelError, match=r"the tensor confidence_head\.proj\.bias is missing"):
         check_drafter(drafter, shared_llama())
 
 

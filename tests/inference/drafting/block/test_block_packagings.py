@@ -101,7 +101,7 @@ def test_specforge_keeps_the_settings_of_dspark_beside_the_mask(tmp_path: Path) 
     [
         ({"projector_type": "domino"}, "its setting projector_type is 'domino'"),
         ({"attention_mode": "mla"}, "its setting attention_mode is 'mla'"),
-        ({"pure_draft_prefix_len": 1}, "does not know its setting pure_draft_prefix_len"),
+        ({"pure_draft_prefix_len": 1}, "does not support its setting pure_draft_prefix_len"),
     ],
 )
 def test_what_else_specforge_trains_is_refused_by_name(changes: dict[str, Any], words: str, tmp_path: Path) -> None:

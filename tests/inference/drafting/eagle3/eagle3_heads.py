@@ -9,8 +9,13 @@ from mlx.utils import tree_flatten
 
 from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.drafting.heads.decoder import RopeConfig
-from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head, StoredEagle3
-from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Network, FeatureNorm
+from rdchat.inference.drafting.heads.eagle3_head import (
+    BoundEagle3Head,
+    Eagle3Config,
+    Eagle3Network,
+    FeatureNorm,
+    StoredEagle3,
+)
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.eagle3.eagle3_folders import sizes_of
 

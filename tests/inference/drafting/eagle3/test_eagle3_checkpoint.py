@@ -1,4 +1,4 @@
-"""EAGLE-3 checkpoints that strangers made: what they say is heeded or refused with words, and none is run."""
+"""Foreign EAGLE-3 checkpoints: each setting is applied or refused, and no code is run."""
 
 import json
 from collections.abc import Callable
@@ -51,10 +51,11 @@ def test_layouts_are_read(layout: str, model: LoadedModel, tmp_path: Path) -> No
     assert inspect_drafter(folder) is HeadKind.EAGLE3
     assert not check_drafter(folder, model).sure
     drafter = stored(folder, model)
-    config, network = drafter.config, drafter.bind(model).network
+    config, bound = drafter.config, drafter.bind(model)
+    network = bound.network
     assert {name: tensor.shape for name, tensor in tree_flatten(network.parameters())} == config.shapes()
-    assert drafter.vocabulary.tolist() == sorted(drafter.vocabulary.tolist())
-    assert drafter.vocabulary.shape == (31,) if layout == "deepspec" else (20,)
+    assert bound.vocabulary.tolist() == sorted(bound.vocabulary.tolist())
+    assert bound.vocabulary.shape == (31,) if layout == "deepspec" else (20,)
     assert config.target_layers == ((0, 1, 0, 0, 1) if layout == "deepspec" else (0, 1, 0))
     assert config.qk_norm == (layout == "deepspec")
     assert config.norm_before_residual == (layout == "speculators")
@@ -107,25 +108,25 @@ UNFIT: list[tuple[str, dict[str, Any], str]] = [
     ("safeailab", {"layer_types": ["chunked_attention"]}, "layer_types is"),
     ("safeailab", {"layer_types": ["sliding_attention"]}, "lacks sliding_window"),
     ("safeailab", {"num_hidden_layers": 10**9}, "num_hidden_layers is"),
-    ("safeailab", {"num_hidden_layers": 2}, "lacks the tensor layers.1."),
+    ("safeailab", {"num_hidden_layers": 2}, "the tensor layers.1."),
     ("safeailab", {"hidden_size": 10**30}, "hidden_size is"),
     ("safeailab", {"hidden_size": None}, "lacks hidden_size"),
     ("safeailab", {"intermediate_size": 2**30}, "has the shape"),
-    ("safeailab", {"num_attention_heads": 3}, "its 3 heads cannot share 2"),
+    ("safeailab", {"num_attention_heads": 3}, "its 3 query heads cannot share 2"),
     ("safeailab", {"head_dim": 16}, "has the shape"),
     ("safeailab", {"head_dim": "8"}, "head_dim is '8'"),
-    ("safeailab", {"draft_vocab_size": 2**31 - 1}, "it drafts 2,147,483,647 of 31 tokens"),
+    ("safeailab", {"draft_vocab_size": 2**31 - 1}, "it proposes 2,147,483,647 tokens"),
     ("safeailab", {"draft_vocab_size": 19}, "has the shape"),
     ("safeailab", {"vocab_size": 32}, "has the shape"),
     ("safeailab", {"rms_norm_eps": -1}, "rms_norm_eps is -1"),
-    ("safeailab", {"norm_before_fc": True}, "lacks the tensor input_norm.weight"),
+    ("safeailab", {"norm_before_fc": True}, "the tensor input_norm.weight is missing"),
     ("safeailab", {"norm_before_fc": 1}, "norm_before_fc is 1"),
     ("safeailab", {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}, "eagle_aux_hidden_state_layer_ids is"),
     ("safeailab", {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}, "reads the layers"),
     ("safeailab", {"eagle_aux_hidden_state_layer_ids": [1, 2]}, "has the shape"),
     ("safeailab", {"eagle_aux_hidden_state_layer_ids": 3}, "eagle_aux_hidden_state_layer_ids is 3"),
     ("safeailab", {"target_hidden_size": 48}, "has the shape"),
-    ("deepspec", {"num_target_layers": 36}, "a model with 36 layers, tiny has 2"),
+    ("deepspec", {"num_target_layers": 36}, "a model with 36 layers, but tiny has 2"),
     ("speculators", {"speculators_model_type": "peagle"}, "speculators_model_type is 'peagle'"),
     ("speculators", {"norm_before_residual": None}, "lacks norm_before_residual"),
     ("speculators", {"fc_norm": True}, "fc_norm is True"),
@@ -146,13 +147,13 @@ def test_what_is_unknown_or_cannot_be_is_refused_by_name(
 
 
 TENSORS: list[tuple[dict[str, mx.array | None], str]] = [
-    ({"fc__weight": None}, "lacks the tensor fc.weight"),
-    ({"midlayer__mlp__up_proj__weight": None}, "lacks the tensor layers.0.mlp.up_proj.weight"),
-    ({"lm_head__weight": None}, "lacks the tensor lm_head.weight"),
-    ({"d2t": None}, "lacks the tensor d2t"),
+    ({"fc__weight": None}, "the tensor fc.weight is missing"),
+    ({"midlayer__mlp__up_proj__weight": None}, "the tensor layers.0.mlp.up_proj.weight is missing"),
+    ({"lm_head__weight": None}, "the tensor lm_head.weight is missing"),
+    ({"d2t": None}, "the tensor d2t is missing"),
     ({"norm__weight": mx.zeros(31)}, r"norm.weight has the shape \(31,\) instead of \(32,\)"),
-    ({"midlayer__self_attn__sinks": mx.zeros(4)}, "has a tensor layers.0.self_attn.sinks"),
-    ({"norm__bias": mx.zeros(32)}, "has a tensor norm.bias"),
+    ({"midlayer__self_attn__sinks": mx.zeros(4)}, "has an unknown tensor layers.0.self_attn.sinks"),
+    ({"norm__bias": mx.zeros(32)}, "has an unknown tensor norm.bias"),
     ({"norm__weight": mx.zeros(32, mx.int32)}, "norm.weight is stored as I32"),
     ({"d2t": mx.zeros(20)}, "d2t is stored as F32"),
 ]
@@ -160,7 +161,7 @@ CONTENTS: list[tuple[dict[str, mx.array | None], str]] = [
     ({"d2t": mx.full(20, 12, mx.int64)}, "d2t has tokens that the model does not have"),
     ({"d2t": -mx.arange(20)}, "not in ascending order"),
     ({"t2d": mx.zeros(31, mx.bool_)}, "d2t and t2d do not name the same tokens"),
-    ({"norm__weight": mx.full(32, float("nan"))}, "norm.weight holds numbers that are not finite"),
+    ({"norm__weight": mx.full(32, float("nan"))}, "norm.weight has values that are not finite"),
 ]
 
 
@@ -188,13 +189,13 @@ def test_contents_that_cannot_be_are_named(
 @pytest.mark.parametrize("folder", golden_folders(), ids=lambda folder: folder.name)
 def test_a_drafter_for_another_model_is_refused(folder: Path, model: LoadedModel) -> None:
     inspect_drafter(folder)
-    with pytest.raises(ModelError, match=r"is for a model with 48 tokens, tiny has 31|is for a model with 12 layers"):
+    with pytest.raises(ModelError, match=r"needs a model with 48 tokens, but tiny has 31|needs a model with 12 layers"):
         check_drafter(folder, model)
 
 
 def test_a_drafter_for_wider_hidden_states_is_refused(model: LoadedModel, tmp_path: Path) -> None:
     folder = eagle3_folder(tmp_path / "drafter", shared_family("llama"))
-    with pytest.raises(ModelError, match="hidden states of width 64, tiny has 32"):
+    with pytest.raises(ModelError, match="hidden states of width 64, but tiny has 32"):
         check_drafter(folder, model)
 
 
@@ -203,7 +204,7 @@ def test_a_narrow_drafter_needs_tables_of_its_own(model: LoadedModel, tmp_path: 
     wide = shared_family("llama")
     folder = eagle3_folder(tmp_path / "drafter", model, target_hidden_size=64)
     change_tensors(folder, fc__weight=mx.zeros((32, 3 * 64)))
-    with pytest.raises(ModelError, match="uses the model's tables, of width 64, and is 32 wide"):
+    with pytest.raises(ModelError, match="uses the model's tables of width 64, but its own width is 32"):
         check_drafter(folder, wide)
     change_tensors(folder, embed_tokens__weight=mx.random.normal((31, 32)))
     assert stored(folder, wide).bind(wide).reads.layers == (0, 1, 0)

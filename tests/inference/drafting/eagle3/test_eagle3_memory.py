@@ -1,4 +1,4 @@
-"""What an EAGLE-3 drafter keeps of a conversation: rows of committed tokens alone, whatever became of the replies."""
+"""An EAGLE-3 drafter's memory has rows of committed tokens only, however replies end."""
 
 from collections.abc import Callable
 from dataclasses import replace

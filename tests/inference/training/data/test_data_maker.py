@@ -3,8 +3,7 @@
 import random
 import re
 import shutil
-from collections.abc import Callable, Sequence
-from itertools import count
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ from mlx_lm.models.cache import make_prompt_cache
 from rdchat.errors import ModelError, StorageError
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batch import MOST_ANSWER_TOKENS
 from rdchat.inference.training.data.batched_decoding import answer_states
 from rdchat.inference.training.data.data_maker import DataMaker, chat_template
 from rdchat.inference.training.data.seed_prompts import SeedPrompt, SeedPromptSource, foreign_text, texts
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
+from rdchat.inference.training.data.token_sequence import MOST_ANSWER_TOKENS
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, tiny_llama
 
 pytestmark = pytest.mark.across_rows
@@ -39,9 +38,8 @@ def opening(number: int, passages: Sequence[str], long: bool) -> SeedPrompt:
 
 
 def maker(model: LoadedModel, folder: Path, **options: Any) -> DataMaker:
-    shards, aside = ShardFolder(folder, len(ALPHABET)), folder / "wave.safetensors"
     settings = {"seed": 3, "sequences": SEQUENCES, "keep_states": True, **options}
-    return DataMaker(model, chat_template(model), opening, shards, aside, **settings)
+    return DataMaker(model, chat_template(model), opening, ShardFolder(folder, len(ALPHABET)), **settings)
 
 
 def make(model: LoadedModel, folder: Path, batches: int, **options: Any) -> list[list[TrainingConversation]]:
@@ -152,53 +150,27 @@ def test_an_interrupted_run_makes_what_an_uninterrupted_one_makes(
     assert read(tmp_path / "parts", 3) == read(whole, 3)
 
 
-def put_aside(model: LoadedModel, folder: Path, steps: int) -> None:
-    """Begin a batch, put it aside at every step, and leave it as a kill would."""
-    clock = count(step=1000)
-    making = maker(model, folder, now=lambda: float(next(clock)))
-    making.resume()
-    batch = making.make_shard()
-    for _ in range(steps + 1):  # a batch is saved when the step behind is asked for
-        next(batch)
-    batch.close()
-
-
 @pytest.mark.parametrize("steps", [1, 40, 70])
-def test_a_batch_goes_on_from_where_it_was_put_aside(
+def test_a_batch_that_was_interrupted_is_made_again(
     model: LoadedModel, tmp_path: Path, whole: Path, steps: int
 ) -> None:
-    """To the bit, and without doing again what was done; long batches would cost minutes on a slow machine."""
     first, second = read(whole, 2)
     assert make(model, tmp_path / "parts", 1) == [first]
-    put_aside(model, tmp_path / "parts", steps)
     making = maker(model, tmp_path / "parts")
     making.resume()
-    counts = list(making.make_shard())
-    assert read(tmp_path / "parts", 2) == [first, second]
-    assert counts[0] > steps, "what was put aside counts"
+    batch = making.make_shard()
+    for _ in range(steps):
+        next(batch)
+    batch.close()
+    assert make(model, tmp_path / "parts", 1) == [second]
     expected, found = (ShardFolder(folder, len(ALPHABET)).states(1) for folder in (whole, tmp_path / "parts"))
     assert expected is not None
     assert found is not None
     np.testing.assert_array_equal(found, expected)
-    assert not (tmp_path / "parts" / "wave.safetensors").exists()
 
 
-def cut(path: Path, _whole: Path | None = None) -> None:
+def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-50])
-
-
-def another_batch(path: Path, whole: Path) -> None:
-    """As if a kill had come between writing a shard and deleting what was put aside of its batch."""
-    (path.parent / "00000.npz").write_bytes((whole / "00000.npz").read_bytes())
-
-
-@pytest.mark.parametrize(("harm", "batches"), [(cut, 2), (another_batch, 1)])
-def test_a_batch_that_cannot_go_on_is_made_again(
-    model: LoadedModel, tmp_path: Path, whole: Path, harm: Callable[[Path, Path], None], batches: int
-) -> None:
-    put_aside(model, tmp_path / "parts", 20)
-    harm(tmp_path / "parts" / "wave.safetensors", whole)
-    assert make(model, tmp_path / "parts", batches) == read(whole, 2)[-batches:]
 
 
 def test_states_of_a_run_that_kept_them_are_not_taken_for_those_of_one_that_does_not(
@@ -224,8 +196,8 @@ def test_damaged_shards_are_named(whole: Path, tmp_path: Path, name: str) -> Non
     [
         ({"tokens": np.full(4, len(ALPHABET), np.uint16)}, "tokens that the model does not have"),
         ({"tokens": np.zeros(4, np.int16) - 1}, "tokens that the model does not have"),
-        ({"facts": np.array([[0, 5, 2]], np.int32)}, "not as long as its tokens"),
-        ({"facts": np.array([[0, 4, -2]], np.int32)}, "not as long as its tokens"),
+        ({"facts": np.array([[0, 5, 2]], np.int32)}, "do not match its tokens"),
+        ({"facts": np.array([[0, 4, -2]], np.int32)}, "do not match its tokens"),
         ({"facts": np.zeros(3, np.int32)}, "too many indices"),
         ({"temperatures": np.zeros(2)}, "no temperatures"),
     ],
@@ -249,7 +221,7 @@ def test_a_template_that_marks_no_turns_is_refused(
         return template.format(text=turns[-1]["content"])
 
     monkeypatch.setattr(CharacterTokenizer, "apply_chat_template", apply)
-    with pytest.raises(ModelError, match="does not say where the user's text begins and ends"):
+    with pytest.raises(ModelError, match="does not mark where the user's text begins and ends"):
         chat_template(model)
 
 

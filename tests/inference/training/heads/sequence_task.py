@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from rdchat.inference.api.trained_kind import TrainedKind
+from rdchat.inference.api.training import TrainedKind
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import conversation_states
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.heads.dspark import DSparkObjective
-from rdchat.inference.training.heads.eagle3 import Eagle3Objective
 from rdchat.inference.training.heads.objective import Target, TrainingData
+from rdchat.inference.training.heads.published_objectives import DSparkObjective, Eagle3Objective
 from rdchat.inference.training.heads.recipes import SequenceRecipe, default_recipe
 from rdchat.inference.training.heads.sequence_objective import SequenceObjective
 from rdchat.inference.training.run.training_plan import sequence_layers
@@ -36,7 +35,7 @@ def shards(model: LoadedModel, count: int, *, ruled: bool) -> list[list[Training
 def recipe_of(kind: TrainedKind, **changes: Any) -> SequenceRecipe:
     recipe = default_recipe(kind)
     assert isinstance(recipe, SequenceRecipe)
-    return replace(recipe, **{"candidates": 20, "warm_up": 5, **changes})
+    return replace(recipe, **{"warm_up": 5, **changes})
 
 
 def prepared(

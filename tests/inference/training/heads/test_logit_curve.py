@@ -1,4 +1,4 @@
-"""The teacher's probabilities are the target's, whatever it makes of its output rows' products."""
+"""The teacher's probabilities are the target's, whatever function of the products its logits are."""
 
 import mlx.core as mx
 import numpy as np

@@ -1,6 +1,5 @@
-"""The training maths: a hand-worked example, finite differences, the sampled normaliser, what is masked."""
+"""The training maths: a hand-worked example, finite differences, what is masked."""
 
-import itertools
 import math
 
 import mlx.core as mx
@@ -10,7 +9,7 @@ import pytest
 from mlx.utils import tree_flatten, tree_unflatten
 
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, RecurrentHead
-from rdchat.inference.training.heads.loss import distillation, unroll, weighted_mean
+from rdchat.inference.training.heads.objective import distillation, unroll, weighted_mean
 
 
 def test_the_loss_of_a_hand_worked_example() -> None:
@@ -38,69 +37,25 @@ def random_case(seed: int, tokens: int = 7, named: int = 2) -> tuple[mx.array, m
     return floats[0], floats[1], mx.array(columns.astype(np.int32)), floats[2]
 
 
-def candidates(rows: mx.array, drawn: list[int], chances: list[float]) -> tuple[mx.array, mx.array, mx.array]:
-    places = np.full(rows.shape[0], -1, np.int32)
-    places[drawn] = np.arange(len(drawn))
-    return mx.array(drawn), mx.log(mx.array(chances)), mx.array(places)
-
-
-@pytest.mark.across_rows
-def test_drawing_every_token_gives_the_full_loss() -> None:
-    features, rows, columns, probs = random_case(1)
-    everything = candidates(rows, list(range(7)), [1.0] * 7)
-    sampled = distillation(features, rows, columns, probs, everything)
-    full = distillation(features, rows, columns, probs)
-    np.testing.assert_allclose(np.array(sampled), np.array(full), rtol=1e-5)
-
-
-@pytest.mark.across_rows
-def test_the_sampled_normaliser_is_right_in_expectation() -> None:
-    """Over all ways to draw 2 of the 5 rarer tokens, beside 2 that are always there, the mean of Z is Z."""
-    features, rows, columns, probs = random_case(2)
-    target = np.array(mx.sum((rows[columns] @ features[..., None])[..., 0] * probs, axis=-1))
-    normalizers = []
-    for others in itertools.combinations(range(2, 7), 2):
-        case = candidates(rows, [0, 1, *others], [1, 1, 2 / 5, 2 / 5])
-        loss = np.array(distillation(features, rows, columns, probs, case))
-        normalizers.append(np.exp(loss + target))
-    full = np.exp(np.array(distillation(features, rows, columns, probs)) + target)
-    np.testing.assert_allclose(np.mean(normalizers, axis=0), full, rtol=1e-4)
-    assert np.std(normalizers, axis=0).max() > 0.1  # the draws differ: the mean is no accident
-
-
-def test_a_sampled_loss_has_a_lower_bound_where_the_named_tokens_are_not_drawn() -> None:
-    rows, columns, probs = mx.eye(4), mx.array([[3]]), mx.array([[1.0]])
-    case = candidates(rows, [0, 1], [1, 1])
-    for scale in (1.0, 10.0, 100.0):
-        loss = distillation(scale * mx.array([[0.0, 0, 0, 1]]), rows, columns, probs, case)
-        assert loss.item() >= 0
-
-
 def head(cell: Cell) -> RecurrentHead:
     mx.random.seed(3)
     return RecurrentHead(HeadConfig(4, 7, exit_size=5, state_size=6, cell=cell))
 
 
 @pytest.mark.parametrize("cell", [Cell.RNN, Cell.GRU])
-@pytest.mark.parametrize("sampled", [False, True])
 @pytest.mark.across_rows
-def test_gradients_agree_with_finite_differences(cell: Cell, sampled: bool) -> None:
+def test_gradients_agree_with_finite_differences(cell: Cell) -> None:
     _, rows, _, _ = random_case(4)
     draw = np.random.default_rng(5)
     hidden, embeddings = mx.array(draw.normal(size=(2, 4))), mx.array(draw.normal(size=(2, 3, 4)))
     _, _, columns, probs = random_case(6)
     weights = mx.array([[1.0, 0.8, 0.0], [1.0, 0.0, 0.0]])
-    case = candidates(rows, [0, 2, 4, 5], [1, 1, 0.4, 0.4])
     network = head(cell)
 
     def loss(parameters: dict[str, mx.array]) -> mx.array:
         network.update(tree_unflatten(list(parameters.items())))
         features = unroll(network, hidden, embeddings)
-        if sampled:
-            losses = distillation(features, rows, columns, probs, case)
-        else:
-            losses = distillation(features, rows, columns, probs)
-        return weighted_mean(losses, weights)
+        return weighted_mean(distillation(features, rows, columns, probs), weights)
 
     parameters = dict(tree_flatten(network.parameters()))
     gradients = mx.grad(loss)(parameters)

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten, tree_map
 
-from rdchat.inference.api.trained_kind import TrainedKind
+from rdchat.inference.api.training import TrainedKind
 from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.head import HeadKind, Root
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.heads.dspark import _of_both, block_mask
+from rdchat.inference.training.heads.published_objectives import _of_both, block_mask
 from rdchat.inference.training.heads.sequence_objective import Sample, SequenceObjective
 from tests.inference.fakes import shared_llama, tiny_llama
 from tests.inference.training.heads.sequence_task import KINDS, prepared, recipe_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
-from rdchat.inference.api.trained_kind import TrainedKind
+from rdchat.inference.api.training import TrainedKind
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.sequence_objective import Sample
 from rdchat.inference.training.heads.trainer import Trainer
@@ -45,7 +45,7 @@ def test_a_rule_is_learnt(kind: TrainedKind) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "stop"), [*zip(KINDS, (1, 45), strict=True)])
 def test_a_resumed_training_ends_in_the_same_weights(kind: TrainedKind, stop: int, tmp_path: Path) -> None:
-    """Dropout, drawn candidates and roots, the optimiser's moments, the order of samples and windows included."""
+    """Dropout, drawn roots, the optimiser's moments, the order of samples and windows included."""
     recipe = recipe_of(kind, epochs=2, roots=5)
 
     def fresh() -> Trainer:

@@ -1,4 +1,4 @@
-"""Hours: counted over interruptions, and divided by measured speeds."""
+"""Hours are counted over interruptions, and divided by measured speeds."""
 
 from collections.abc import Iterator
 from itertools import count

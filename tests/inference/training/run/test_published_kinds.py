@@ -10,15 +10,14 @@ import pytest
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.trained_kind import TrainedKind
-from rdchat.inference.api.training import Phase
+from rdchat.inference.api.training import Phase, TrainedKind
 from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, check_drafter, load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.models.fingerprint import TargetBinding, target_hash
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.heads.recipes import default_recipe
-from rdchat.inference.training.run import train_phase
+from rdchat.inference.training.run import phases
 from rdchat.inference.training.run.clocks import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
@@ -32,7 +31,7 @@ from tests.inference.training.short_runs import short_evaluation
 def quick() -> Iterator[None]:
     with short_evaluation() as patch:
         patch.setattr(Pace, "EVERY", 0.0)
-        patch.setattr(train_phase, "_SAVE_EVERY", 0.0)
+        patch.setattr(phases, "_SAVE_EVERY", 0.0)
         yield
 
 
@@ -42,7 +41,7 @@ def model() -> LoadedModel:
 
 
 def settings_of(kind: TrainedKind, out: Path) -> TrainingSettings:
-    recipe = replace(default_recipe(kind), epochs=1, warm_up=5, candidates=16)
+    recipe = replace(default_recipe(kind), epochs=1, warm_up=5)
     return TrainingSettings(out, tokens=1000, sequences=16, vocabulary=32, recipe=recipe, kind=kind)
 
 
@@ -65,7 +64,7 @@ def test_a_training_ends_in_a_drafter_of_the_model_s_own(
     monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path / "data"))
     out = tmp_path / "data" / "drafters" / "own"
     assert train(model, settings_of(kind, out)) == list(Phase)
-    assert {path.name for path in out.iterdir()} == {"config.json", "model.safetensors", "card.md", "acceptance.json"}
+    assert {path.name for path in out.iterdir()} == {"config.json", "model.safetensors", "card.md"}
     assert bound_hash(out) == TargetBinding.of(model.info).hash
     assert search_drafters(target_hash(model.info.path)).folder == out
     assert check_drafter(out, model).sure

@@ -14,8 +14,7 @@ import pytest
 
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
-from rdchat.inference.api.trained_kind import TrainedKind
-from rdchat.inference.api.training import Phase
+from rdchat.inference.api.training import Phase, TrainedKind
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
@@ -115,7 +114,7 @@ def test_it_beats_the_most_frequent_next_token(
 
 def test_the_card_says_how_it_was_made(trained: Path) -> None:
     card = (trained / "out" / "card.md").read_text(encoding="utf-8")
-    for words in ("tiny", "Seed 1", "tokens per target call", "by position", "train-drafter --tokens 6000 --seed 1"):
+    for words in ("tiny", "Seed 1", "tokens per step", "by position", "train-drafter --tokens 6000 --seed 1"):
         assert words in card
 
 

@@ -4,7 +4,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.hub.found_models import FoundModel
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.models.discover.entries import found_entries
+from rdchat.ui.models.discover.words import found_entries
 from rdchat.ui.models.model_list import ModelList
 from tests.services.models.macs import MAC_16
 
@@ -18,24 +18,10 @@ NOTHING: frozenset[str] = frozenset()
 def test_marks_say_what_is_here_and_what_is_too_large() -> None:
     entries = found_entries((ONE, TWO, THREE), MAC_16, NOTHING)
     assert ("Too large", "muted") in entries[2].marks
-    assert ("Here", "success") in found_entries((ONE,), MAC_16, frozenset({ONE.repository}))[0].marks
+    assert [entry.use for entry in entries] == ["10 downloads", "10 downloads", "needs 41.3 GB in 4-bit"]
+    assert ("Installed", "success") in found_entries((ONE,), MAC_16, frozenset({ONE.repository}))[0].marks
     assert found_entries((THREE,), None, NOTHING)[0].marks == ()
     assert entries[0].item is ONE
-
-
-def test_entries_that_stay_are_not_drawn_anew(qtbot: QtBot, theme: Theme) -> None:
-    shown = ModelList(theme, "Models")
-    qtbot.addWidget(shown)
-    shown.show_entries(found_entries((ONE, TWO), MAC_16, NOTHING))
-    changed: set[int] = set()
-    items = [shown.item(0), shown.item(1)]
-    shown.model().dataChanged.connect(lambda first, _last: changed.add(first.row()))
-    shown.show_entries(found_entries((ONE, TWO, THREE), MAC_16, NOTHING))
-    assert ([shown.item(0), shown.item(1)], shown.count()) == (items, 3)
-    assert changed <= {2}
-    changed.clear()
-    shown.show_entries(found_entries((ONE, TWO, THREE), MAC_16, frozenset({TWO.repository})))
-    assert (shown.count(), changed) == (3, {1})
 
 
 def test_the_chosen_entry_stays_chosen_wherever_it_goes(qtbot: QtBot, theme: Theme) -> None:

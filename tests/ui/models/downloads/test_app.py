@@ -11,11 +11,11 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.app import App
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.ui.conversation.banner import Banner
-from rdchat.ui.window.download_button import DownloadButton
+from rdchat.ui.window.header import DownloadButton
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, small_files
 from tests.hub.hub_server import HubServer
 from tests.services.fakes import ScriptedEngine
@@ -28,7 +28,7 @@ WAIT_MS = 30_000
 def running(qapp: QApplication, qtbot: QtBot) -> Iterator[tuple[App, ScriptedEngine]]:
     """Run the app with the scripted engine, and quit it as a person does."""
     engine = ScriptedEngine()
-    store = ConversationStore.open(paths.database_path())
+    store = ConversationStore(paths.database_path())
     app = App(qapp, store, SettingsStore(paths.settings_path()), lambda: engine)
     with qtbot.waitExposed(app.window):
         app.start()
@@ -80,9 +80,9 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
     (part,) = cached().work.glob("*.part")
     here = part.stat().st_size
     with running(qapp, qtbot) as (app, engine):
-        qtbot.waitUntil(lambda: any(words.startswith("Going on with a download") for words in banners(app)))
+        qtbot.waitUntil(lambda: any(words.startswith("Resuming a download") for words in banners(app)))
         hub.bytes_per_second = None
-        done = f"{NAME} is downloaded"
+        done = f"{NAME} has been downloaded"
         qtbot.waitUntil(lambda: done in banners(app), timeout=WAIT_MS)
         assert "models" not in app.window.windows.__dict__, "the window is not needed for it"
         press(qtbot, banners(app)[done], "Load")
@@ -126,7 +126,7 @@ def test_the_preferences_set_how_many_go_on_and_lead_to_the_token(
         preferences.downloads_at_once.setValue(4)
         assert app.controller.preferences.settings.downloads_at_once == 4
         preferences.token.click()
-        (dialog,) = [each for each in qapp.topLevelWidgets() if each.windowTitle() == "Hugging Face token"]
+        (dialog,) = [each for each in qapp.topLevelWidgets() if each.windowTitle() == "Hugging Face Token"]
         assert dialog.isVisible()
         qtbot.keyClick(dialog, Qt.Key.Key_Escape)
         assert preferences.isVisible()

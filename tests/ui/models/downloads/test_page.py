@@ -10,12 +10,11 @@ from PySide6.QtWidgets import QAbstractButton, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download import DownloadState
-from rdchat.hub.downloads.repository_lock import RepositoryLock
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.installed.removal import Removed
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.models import ModelsWindow
-from rdchat.ui.models.downloads.row import DownloadRow
+from rdchat.ui.models.downloads.page import DownloadRow
 from tests.hub.downloading import NAME, cached, check_whole, small_files
 from tests.hub.hub_server import HubServer
 from tests.services.models.library_samples import library_model
@@ -55,8 +54,7 @@ def begin(qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk, 
     qtbot.waitUntil(lambda: bool(models.downloads.rows), timeout=WAIT_MS)
     (row,) = models.downloads.rows
     if rate:
-        some = row.bar.maximum() // 10
-        qtbot.waitUntil(lambda: row.bar.value() > some, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: row.bar.value() > 100, timeout=WAIT_MS)  # of 1,000; the weights have begun
     return row
 
 
@@ -93,7 +91,7 @@ def test_it_is_paused_resumed_loaded_shown_and_cleared(
     assert (row.main.text(), row.other.text(), page.totals.isVisible()) == ("Resume", "Remove", False)
     qtbot.mouseClick(row.files.fold, LEFT)
     assert row.files.isVisible()
-    assert "model.safetensors: " in row.files.tree.accessibleDescription()
+    assert "model.safetensors: " in row.files.text()
     hub.bytes_per_second = None
     qtbot.mouseClick(row.main, LEFT)
     say(qtbot, row, "complete and checked")
@@ -118,13 +116,13 @@ def test_cancelling_stops_at_once_and_asks_about_what_is_here(
     qtbot.keyClick(row.other, Qt.Key.Key_Space)
     box = question(qtbot, row)
     assert desk.downloads.all()[0].state is DownloadState.PAUSED
-    assert box.text().endswith("of it is here. Keep that, to go on another time?")
+    assert box.text().endswith("so you can resume later?")
     assert box.defaultButton().text() == "Keep", "what loses nothing comes first"
     qtbot.keyClick(box, Qt.Key.Key_Escape)
     qtbot.waitUntil(lambda: row.findChild(QMessageBox) is None)
     assert models.isVisible(), "Escape answered the question and no more"
     assert list(cached().work.glob("*.part"))
-    with RepositoryLock(cached()):
+    with cached().locked():
         qtbot.mouseClick(row.other, LEFT)
         remove(qtbot, row)
         qtbot.waitUntil(row.problem.isVisible, timeout=WAIT_MS)
@@ -161,7 +159,7 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     qtbot.mouseClick(row.token, LEFT)
     dialog = models.token_dialog
     qtbot.waitUntil(lambda: dialog.isVisible() and not desk.account.status.busy, timeout=WAIT_MS)
-    assert dialog.status.text().startswith("No token is in use.")
+    assert dialog.status.text().startswith("No token is set.")
     assert not dialog.use.isEnabled()
     qtbot.keyClicks(dialog.field, "hf_wrong")
     assert "hf_wrong" not in dialog.field.displayText()
@@ -172,7 +170,7 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     qtbot.keyClicks(dialog.field, hub.token)
     qtbot.keyClick(dialog.field, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: dialog.status.text() == "The token of mia is in use.", timeout=WAIT_MS)
-    assert dialog.where.text().startswith("This machine has no keychain")
+    assert dialog.where.text().startswith("There is no keychain")
     assert dialog.field.text() == ""
     qtbot.keyClick(dialog, Qt.Key.Key_Escape)
     assert not dialog.isVisible()
@@ -236,7 +234,7 @@ def test_the_keyboard_reaches_everything_by_name(
     say(qtbot, row, "Paused")
     wanted = {row.main, row.other, row.files.fold, models.downloads.token}
     assert {button.accessibleName() or button.text() for button in wanted} == {
-        f"Resume: {NAME}", f"Remove: {NAME}", f"Show 4 files: {NAME}", "Token…"
+        f"Resume: {NAME}", f"Remove: {NAME}", f"Show 4 files: {NAME}", "Hugging Face Token…"
     }  # fmt: skip
     reached: set[QWidget | None] = set()
     models.activateWindow()

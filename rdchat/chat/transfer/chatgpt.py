@@ -1,0 +1,127 @@
+"""Reads ChatGPT's `conversations.json`, as exported since 2023: a list of chats, each a tree of nodes.
+
+A node has a `message` or null, and a `parent`. One visible reply may be a chain of nodes: thoughts, tool calls, their
+results, text. Hidden nodes, custom instructions and tool messages are left out; nodes below them are attached to the
+last node that was kept.
+"""
+
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat, parents_first
+from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, joined, mapping, name, thinking, words
+from rdchat.chat.transfer.reports import counted_parts
+from rdchat.inference.api.requests import Role
+
+NAME = "ChatGPT"
+_ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM, "tool": Role.ASSISTANT}
+_LEFT_OUT = {
+    "code": "tool call",
+    "execution_output": "tool result",
+    "tether_browsing_display": "tool result",
+    "tether_quote": "quoted file",
+    "system_error": "tool result",
+    "user_editable_context": "custom instruction",
+    "model_editable_context": "",  # what the app remembers from other chats
+    "reasoning_recap": "",  # "Thought for 8 seconds"
+}  # names for people by content type; empty ones are not mentioned
+_MEDIA = {"image": "image", "audio": "recording", "video": "video"}
+_MARKS = re.compile(r" ?\ue200[^\ue200\ue201]*\ue201")  # references of a web search, where the app draws links
+
+
+def is_ours(data: Any) -> bool:
+    """Return whether this is a chat of ChatGPT."""
+    return isinstance(data, dict) and isinstance(data.get("mapping"), dict)
+
+
+def may_be_ours(beginning: bytes | bytearray) -> bool:
+    """Return whether a chat may be ChatGPT's, from the beginning of its JSON."""
+    return b'"mapping"' in beginning
+
+
+def read(data: Any) -> WholeChat:
+    """Return one chat.
+
+    Raises:
+        DamagedChatError: If a value has the wrong type, or its messages form a cycle.
+    """
+    about, chat = mapping(data, "The chat"), ForeignChat()
+    nodes = {each: mapping(node, "A message") for each, node in mapping(about.get("mapping"), "Its list").items()}
+    texts: list[list[str]] = []  # by message: the texts of the nodes of one visible reply
+    place_of: dict[str, int | None] = {}  # by node: the last message up to it
+    children = Counter(_parent_of(node) for node in nodes.values())
+    for each in parents_first({each: _parent_of(node) for each, node in nodes.items()}):
+        node, above = nodes[each], _parent_of(nodes[each])
+        last = place_of[each] = place_of.get(above) if above else None
+        role, text = _content(mapping(node.get("message"), "A message"), chat.without)
+        if role is Role.SYSTEM:
+            chat.system_prompt = chat.system_prompt or text
+        # An empty turn of the person counts.
+        elif role is not None and (text.strip() or (role is Role.USER and last is not None)):
+            message = node["message"]
+            # a chain of nodes is one reply; alternatives begin where it branches
+            if last is None or chat.messages[last].role is not role or role is Role.USER or children[above] > 1:
+                last = place_of[each] = chat.add(role, "", last, created_at=date(message.get("create_time")))
+                texts.append([])
+            model = name(mapping(message.get("metadata"), "A message's metadata").get("model_slug"))
+            if model and role is Role.ASSISTANT:
+                chat.messages[last] = replace(chat.messages[last], model=model)
+            texts[last].append(text.strip("\n"))
+    current = about.get("current_node")
+    shown = place_of.get(current) if isinstance(current, str) else None
+    chat.messages = [
+        replace(message, text=joined(texts[place]), activated=len(texts) if place == shown else place)
+        for place, message in enumerate(chat.messages)
+    ]
+    return chat.whole(about.get("title"), date(about.get("create_time")), date(about.get("update_time")), {})
+
+
+def _parent_of(node: Json) -> str | None:
+    parent = node.get("parent")
+    if parent is not None and not isinstance(parent, str):
+        raise DamagedChatError("A message has a wrong parent")
+    return parent
+
+
+def _content(message: Json, without: Counter[str]) -> tuple[Role | None, str]:
+    """Return a node's role and text; None for one that is left out."""
+    metadata = mapping(message.get("metadata"), "A message's metadata")
+    content = mapping(message.get("content"), "A message's content")
+    kind = words(content.get("content_type"), "The kind of a message")
+    author = words(mapping(message.get("author"), "An author").get("role"), "A message's role")
+    if kind in _LEFT_OUT:
+        without[_LEFT_OUT[kind]] += 1
+        return None, ""
+    if not message or metadata.get("is_visually_hidden_from_conversation") or author not in _ROLES:
+        return None, ""
+    if author == "tool" or message.get("recipient") not in (None, "all"):
+        without["tool result" if author == "tool" else "tool call"] += 1
+        return None, ""
+    if kind == "thoughts":
+        return _ROLES[author], _thoughts(content)
+    taken = ForeignChat()
+    text = taken.text_of(items(content.get("parts"), "A message's content"))
+    lost = taken.without | _attachments(metadata)  # the larger count of both: an image may also be among the parts
+    without.update(lost)
+    text = _MARKS.sub("", text or words(content.get("text"), "A message"))
+    if author == "user" and lost and not text.strip():
+        text = f"[{counted_parts(lost)}]"  # so that the reply has something to refer to
+    return (None, "") if author == "system" and not text.strip() else (_ROLES[author], text)
+
+
+def _attachments(metadata: Json) -> Counter[str]:
+    """Count the attachments of a message, by their names for people."""
+    found: Counter[str] = Counter()
+    for each in items(metadata.get("attachments"), "A message's attachments"):
+        about = mapping(each, "An attachment")
+        kind = words(about.get("mimeType") or about.get("mime_type"), "The kind of an attachment").partition("/")[0]
+        found[_MEDIA.get(kind, "attachment")] += 1
+    return found
+
+
+def _thoughts(content: Json) -> str:
+    thoughts = [mapping(each, "A thought") for each in items(content.get("thoughts"), "Its thoughts")]
+    parts = [words(each.get(field), "A thought") for each in thoughts for field in ("summary", "content")]
+    return thinking(joined(part for part in parts if part.strip()))

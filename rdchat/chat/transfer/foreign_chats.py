@@ -1,0 +1,168 @@
+"""Converts JSON of other programs to chats; a value of the wrong type makes a chat a damaged one."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from rdchat.chat.conversation import Conversation, Message
+from rdchat.chat.plain_data import from_plain
+from rdchat.chat.storage.file_check import LONGEST_VALUE
+from rdchat.chat.storage.rows import text_column
+from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
+from rdchat.inference.api.requests import Role, SamplingParams
+
+_LONGEST_TEXT = LONGEST_VALUE // 4  # characters, of up to four bytes in UTF-8
+_END_OF_DATES = 253_402_214_400  # 31 December 9999
+_MILLISECONDS_FROM = 1e11  # as seconds, this would be the year 5138
+
+_BEGINNING = 1 << 16  # bytes of a chat in which its title is searched
+_TITLE = re.compile(rb'"title"\s*:\s*("(?:[^"\\]|\\.){0,500}")')
+
+_PARTS = {
+    "image": "image", "image_url": "image", "image_asset_pointer": "image",
+    "audio_asset_pointer": "recording", "real_time_user_audio_video_asset_pointer": "recording",
+    "video_container_asset_pointer": "video", "file": "file", "tool_call": "tool call",
+}  # names for people of parts that are not taken, by their kind  # fmt: skip
+
+type Json = dict[str, Any]
+
+
+def mapping(value: Any, what: str) -> Json:
+    """Return a JSON object; an empty one for null."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise DamagedChatError(f"{what} has the wrong type")
+    return value
+
+
+def items(value: Any, what: str) -> list[Any]:
+    """Return a JSON array; an empty one for null."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise DamagedChatError(f"{what} has the wrong type")
+    return value
+
+
+def words(value: Any, what: str) -> str:
+    """Return a text that can be stored; empty for null."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise DamagedChatError(f"{what} is not a text")
+    _check_length(len(value), what)
+    return text_column(value.replace("\0", ""))
+
+
+def joined(texts: Iterable[str], between: str = "\n\n") -> str:
+    """Return the parts of a message as one text that can be stored."""
+    parts = list(texts)
+    _check_length(sum(len(part) + len(between) for part in parts), "A message")
+    return between.join(parts)
+
+
+def name(value: Any) -> str | None:
+    """Return a name such as a model's; None if there is none that can be shown."""
+    return text_column(" ".join(value.split())[:200]) or None if isinstance(value, str) else None
+
+
+def title_in(data: bytes | bytearray) -> str | None:
+    """Return the first title in the beginning of a chat's JSON."""
+    found = _TITLE.search(data, 0, _BEGINNING)
+    with suppress(ValueError):
+        return name(json.loads(found[1])) if found else None
+    return None
+
+
+def date(value: Any) -> float | None:
+    """Return seconds since the epoch for seconds, milliseconds or an ISO date; None for anything else."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value).timestamp()
+        except (ValueError, OverflowError, OSError):
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not 0 < value < _END_OF_DATES * 1000:  # dividing a huge integer would overflow
+        return None
+    seconds = value / 1000 if value > _MILLISECONDS_FROM else float(value)
+    return seconds if seconds < _END_OF_DATES else None
+
+
+def _sampling(values: Json) -> SamplingParams | None:
+    """Return the sampling parameters that rdchat can use; None without any."""
+    known = {field: value for field, value in values.items() if value is not None}
+    if not known:
+        return None
+    read, wrong = from_plain(SamplingParams(), known)
+    return read if len(wrong) < len(known) else None
+
+
+def _check_length(characters: int, what: str) -> None:
+    if characters > _LONGEST_TEXT:
+        raise DamagedChatError(f"{what} is longer than {_LONGEST_TEXT >> 20} million characters")
+
+
+def thinking(text: str) -> str:
+    """Return a text as a thought, which the transcript folds."""
+    return f"<think>\n{text.strip()}\n</think>\n\n" if text.strip() else ""
+
+
+@dataclass(slots=True)
+class ForeignChat:
+    """A chat of another program while it is read."""
+
+    messages: list[Message] = field(default_factory=list)
+    system_prompt: str = ""
+    without: Counter[str] = field(default_factory=Counter)  # parts that are left out
+
+    def add(self, role: Role, text: str, parent: int | None, **fields: Any) -> int:
+        """Add a message below the one at index `parent`; return its own index."""
+        place = len(self.messages)
+        self.messages.append(Message(place, 0, parent, role, text, **{"activated": place} | fields))
+        return place
+
+    def add_next(self, role: Role, text: str, **fields: Any) -> None:
+        """Add a message below the last one."""
+        self.add(role, text, len(self.messages) - 1 if self.messages else None, **fields)
+
+    def text_of(self, content: Any, between: str = "\n\n") -> str:
+        """Return a message's text, or the joined texts of its parts; other parts are counted in `without`."""
+        if isinstance(content, str):
+            return words(content, "A message")
+        texts = [self._part(each) for each in items(content, "A message's content")]
+        return joined((text for text in texts if text.strip()), between)
+
+    def _part(self, data: Any) -> str:
+        if isinstance(data, str):
+            return words(data, "A message")
+        part = mapping(data, "A part of a message")
+        kind = next((part[each] for each in ("type", "type_", "content_type") if each in part), None)
+        text = part.get("text")
+        if kind in ("text", "reasoning") or isinstance(text, str):  # in ChatGPT: spoken text
+            text = words(text if isinstance(text, str) else mapping(text, "A message").get("value"), "A message")
+        if not isinstance(kind, str):
+            raise DamagedChatError("A part of a message has the wrong type")
+        if isinstance(text, str):
+            return thinking(text).rstrip("\n") if kind == "reasoning" else text
+        self.without[_PARTS.get(part.get("fileType") or kind, "attachment")] += 1
+        return ""
+
+    def whole(self, title: Any, created: float | None, updated: float | None, sampling: Json) -> WholeChat:
+        """Return the chat; `sampling` has settings under our names."""
+        prompt = self.system_prompt if self.system_prompt.strip() else None
+        about = Conversation(0, name(title) or "", created, updated, prompt, _sampling(sampling))
+        return WholeChat(about, tuple(self.messages), without=self.without)
+
+
+def role_of(value: Any, roles: Mapping[str, Role | None]) -> Role | None:
+    """Return a message's role; raise DamagedChatError for an unknown one."""
+    if words(value, "A message's role") not in roles:
+        raise DamagedChatError("A message has an unknown role")
+    return roles[value]

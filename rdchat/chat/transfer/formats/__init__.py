@@ -1,1 +1,0 @@
-"""File formats of chats: our own JSON, Markdown, and those of other apps."""

@@ -1,0 +1,82 @@
+"""Reads Jan's threads: a folder each with `thread.json`, about the thread, and `messages.jsonl`, a message a line.
+
+The format is that of Jan's sources (`core/src/types`). Dates are seconds in older versions and milliseconds in newer
+ones; texts are `{"type": "text", "text": {"value": ...}}`; thoughts are a part of type `reasoning`, or within the text.
+"""
+
+import json
+from typing import Any
+
+from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
+from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, mapping, name, role_of, words
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.requests import Role
+
+NAME = "Jan"
+THREAD, MESSAGES = "thread.json", "messages.jsonl"
+_ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM, "tool": None}
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens")
+
+
+def is_ours(data: Any) -> bool:
+    """Return whether this is a `thread.json`."""
+    return isinstance(data, dict) and (data.get("object") == "thread" or "assistants" in data)
+
+
+def lines_of(data: bytes) -> list[Any]:
+    """Return the messages of `messages.jsonl`.
+
+    Raises:
+        DamagedChatError: If a line is not JSON.
+    """
+    found = []
+    for number, line in enumerate(data.splitlines(), start=1):
+        if line.strip():
+            try:
+                found.append(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise DamagedChatError(f"Line {number} of {MESSAGES} is damaged") from error
+    return found
+
+
+def read(thread: Json, lines: list[Any]) -> WholeChat:
+    """Return the chat in its two files; `thread` is empty if that file is missing.
+
+    Raises:
+        DamagedChatError: If a value has the wrong type.
+    """
+    assistants = [each for each in items(thread.get("assistants"), "Its assistants") if not isinstance(each, str)]
+    assistant = mapping(next(iter(assistants), None), "An assistant")
+    model = mapping(assistant.get("model"), "Its model")
+    wrote = name(model.get("id")) or name(thread.get("model_id"))
+    chat = ForeignChat(system_prompt=words(assistant.get("instructions"), "Its instructions"))
+    for line in lines:
+        about = mapping(line, "A message")
+        role, text = role_of(about.get("role"), _ROLES), chat.text_of(about.get("content"))
+        if role is None:
+            chat.without["tool result"] += 1
+        elif role is Role.SYSTEM:
+            chat.system_prompt = chat.system_prompt or text
+        else:
+            chat.add_next(role, text, **_facts(about, role, wrote))
+    dates = [each.created_at for each in chat.messages if each.created_at]
+    created = date(thread.get("created")) or next((each.created_at for each in chat.messages), None)
+    updated = date(thread.get("updated")) or max(dates, default=created)
+    used = mapping(model.get("parameters"), "Its parameters")
+    sampling = {each: used.get(each) for each in _SAMPLING}
+    sampling |= {"repetition_penalty": used.get("repeat_penalty"), "stop": used.get("stop") or None}
+    return chat.whole(name(thread.get("title")) or thread.get("summary"), created, updated, sampling)
+
+
+def _facts(about: Json, role: Role, wrote: str | None) -> Json:
+    """Return fields of a message."""
+    facts: Json = {"created_at": date(about.get("created_at"))}
+    own = name(mapping(about.get("metadata"), "A message's metadata").get("modelId"))
+    if about.get("status") == "stopped":
+        facts["finish_reason"] = FinishReason.CANCELLED
+    if role is Role.ASSISTANT:
+        facts["model"] = own or wrote
+        if about.get("status") == "error":
+            facts |= {"status": MessageStatus.FAILED, "error": "It failed in Jan."}
+    return facts

@@ -1,0 +1,171 @@
+"""Reads LM Studio's chats: `*.conversation.json` since version 0.3, `*.chat.json` with files beside it before.
+
+LM Studio documents neither. The formats were found in files of 0.3 and 0.4, and in converters from 0.2. Each entry of
+`messages` has `versions`, of which `currentlySelected` is followed by the next entry; a version of a reply has steps.
+In 0.2 a chat is a list of roles and texts; `*.config.chat.json` and `*.metadata.chat.json` have the rest.
+"""
+
+from typing import Any
+
+from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
+from rdchat.chat.transfer.foreign_chats import (
+    ForeignChat,
+    Json,
+    date,
+    items,
+    joined,
+    mapping,
+    name,
+    role_of,
+    thinking,
+    words,
+)
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.requests import Role
+
+NAME = "LM Studio"
+_ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT}
+_OLD_ROLES = _ROLES | {"system": Role.SYSTEM}
+_FINISH_REASONS = {
+    "eosFound": FinishReason.EOS,
+    "stopStringFound": FinishReason.STOP_STRING,
+    "maxPredictedTokensReached": FinishReason.LENGTH,
+    "contextLengthReached": FinishReason.CONTEXT_FULL,
+    "userStopped": FinishReason.CANCELLED,
+}
+_SAMPLING = {
+    "llm.prediction.temperature": "temperature",
+    "llm.prediction.topPSampling": "top_p",
+    "llm.prediction.topKSampling": "top_k",
+    "llm.prediction.minPSampling": "min_p",
+    "llm.prediction.repeatPenalty": "repetition_penalty",
+    "llm.prediction.maxPredictedTokens": "max_tokens",
+    "llm.prediction.stopStrings": "stop",
+}
+_OLD_SAMPLING = {"temp": "temperature", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p",
+                 "repeat_penalty": "repetition_penalty", "n_predict": "max_tokens"}  # fmt: skip
+_LATE = 1 << 40  # above the indices of all messages: the selected version is shown, others only when chosen
+_STEPS = {"toolStatus": "tool call", "toolCallRequest": "tool call", "toolCallResult": "tool result",
+          "status": "", "debugInfoBlock": ""}  # fmt: skip
+
+
+def is_ours(data: Any) -> bool:
+    """Return whether this is a chat of version 0.3 or later."""
+    first = _first_message(data)
+    if first is None or "perChatPredictionConfig" in data:
+        return first is not None
+    return "lastUsedModel" in data if first == {} else isinstance(first, dict) and "versions" in first
+
+
+def is_old(data: Any) -> bool:
+    """Return whether this is a chat of version 0.2, by the fields of its messages."""
+    first = _first_message(data)
+    return isinstance(first, dict) and isinstance(first.get("role"), str) and "content" in first
+
+
+def _first_message(data: Any) -> Any:
+    """Return the first message of a chat, an empty one if there is none; None if it is not a chat."""
+    messages = data.get("messages") if isinstance(data, dict) else None
+    return next(iter(messages), {}) if isinstance(messages, list) else None
+
+
+def read(data: Json) -> WholeChat:
+    """Return a chat of version 0.3 or later.
+
+    Raises:
+        DamagedChatError: If a value has the wrong type.
+    """
+    chat = ForeignChat()
+    parent: int | None = None
+    for entry in items(data.get("messages"), "Its list of messages"):
+        about = mapping(entry, "A message")
+        versions = [mapping(each, "A version") for each in items(about.get("versions"), "A message's versions")]
+        chosen = about.get("currentlySelected", 0)
+        if not versions:
+            continue
+        if type(chosen) is not int or not 0 <= chosen < len(versions):
+            raise DamagedChatError("A message selects a version that does not exist")
+        places = []
+        for number, version in enumerate(versions):
+            late = _LATE if number == chosen else 0
+            activated = len(chat.messages) + late
+            role = role_of(version.get("role"), _ROLES)
+            assert role is not None
+            if version.get("type") == "multiStep":
+                text, facts = _reply(chat, version)
+            else:
+                text, facts = chat.text_of(version.get("content"), ""), {}
+            places.append(chat.add(role, text, parent, activated=activated, **facts))
+        parent = places[chosen]
+    fields = _fields(data.get("perChatPredictionConfig"))
+    prompt = fields.get("llm.prediction.systemPrompt") or data.get("systemPrompt")
+    chat.system_prompt = words(prompt, "Its system prompt")
+    created = date(data.get("createdAt"))
+    last = [date(data.get(each)) for each in ("userLastMessagedAt", "assistantLastMessagedAt")]
+    updated = max((each for each in last if each), default=created)
+    sampling = {ours: fields.get(theirs) for theirs, ours in _SAMPLING.items()}
+    return chat.whole(data.get("name"), created, updated, sampling | {"stop": sampling["stop"] or None})
+
+
+def _reply(chat: ForeignChat, version: Json) -> tuple[str, Json]:
+    """Return the text of a reply in steps, and further fields of its message."""
+    texts, model, reason = [], None, None
+    for each in items(version.get("steps"), "A reply's steps"):
+        step = mapping(each, "A step of a reply")
+        kind = step.get("type")
+        if kind != "contentBlock":
+            chat.without[_STEPS.get(kind, "step of another kind") if isinstance(kind, str) else "step"] += 1
+            continue
+        text = chat.text_of(step.get("content"), "")
+        style = mapping(step.get("style"), "A step's style").get("type")
+        texts.append(thinking(text).rstrip("\n") if style == "thinking" else text)
+        made = mapping(step.get("genInfo"), "A step's figures")
+        model = name(made.get("identifier")) or model
+        stopped = mapping(made.get("stats"), "A step's figures").get("stopReason")
+        reason = _FINISH_REASONS.get(stopped, reason) if isinstance(stopped, str) else reason
+    sender = name(mapping(version.get("senderInfo"), "A reply's sender").get("senderName"))
+    text = joined(text for text in texts if text.strip())
+    return text, {"model": sender or model, "finish_reason": reason}
+
+
+def _fields(config: Any) -> Json:
+    """Return settings by their keys; those with a checkbox have `checked` and `value`, and count if checked."""
+    found: Json = {}
+    for each in items(mapping(config, "Its settings").get("fields"), "Its settings"):
+        field = mapping(each, "A setting")
+        key, value = field.get("key"), field.get("value")
+        if isinstance(value, dict) and "checked" in value:
+            value = value.get("value") if value.get("checked") else None
+        if isinstance(key, str):
+            found[key] = value
+    return found
+
+
+def read_old(data: Json, config: Json, metadata: Json) -> WholeChat:
+    """Return a chat of version 0.2 from its three files; missing ones are empty.
+
+    Raises:
+        DamagedChatError: If a value has the wrong type.
+    """
+    model = _stem(mapping(metadata.get("lastUsedModel"), "Its model").get("filePath"))
+    used = mapping(config.get("inference_params"), "Its settings")
+    chat = ForeignChat(system_prompt=words(used.get("pre_prompt"), "Its system prompt"))
+    for each in items(data.get("messages"), "Its list of messages"):
+        entry = mapping(each, "A message")
+        role, text = role_of(entry.get("role"), _OLD_ROLES), chat.text_of(entry.get("content"), "")
+        if role is Role.SYSTEM:
+            chat.system_prompt = chat.system_prompt or text
+        elif role is not None:
+            chat.add_next(role, text, model=model if role is Role.ASSISTANT else None)
+    identifier = metadata.get("identifier")
+    digits = identifier if isinstance(identifier, str) and len(identifier) <= 16 else ""
+    created = date(int(digits)) if digits.isdecimal() else None
+    sampling = {ours: used.get(theirs) for theirs, ours in _OLD_SAMPLING.items()}
+    if isinstance(sampling["max_tokens"], int) and sampling["max_tokens"] < 1:
+        sampling["max_tokens"] = None  # -1 means no limit
+    return chat.whole(name(metadata.get("name")) or data.get("title"), created, created, sampling)
+
+
+def _stem(path: Any) -> str | None:
+    file = name(path.replace("\\", "/").rpartition("/")[2]) if isinstance(path, str) else None
+    return file.rpartition(".")[0] or file if file else None

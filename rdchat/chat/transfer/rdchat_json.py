@@ -1,0 +1,224 @@
+"""Reads and writes rdchat's own JSON: complete, with all alternatives, traces and statistics.
+
+    {"format": "rdchat chats", "version": 1, "rdchat": "0.2.0", "exported_at": 1764000000.0,
+     "preferences": {"system_prompt": "", "sampling": {...}},
+     "chats": [
+    {"title": ..., "created_at": ..., "updated_at": ..., "system_prompt": null, "sampling": null, "messages": [
+        {"parent": null, "role": "user", "text": ..., "activated": 0, "status": "complete", ...}]},
+    ...
+    ]}
+
+The part before the chats is one line, and so is each chat. A file of any size is read a chat at a time (`head_of`),
+even if another program changed its line breaks. If the chats are not the last field, or the part before them is long,
+the file is read as a whole.
+
+`parent` is the index of an earlier message in the list. The shown path ends with the highest `activated`. `preferences`
+apply to chats with null; an import ignores them. Unknown fields are ignored and missing ones have their defaults, so
+fields may be added without a new version: `version` goes up when an older rdchat would misread a file.
+"""
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, fields, is_dataclass, replace
+from typing import IO, Any
+
+from rdchat import __version__
+from rdchat.chat.attachments.attached_file import (
+    MOST_CHARACTERS,
+    AttachedFile,
+    FileKind,
+    ReadFile,
+    attached,
+    shown_name,
+)
+from rdchat.chat.conversation import Conversation, Message, MessageStatus
+from rdchat.chat.plain_data import from_plain
+from rdchat.chat.reply_trace import packed_trace, plain_trace
+from rdchat.chat.storage.rows import JSON_FIELDS, MESSAGE_FIELDS, message_from
+from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
+from rdchat.chat.transfer.foreign_chats import Json, date, items, mapping, name, words
+from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
+
+NAME = "rdchat"
+FORMAT, VERSION = "rdchat chats", 1
+_KINDS = {each.value for each in FileKind}
+_ROLES = {each.value for each in (Role.USER, Role.ASSISTANT)}
+_CHOICES = {each.value for each in ThinkingChoice}
+_SEEDS = 1 << 64
+_HEAD = re.compile(rb'[^\S]*\{.*?"chats"\s*:\s*\[', re.DOTALL)
+_NESTED = 2  # nested folders, at most
+_OPTIONAL = set(MESSAGE_FIELDS[MESSAGE_FIELDS.index("model") :]) - {"activated"}
+_LOST = {"statistics": "reply's statistics", "drafting": "reply's drafting", "trace": "trace"}
+
+
+def is_ours(data: Any) -> bool:
+    """Return whether this is a file of ours, of any version."""
+    return isinstance(data, dict) and data.get("format") == FORMAT
+
+
+def is_newer(data: Json) -> bool:
+    """Return whether a later rdchat wrote it in a format that this one would misread."""
+    version = data.get("version")
+    return type(version) is not int or version > VERSION
+
+
+def write_chats(file: IO[str], chats: Iterable[WholeChat], system_prompt: str, sampling: SamplingParams) -> None:
+    """Write a complete file of chats.
+
+    Args:
+        file: Text, open for writing.
+        chats: Each is read when it is needed.
+        system_prompt: That of the preferences.
+        sampling: That of the preferences.
+    """
+    preferences = {"system_prompt": system_prompt, "sampling": asdict(sampling)}
+    head = {"format": FORMAT, "version": VERSION, "rdchat": __version__, "exported_at": time.time()}
+    file.write(_dumped(head | {"preferences": preferences})[:-1] + ', "chats": [')
+    for place, chat in enumerate(chats):
+        file.write((",\n" if place else "\n") + _dumped(plain_chat(chat)))
+    file.write("\n]}\n")
+
+
+def head_of(beginning: bytes) -> tuple[Json, int] | None:
+    """Return the fields before the list of chats, and the offset after the list's bracket.
+
+    Args:
+        beginning: The beginning of a file in UTF-8.
+
+    Returns:
+        None if the file is not ours, or its chats do not come last.
+    """
+    if found := _HEAD.match(beginning):
+        with suppress(ValueError, RecursionError):
+            data = json.loads(found[0] + b"]}")
+            return (data, found.end()) if is_ours(data) else None
+    return None
+
+
+def read(data: Any) -> WholeChat:
+    """Return one chat.
+
+    Raises:
+        DamagedChatError: If a value has the wrong type.
+    """
+    chat = mapping(data, "The chat")
+    prompt, sampling, thinking = (chat.get(each) for each in ("system_prompt", "sampling", "thinking"))
+    about = Conversation(
+        0,
+        words(chat.get("title"), "Its title"),
+        date(chat.get("created_at")),
+        date(chat.get("updated_at")),
+        None if prompt is None else words(prompt, "Its system prompt"),
+        from_plain(SamplingParams(), sampling)[0] if isinstance(sampling, dict) else None,
+        pinned_at=0.0 if chat.get("pinned") is True else None,
+        archived=chat.get("archived") is True,
+        thinking_choice=ThinkingChoice(thinking) if isinstance(thinking, str) and thinking in _CHOICES else None,
+    )
+    folder = items(chat.get("folder") or [], "Its folder")
+    messages: list[Message] = []
+    traces: dict[int, bytes] = {}
+    texts: dict[str, str] = {}
+    without: Counter[str] = Counter()
+    for place, each in enumerate(items(chat.get("messages"), "Its list of messages")):
+        plain = mapping(each, "A message")
+        message = _message(plain, place, texts)
+        messages.append(message)
+        if (trace := packed_trace(plain.get("trace"))) is not None:
+            traces[place] = trace
+        kept = {"statistics": message.statistics, "drafting": message.drafting, "trace": trace}
+        without.update(_LOST[part] for part, value in kept.items() if plain.get(part) is not None and value is None)
+    names = tuple(words(each, "Its folder") for each in folder)[:_NESTED]
+    return WholeChat(about, tuple(messages), traces, texts, names, without)
+
+
+def _message(data: Json, place: int, texts: dict[str, str]) -> Message:
+    """Return the message at an index; the texts of its files are added to `texts`."""
+    parent, seed, activated = (data.get(each) for each in ("parent", "seed", "activated"))
+    if words(data.get("role"), "A message's role") not in _ROLES:
+        raise DamagedChatError("A message has an unknown role")
+    if parent is not None and (type(parent) is not int or not 0 <= parent < place):
+        raise DamagedChatError("A message has a wrong parent")
+    columns = {each: data.get(each) for each in MESSAGE_FIELDS}
+    columns |= {each: json.dumps(data[each]) for each in JSON_FIELDS if data.get(each) is not None}
+    columns |= {
+        "id": place,
+        "conversation_id": 0,
+        "parent_id": parent,
+        "text": words(data.get("text"), "A message"),
+        "created_at": date(data.get("created_at")),
+        "model": name(data.get("model")),
+        "seed": seed if type(seed) is int and 0 <= seed < _SEEDS else None,
+        "error": words(data.get("error"), "What a message failed of"),
+        "edited": data.get("edited") is True,
+        "activated": activated if type(activated) is int else place,
+    }
+    read = message_from([columns[each] for each in MESSAGE_FIELDS])
+    return replace(
+        read,
+        status=MessageStatus.INTERRUPTED if read.status is MessageStatus.STREAMING else read.status,
+        control_offsets=tuple(each for each in read.control_offsets if 0 <= each < len(read.text)),
+        files=tuple(_file(each, texts) for each in items(data.get("files") or [], "Its list of files")),
+    )
+
+
+def _file(data: Any, texts: dict[str, str]) -> AttachedFile:
+    file = mapping(data, "A file")
+    text = words(file.get("text"), "A file's text")
+    if len(text) > MOST_CHARACTERS:
+        raise DamagedChatError("The text of a file is too long")
+    kind = FileKind(file["kind"]) if words(file.get("kind"), "A file's kind") in _KINDS else FileKind.TEXT
+    called, taken, note = (words(file.get(each), "What is said of a file")[:1000] for each in ("name", "taken", "note"))
+    read = attached(ReadFile(shown_name(called), kind, (), note), text, taken)
+    texts[read.digest] = text
+    return read
+
+
+def plain_chat(chat: WholeChat) -> Json:
+    """Return a chat in the form that `read` accepts."""
+    about = chat.about
+    return {
+        "title": about.title,
+        "created_at": about.created_at,
+        "updated_at": about.updated_at,
+        "system_prompt": about.system_prompt,
+        "sampling": asdict(about.sampling) if about.sampling else None,
+        **({"thinking": about.thinking_choice.value} if about.thinking_choice else {}),
+        **({"pinned": True} if about.pinned_at is not None else {}),
+        **({"archived": True} if about.archived else {}),
+        **({"folder": list(chat.folder)} if chat.folder else {}),
+        "messages": [_plain_message(message, chat) for message in chat.messages],
+    }
+
+
+def _plain_message(message: Message, chat: WholeChat) -> Json:
+    """Return a message's fields; from its model on, default values are left out."""
+    plain: Json = {
+        "parent": message.parent_id,
+        "role": message.role,
+        "text": message.text,
+        "activated": message.activated,
+        "status": message.status,
+        "created_at": message.created_at,
+    }
+    for each in fields(Message):
+        value = getattr(message, each.name)
+        if each.name in _OPTIONAL and value != each.default:
+            plain[each.name] = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    if (trace := chat.traces.get(message.id)) and (streams := plain_trace(trace)) is not None:
+        plain["trace"] = streams
+    if message.files:
+        plain["files"] = [_plain_file(file, chat.texts[file.digest]) for file in message.files]
+    return plain
+
+
+def _plain_file(file: AttachedFile, text: str) -> Json:
+    plain = {"name": file.name, "kind": file.kind.value, "taken": file.taken, "note": file.note}
+    return {field: value for field, value in plain.items() if value} | {"text": text}
+
+
+def _dumped(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,144 @@
+"""`rdchat models search`, `download` and `token`: actions that use the hub or its token."""
+
+import argparse
+import getpass
+import queue
+import sys
+from dataclasses import asdict
+
+from rdchat.commands import options
+from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
+from rdchat.errors import InvalidSettingError, NetworkError, RdchatError
+from rdchat.hub.downloads.download import Download, DownloadState
+from rdchat.hub.downloads.download_process import DownloadProcess
+from rdchat.hub.endpoint import Token, find_endpoint
+from rdchat.hub.found_models import SortBy
+from rdchat.hub.hub_api import HubApi
+from rdchat.hub.known_files import check_names, download_command
+from rdchat.hub.tokens import Tokens
+
+_MOST = 100
+_POLL_S = 0.2
+
+
+def _number(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= _MOST:
+        raise argparse.ArgumentTypeError(f"give a number from 1 to {_MOST}")
+    return number
+
+
+def add_search(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `search`."""
+    parser.add_argument("query", metavar="QUERY", help="words in the name")
+    parser.add_argument("--sort", choices=("downloads", "likes", "date"), default="downloads", help="sort order")
+    parser.add_argument("--limit", type=_number, default=20, metavar="N", help=f"most results, up to {_MOST}")
+    parser.add_argument("--all", action="store_true", help="also models not marked as MLX")
+
+
+def search(args: argparse.Namespace) -> int:
+    """Print the models that the hub finds."""
+    api = HubApi(Tokens().access(find_endpoint()))
+    sort: SortBy = "last_modified" if args.sort == "date" else args.sort
+    found = api.search(args.query, sort=sort, limit=args.limit, mlx_only=not args.all)
+    if not found and not args.json:
+        print("No model found. `--all` also finds models not marked as MLX.", file=sys.stderr)
+    rows = [
+        (
+            model.repository,
+            model.family,
+            model.quantization,
+            options.size_words(model.weight_bytes) if model.weight_bytes is not None else "",
+            model.licence,
+            f"{model.downloads:,} downloads",
+            f"{model.likes:,} likes",
+            model.changed,
+            "gated" if model.gated else "",
+        )
+        for model in found
+    ]
+    options.print_result(args, {"models": [asdict(model) for model in found]}, table(rows))
+    return 0
+
+
+def add_download(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `download`."""
+    parser.add_argument("repository", metavar="REPO", help="hub id, such as mlx-community/SmolLM2-135M-Instruct")
+    parser.add_argument("--revision", default="main", metavar="R", help="a branch, tag or commit")
+    parser.add_argument("--file", default="", metavar="GGUF", help="the GGUF file, if there are several")
+
+
+def download(args: argparse.Namespace) -> int:
+    """Download a model; Ctrl-C pauses it, and the same command resumes it."""
+    records: queue.SimpleQueue[Download] = queue.SimpleQueue()
+    check_names(args.repository, args.revision)
+    find_endpoint()
+    process = DownloadProcess(Tokens())
+    try:
+        job = process.start(Download(args.repository, args.revision, args.file), records.put)
+        with ProgressLine(verbose=True) as line, ctrl_c_calls(job.cancel):
+            ended = _watch(records, line)
+    finally:
+        process.close()
+    if ended.state is DownloadState.PAUSED:
+        here = f"{ended.done_bytes / ended.total_bytes:.0%} downloaded. " if ended.total_bytes else ""
+        command = download_command(args.repository, args.revision, args.file)
+        print(f"Paused: {here}`{command}` resumes it.", file=sys.stderr)
+        return INTERRUPTED
+    if ended.state is not DownloadState.FINISHED:
+        raise NetworkError(ended.problem, ended.hint)
+    report = {name: getattr(ended, name) for name in ("repository", "revision", "commit", "folder")}
+    report |= {"bytes": ended.total_bytes, "fetched_bytes": ended.fetched_bytes, "files_left_out": ended.left_out}
+    options.print_result(args, report, ended.folder)
+    return 0
+
+
+def _watch(records: queue.SimpleQueue[Download], line: ProgressLine) -> Download:
+    """Show progress until the download ends; return its last record."""
+    notes: tuple[str, ...] = ()
+    while True:
+        try:
+            progress = records.get(timeout=_POLL_S)  # so that Ctrl-C is noticed
+        except queue.Empty:
+            continue
+        if progress.state.has_ended:
+            return progress
+        if progress.files or sys.stderr.isatty():  # without a hub, a log gets only one line
+            line.show_text(_words(progress), stage=progress.state.value)
+        if progress.notes and progress.notes != notes:
+            line.say(progress.notes[0])
+        notes = progress.notes
+
+
+def _words(progress: Download) -> str:
+    name = progress.repository
+    if not progress.total_bytes or progress.state.value == "asking":
+        return f"{name}: asking the hub"
+    share = progress.done_bytes / progress.total_bytes
+    words = f"{name}: {progress.state.value} {share:4.0%} of {options.size_words(progress.total_bytes)}"
+    if progress.bytes_per_second and progress.seconds_left is not None:
+        minutes, seconds = divmod(int(progress.seconds_left), 60)
+        words += f", {options.size_words(progress.bytes_per_second)}/s, {minutes}:{seconds:02d} left"
+    return words
+
+
+def add_token(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `token`."""
+    parser.add_argument("--forget", action="store_true", help="remove the token")
+
+
+def token(args: argparse.Namespace) -> int:
+    """Store the hub's token in the system's keychain, or remove it."""
+    endpoint, tokens = find_endpoint(), Tokens()
+    if args.forget:
+        words = "was removed" if tokens.forget(endpoint) else "was not stored"
+        print(f"The token for {endpoint.host} {words}.")
+        return 0
+    if sys.stdin is None:
+        raise InvalidSettingError("Standard input is closed.", "Pipe the token into the command.")
+    question = f"Token for {endpoint.host} (from {endpoint.token_page}; it is not shown): "
+    text = getpass.getpass(question) if sys.stdin.isatty() else sys.stdin.readline()
+    if not tokens.remember(Token(text.strip()), endpoint):
+        raise RdchatError("This computer has no keychain for the token.", "Set HF_TOKEN instead.")
+    print(f"The token for {endpoint.host} is stored in the keychain.")
+    return 0

@@ -1,0 +1,84 @@
+"""Terminal output: a progress line that is overwritten, tables, and Ctrl-C that keeps partial results."""
+
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from math import inf
+from time import monotonic
+from types import FrameType
+
+from rdchat.errors import one_line
+from rdchat.inference.api.events import LoadProgress
+
+INTERRUPTED = 130  # the shell's status for a process that Ctrl-C ended
+_ERASE = "\r\x1b[K"
+
+
+class ProgressLine(AbstractContextManager["ProgressLine"]):
+    """Shows progress on standard error: on a terminal; in a file or pipe, nothing or a line for each stage.
+
+    Args:
+        verbose: Whether to print a line for each stage if it is not a terminal.
+        repeat_s: Seconds after which a stage's line is printed again there.
+    """
+
+    def __init__(self, verbose: bool = False, repeat_s: float = inf) -> None:
+        self._stream, self._verbose, self._repeat_s = sys.stderr, verbose, repeat_s
+        self._terminal = self._stream.isatty()
+        self._stage = ""
+        self._shown_at = 0.0
+
+    def show(self, progress: LoadProgress) -> None:
+        """Show the stage and its percentage."""
+        percent = "" if progress.fraction is None else f" {progress.fraction:4.0%}"
+        self.show_text(f"{progress.stage}…{percent}" if self._terminal else f"{progress.stage}…", progress.stage)
+
+    def show_text(self, text: str, stage: str) -> None:
+        """Show a text instead of the last one; in a file or pipe, only the first text of a stage."""
+        if self._terminal:
+            room = shutil.get_terminal_size().columns - 1  # a line that wraps could not be erased
+            self._stream.write(f"{_ERASE}{text[:room]}")
+        elif self._verbose and (stage != self._stage or monotonic() - self._shown_at > self._repeat_s):
+            self._stream.write(f"{text}\n")
+            self._shown_at = monotonic()
+        self._stage = stage
+        self._stream.flush()
+
+    def say(self, text: str) -> None:
+        """Write a line that stays."""
+        self.clear()
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+    def clear(self) -> None:
+        """Erase the line, before something else is printed."""
+        if self._terminal and self._stage:
+            self._stream.write(_ERASE)
+            self._stream.flush()
+
+    def __exit__(self, *_error: object) -> None:
+        self.clear()
+
+
+@contextmanager
+def ctrl_c_calls(cancel: Callable[[], None]) -> Iterator[None]:
+    """Call `cancel` at the first Ctrl-C in the block; a second one interrupts at once."""
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
+        cancel()
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as lines, with columns as wide as their widest cell; foreign text cannot break a line."""
+    shown = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown]

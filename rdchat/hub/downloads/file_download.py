@@ -1,0 +1,222 @@
+"""Downloads one file into a partial file, and resumes at the last byte after each lost connection."""
+
+import asyncio
+import math
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+from socksio import SOCKSError
+
+from rdchat.errors import StorageFullError, file_error
+from rdchat.hub.downloads.download import DownloadLimits, RunningDownload
+from rdchat.hub.endpoint import Endpoint
+from rdchat.hub.hub_client import open_answer
+from rdchat.hub.hub_errors import HubError, TemporaryHubError, refusal, wait_words
+from rdchat.hub.known_files import HubFile, RepositoryFiles
+
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)")
+_DISK_LOOK_BYTES = 2**25  # between two checks of the free space
+KEPT = "The downloaded part is kept."
+
+
+class PartialFile:
+    """The first bytes of a blob, in a file named by its digest.
+
+    It is written without a buffer, so no received byte is lost if the process is killed. Only the holder of the
+    repository's lock may write to it.
+
+    Args:
+        folder: An existing folder.
+        file: The file as the hub describes it.
+    """
+
+    def __init__(self, folder: Path, file: HubFile) -> None:
+        self.path = folder / f"{file.digest}.part"
+        self.file = file
+        if self.size > file.size or not self._is_own():
+            self.remove()
+
+    @property
+    def size(self) -> int:
+        """Number of bytes on disk."""
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[bytes], None]]:
+        """Yield a function that appends bytes; it raises OSError if the disk cannot store all of them."""
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        with os.fdopen(descriptor, "ab", buffering=0) as file:
+
+            def append(data: bytes) -> None:
+                written = file.write(data)
+                while written < len(data):  # a nearly full disk may store only a part
+                    written += file.write(data[written:])
+
+            yield append
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+    def _is_own(self) -> bool:
+        """Return whether the path is free, or a regular file with a single link; others are never written to."""
+        try:
+            status = self.path.lstat()
+        except FileNotFoundError:
+            return True
+        return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+
+
+@dataclass(frozen=True, slots=True)
+class FileDownload:
+    """The download of one file."""
+
+    client: httpx2.AsyncClient  # follows no redirects by itself
+    endpoint: Endpoint  # the hub
+    files: RepositoryFiles  # the file is one of these
+    partial: PartialFile  # receives the bytes; the caller holds the repository's lock
+    limits: DownloadLimits
+    running: RunningDownload  # kept up to date
+
+    @property
+    def _file(self) -> HubFile:
+        return self.partial.file
+
+    async def run(self) -> None:
+        """Return when all bytes are on disk; the caller checks their checksum.
+
+        Raises:
+            HubError: If the hub refuses, or too many tries in a row brought nothing.
+            StorageFullError: If the disk is full, or nearly.
+            StorageError: If it cannot be written.
+        """
+        failures, most = 0, self.partial.size
+        while self.partial.size < self._file.size or not self.partial.path.exists():
+            try:
+                await self._fetch()
+            except TemporaryHubError as error:
+                failures = 1 if self.partial.size > most else failures + 1
+                most = max(most, self.partial.size)
+                await wait_for_retry(error, failures, self._file.name, self.running, self.limits)
+            except OSError as error:
+                what = f"{self._file.name} cannot be written to {self.partial.path.parent}"
+                raise file_error(error, what, f"Check its permissions. {KEPT}") from error
+        self.running.note(self._file.name, "")
+
+    async def _fetch(self) -> None:
+        """Receive data over one connection."""
+        have = self.partial.size
+        headers = {"Accept-Encoding": "identity"}
+        if have:
+            headers["Range"] = f"bytes={have}-"  # without If-Range: mirrors' ETags differ, and the digest is checked
+        url = self.endpoint.file_url(self.files.repository, self.files.commit, self._file.name)
+        try:
+            response = await open_answer(self.client, url, self.endpoint, headers)
+            async with aclosing(response):
+                self._begin(response, have)
+                await self._take(response)
+        except TimeoutError as error:
+            raise TemporaryHubError("The server takes too long to answer.") from error
+        except httpx2.ReadTimeout as error:
+            raise TemporaryHubError(f"No data for {self.limits.stall_s:g} s.") from error
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError, SOCKSError) as error:
+            raise TemporaryHubError("The server cannot be reached.") from error
+        except (httpx2.TransportError, httpx2.StreamError) as error:
+            raise TemporaryHubError("The connection was lost.") from error
+
+    def _begin(self, response: httpx2.Response, have: int) -> None:
+        """Make the partial file end where the answer's bytes begin."""
+        status, headers = response.status_code, response.headers
+        if headers.get("content-encoding", "identity") != "identity":
+            raise HubError(
+                f"The server sends {self._file.name} in an unexpected form.", "Check the proxy, if you use one."
+            )
+        if status == 206 and have and _continues(headers, have, self._file.size):
+            return
+        if status not in {200, 206, 416}:
+            raise self._refusal(response)
+        if have:
+            words = f"The server cannot resume {self._file.name}. It starts again."
+            self.running.note(self._file.name, words)
+        self.partial.remove()
+        if status != 200:
+            raise TemporaryHubError("The server resumed at the wrong place.")
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length) != self._file.size:
+            raise HubError(
+                f"The server has {int(length):,} bytes of {self._file.name}. The hub says {self._file.size:,}.",
+                "Check the proxy or mirror, if you use one.",
+            )
+
+    def _refusal(self, response: httpx2.Response) -> HubError:
+        """Return the error for a refusal. A 403 of the file store may be an expired link, so the hub is asked again."""
+        status = response.status_code
+        ours = self.endpoint.owns(str(response.url))
+        if not ours and status in {401, 403, 404}:
+            return TemporaryHubError(f"The file server refused the request (status {status}).")
+        return refusal(status, response.headers, self.endpoint, self.files.repository, self.files.commit)
+
+    async def _take(self, response: httpx2.Response) -> None:
+        looked = 0
+        with self.partial.opened() as append:
+            self._check_disk()
+            size = self.partial.size
+            async for data in response.aiter_raw():
+                self.running.note(self._file.name, "")
+                size += len(data)
+                if size > self._file.size:
+                    raise HubError(
+                        f"The server sends more of {self._file.name} than the hub says.", f"{KEPT} Try again later."
+                    )
+                append(data)
+                self.running.fetched_bytes += len(data)
+                self.running.done[self._file.digest] = size
+                looked += len(data)
+                if looked > _DISK_LOOK_BYTES:
+                    looked = 0
+                    self._check_disk()
+        if size < self._file.size:
+            raise TemporaryHubError("The connection was lost.")
+
+    def _check_disk(self) -> None:
+        folder = self.partial.path.parent
+        if shutil.disk_usage(folder).free < self.limits.reserve_bytes:
+            raise StorageFullError(f"The disk that holds {folder} is nearly full.", f"Free some space. {KEPT}")
+
+
+async def wait_for_retry(
+    error: TemporaryHubError, failures: int, name: str, running: RunningDownload, limits: DownloadLimits
+) -> None:
+    """Wait before the next try, with a note.
+
+    Args:
+        error: The error of the last try.
+        failures: Tries in a row that brought nothing.
+        name: Name of the file; empty for requests to the hub.
+        running: Receives the note.
+        limits: The number of tries and the longest wait.
+
+    Raises:
+        HubError: If there were too many tries, or the hub asks for too long a wait.
+    """
+    asked_s, patient_s = error.wait_s or 0.0, limits.longest_retry_after_s
+    if failures >= limits.tries or asked_s > patient_s:
+        when = wait_words(asked_s) if asked_s > patient_s else "later"
+        raise HubError(error.message, f"{KEPT} Resume the download {when}.") from error
+    wait_s = max(asked_s, min(limits.first_wait_s * 2.0 ** (failures - 1), limits.longest_wait_s))
+    running.note(name, f"{error.message} Trying again in {math.ceil(wait_s)} s.")
+    await asyncio.sleep(wait_s)
+
+
+def _continues(headers: Mapping[str, str], have: int, size: int) -> bool:
+    told = _CONTENT_RANGE.fullmatch(headers.get("content-range", ""))
+    return told is not None and int(told[1]) == have and told[2] in {"*", str(size)}

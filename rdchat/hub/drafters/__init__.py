@@ -1,1 +1,0 @@
-"""Drafters that the hub has for a model."""

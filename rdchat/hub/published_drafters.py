@@ -1,0 +1,172 @@
+"""Finds drafters for a model on the hub: heads that name it, and smaller models of its family.
+
+It uses names only; whether something fits is decided by its files after the download.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rdchat.hub.cache_layout import snapshot_of
+from rdchat.hub.found_models import FoundModel
+from rdchat.hub.hub_errors import HubError
+from rdchat.hub.known_files import checksum
+
+if TYPE_CHECKING:
+    from rdchat.hub.hub_api import HubApi
+
+_SMALLER = 0.4  # largest draft model, as a share of the model's bytes: larger ones gain nothing
+_MOST_HEADS, _MOST_MODELS = 8, 5
+_TOKENIZER = "tokenizer.json"
+_ASKED = 200  # results of a search
+_TAIL = re.compile(
+    r"[-_.](?:\d-?bits?|[a-z]*fp\d+|bf16|f(?:p)?16|f(?:p)?32|int[48]|q\d(?:_\w+)*|mlx|gguf|awq|gptq|dwq|dynamic|qat)$",
+    re.IGNORECASE,
+)
+_PURPOSE = re.compile(r"[-_.](?:instruct|chat|it|base|thinking|\d{4})(?=$|[-_.])", re.IGNORECASE)
+_SIZE = re.compile(r"[-_.]?(?:e|a)?\d+(?:\.\d+)?[bm](?=$|[-_.])", re.IGNORECASE)
+
+
+class PublishedKind(StrEnum):
+    """The kind of a repository, by its name; the values are for people."""
+
+    EAGLE3 = "EAGLE-3"
+    DFLASH = "DFlash"
+    DSPARK = "DSpark"
+    RDCHAT = "Recurrent"
+    MODEL = "Smaller model"
+
+
+_HEADS = {  # the words to search for, the pattern of repositories' names
+    PublishedKind.EAGLE3: (("eagle3", "eagle-3"), re.compile(r"eagle[-_ ]?3", re.IGNORECASE)),
+    PublishedKind.DFLASH: (("dflash",), re.compile(r"d-?flash", re.IGNORECASE)),
+    PublishedKind.DSPARK: (("dspark",), re.compile(r"d-?spark", re.IGNORECASE)),
+    PublishedKind.RDCHAT: (("rdchat",), re.compile(r"rdchat|redrafter|recurrent-?draft", re.IGNORECASE)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WantedModel:
+    """The model that needs a drafter."""
+
+    name: str  # its hub id, or its folder's name
+    folder: Path | None = None  # its folder; None if only the name is known, and the hub's cache may have it
+
+    @property
+    def place(self) -> Path | None:
+        """Where its files are; None if they are not on this machine."""
+        return self.folder or snapshot_of(self.name)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of its weights as stored; 0 if unknown."""
+        try:
+            return sum(path.stat().st_size for path in self.place.glob("model*.safetensors")) if self.place else 0
+        except OSError:
+            return 0
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDrafter:
+    """A repository that may draft for a model."""
+
+    repository: str  # the hub id
+    kind: PublishedKind  # by its name
+    downloads: int  # in the last month
+    licence: str = ""  # from its authors; may be empty
+    size: int | None = None  # bytes to download; None until the hub was asked
+    same_tokenizer: bool = False  # whether a smaller model's tokenizer is the same file as the model's
+    problem: str = ""  # a sentence that says why it cannot be used; empty if nothing speaks against it
+    gated: bool = False  # whether access must be requested on its page
+
+    @property
+    def is_model(self) -> bool:
+        """Whether it is a smaller model instead of a drafter head."""
+        return self.kind is PublishedKind.MODEL
+
+
+def base_name(name: str) -> str:
+    """Return a model's name without publisher, precision and format: `Qwen3-4B` for `org/Qwen3-4B-4bit`."""
+    base = name.rsplit("/", 1)[-1]
+    while (shorter := _TAIL.sub("", base)) != base:
+        base = shorter
+    return base
+
+
+def family_name(name: str) -> str:
+    """Return the part of a model's name before its size: `Qwen3` for `Qwen3-4B`; empty without a size."""
+    base = base_name(name)
+    size = _SIZE.search(base)
+    return base[: size.start()] if size else ""
+
+
+def find_published(api: "HubApi", model: WantedModel) -> Iterator[tuple[FoundDrafter, ...]]:
+    """Yield the drafters found by name, and again when the size of each is known.
+
+    Args:
+        api: The hub.
+        model: The model that needs a drafter.
+
+    Raises:
+        NetworkError: If the hub cannot be reached, or refuses.
+    """
+    found = _heads(api, model)
+    found += _smaller_models(api, model, {each.repository for each in found})
+    yield tuple(found)
+    place = model.place  # the hub may identify a tokenizer by git's checksum of a small file, or a large one's sha256
+    digests = {checksum(place / _TOKENIZER, letters) for letters in (40, 64)} - {""} if place else set()
+    for number, each in enumerate(found):
+        found[number] = _looked_at(api, each, digests)
+        yield tuple(found)
+
+
+def _heads(api: "HubApi", model: WantedModel) -> list[FoundDrafter]:
+    """Return the heads that name the model. Each request has one word, because how the hub joins several is unknown."""
+    base = _PURPOSE.sub("", base_name(model.name))
+    found: dict[str, FoundDrafter] = {}
+    searches = [(words, kind, pattern) for kind, (each, pattern) in _HEADS.items() for words in each]
+    for words, kind, pattern in searches:
+        for result in api.search(words, limit=_ASKED, mlx_only=False):
+            name = result.repository.rsplit("/", 1)[-1]
+            if pattern.search(name) and _names(name, base) and result.repository != model.name:
+                found.setdefault(result.repository, _published(result, kind))
+    return sorted(found.values(), key=lambda each: -each.downloads)[:_MOST_HEADS]
+
+
+def _names(name: str, base: str) -> bool:
+    """Return whether a repository's name contains a model's name as whole words: `Qwen3-4B`, not `Qwen3-4B0`."""
+    words = r"[-_.]?".join(re.escape(word) for word in re.split(r"[-_.]", base) if word)
+    return re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", name, re.IGNORECASE) is not None
+
+
+def _smaller_models(api: "HubApi", model: WantedModel, known: set[str]) -> list[FoundDrafter]:
+    family, most = family_name(model.name), _SMALLER * model.weight_bytes
+    if not family or not most:
+        return []
+    results = [
+        result
+        for result in api.search(family, limit=_ASKED)
+        if result.weight_bytes
+        and result.weight_bytes <= most
+        and family_name(result.repository).casefold() == family.casefold()
+        and result.repository not in known
+        and not any(pattern.search(result.repository) for _, pattern in _HEADS.values())
+    ]
+    return [_published(result, PublishedKind.MODEL) for result in results[:_MOST_MODELS]]
+
+
+def _published(result: FoundModel, kind: PublishedKind) -> FoundDrafter:
+    return FoundDrafter(result.repository, kind, result.downloads, result.licence, gated=result.gated)
+
+
+def _looked_at(api: "HubApi", found: FoundDrafter, digests: set[str]) -> FoundDrafter:
+    """Return the drafter with its size, or with the reason why it cannot be downloaded."""
+    try:
+        files = api.files(found.repository)
+    except HubError as error:
+        return replace(found, problem=error.message)
+    same = any(file.name == _TOKENIZER and file.digest in digests for file in files.files)
+    return replace(found, size=files.size, same_tokenizer=same)

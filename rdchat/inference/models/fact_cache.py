@@ -1,0 +1,97 @@
+"""Caches facts about model files on disk until the files, rdchat or mlx-lm change."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rdchat import __version__, paths
+from rdchat.errors import ModelError
+from rdchat.files.atomic_file import write_cache_file
+from rdchat.files.foreign_files import MOST_ENTRIES, read_json
+
+_FORMAT = 3
+_MOST_BYTES = 2**20
+_CHUNK_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Changes whenever a folder or a file changes."""
+
+    digest: str  # of names, sizes and times of its files
+    disk_bytes: int  # sum of their sizes
+    changed: float  # the latest of the times, in seconds since 1970
+
+
+def stamp_of(path: Path) -> Stamp:
+    """Return the stamp of a folder's files, or of one file, without opening any; links are followed."""
+    seen, size, changed = [], 0, 0.0
+    try:
+        entries = [path] if path.is_file() else [Path(entry.path) for entry in os.scandir(path)]
+        for entry in sorted(entries)[:MOST_ENTRIES]:
+            try:
+                status = entry.stat()
+            except OSError:
+                seen.append([entry.name, -1, 0])
+                continue
+            seen.append([entry.name, status.st_size, status.st_mtime_ns])
+            if not entry.is_dir():
+                size, changed = size + status.st_size, max(changed, status.st_mtime)
+    except OSError:
+        pass
+    return Stamp(hashlib.sha256(json.dumps(seen).encode("utf-8", "replace")).hexdigest()[:32], size, changed)
+
+
+def cached_facts(kind: str, path: Path, stamp: Stamp) -> Any:
+    """Return the facts stored by `cache_facts`; None where nothing was stored, or something changed."""
+    file = _file(kind, path)
+    try:
+        kept = read_json(file, most=_MOST_BYTES) if file.exists() else {}
+        return kept.get("facts") if kept.get("stamp") == f"{stamp.digest} {_versions()}" else None
+    except (ModelError, AttributeError):  # a damaged file
+        return None
+
+
+def cache_facts(kind: str, path: Path, stamp: Stamp, facts: Any) -> None:
+    """Store facts, as JSON, until the folder or file changes; a failure is logged."""
+    write_cache_file(_file(kind, path), json.dumps({"stamp": f"{stamp.digest} {_versions()}", "facts": facts}) + "\n")
+
+
+def _file(kind: str, path: Path) -> Path:
+    return paths.cache_dir() / "facts" / f"{kind}-{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.json"
+
+
+@cache
+def _versions() -> str:
+    return f"{_FORMAT} {__version__} {version('mlx-lm')}"
+
+
+def sha256_of(file: Path, on_progress: Callable[[float], None]) -> str:
+    """Return the SHA-256 of a file, in hexadecimal; it is cached.
+
+    Args:
+        file: The file.
+        on_progress: Called with the fraction read, from 0 to 1; an exception from it ends the work.
+
+    Raises:
+        OSError: If the file cannot be read.
+    """
+    stamp = stamp_of(file)
+    known = cached_facts("sha256", file, stamp)
+    if isinstance(known, str):
+        return known
+    sha256, done = hashlib.sha256(), 0
+    on_progress(0.0)
+    with file.open("rb") as source:
+        while chunk := source.read(_CHUNK_BYTES):
+            sha256.update(chunk)
+            done += len(chunk)
+            on_progress(min(done / max(stamp.disk_bytes, 1), 1.0))
+    cache_facts("sha256", file, stamp, sha256.hexdigest())
+    return sha256.hexdigest()

@@ -1,0 +1,69 @@
+"""Fits Python into Qt's event loop: signals of the system, and the garbage collector."""
+
+import gc
+import signal
+from types import FrameType
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+_COLLECT_MS = 1000
+_WAKE_MS = 250
+
+
+class QuitSignals(QObject):
+    """Emits `quit_requested` on SIGINT and SIGTERM, so that the app ends as it does when its window is closed.
+
+    Python runs signal handlers between its own instructions only, and Qt's loop has none while nothing happens: a timer
+    wakes the loop.
+    """
+
+    quit_requested = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._timer = QTimer(self, interval=_WAKE_MS)
+        self._timer.timeout.connect(lambda: None)
+        self._timer.start()
+
+    def release(self) -> None:
+        """Put the process's own handlers back."""
+        self._timer.stop()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self.quit_requested.emit()
+
+
+class GarbageCollector(QObject):
+    """Runs Python's cycle collector on the thread that makes this object, and on no other, until it is released.
+
+    By default Python collects on whichever thread makes the next object. On the engine thread that would delete widgets
+    while the window paints them, which ends the process.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._was_enabled = gc.isenabled()
+        gc.disable()
+        self._timer = QTimer(self, interval=_COLLECT_MS)
+        self._timer.timeout.connect(collect_if_due)
+        self._timer.start()
+
+    def spare_what_is_there(self) -> None:
+        """Exclude all present objects from later collections: a collection of all of MLX would stall the window."""
+        gc.freeze()
+
+    def release(self) -> None:
+        """Let Python collect by itself again."""
+        self._timer.stop()
+        if self._was_enabled:
+            gc.enable()
+
+
+def collect_if_due() -> None:
+    """Collect the generations that are due, on the calling thread."""
+    due = [count > threshold for count, threshold in zip(gc.get_count(), gc.get_threshold(), strict=True)]
+    if due[0]:
+        gc.collect(2 if all(due) else 1 if due[1] else 0)

@@ -1,0 +1,40 @@
+"""The base class of the models window's services: each has one thread for disks, keychains and the hub."""
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Signal
+
+from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.tokens import Tokens
+from rdchat.services.background.background_work import BackgroundWork
+
+if TYPE_CHECKING:
+    from rdchat.hub.hub_api import HubApi
+
+
+class ModelService(QObject):
+    """A service with a thread of its own. Lives on the main thread.
+
+    Args:
+        tokens: The person's tokens, for services that ask the hub.
+        parent: The Qt parent.
+    """
+
+    changed = Signal()
+    close_s = 2.0  # wait for running work when the window closes
+
+    def __init__(self, tokens: Tokens | None = None, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._tokens = tokens or Tokens()
+        self._work = BackgroundWork(type(self).__name__, self)
+
+    def close(self) -> None:
+        """Drop requests to the hub; wait a moment for work on files."""
+        for work in self.findChildren(BackgroundWork):
+            work.close(self.close_s)
+
+    def _hub(self) -> "HubApi":
+        """Return the hub, with the person's token. For the service's thread: the keychain may ask the person."""
+        from rdchat.hub.hub_api import HubApi  # noqa: PLC0415  its client takes longer to import than the window
+
+        return HubApi(self._tokens.access(find_endpoint()))

@@ -1,1 +1,0 @@
-"""Imports, exports, backups and restores for the window and the command line."""

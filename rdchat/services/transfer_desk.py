@@ -1,0 +1,252 @@
+"""Runs exports, imports, backups and restores in the open app, one at a time, for its window and for the terminal."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from rdchat.chat.storage.connections import decline_file, recoverable_files
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.backup_file import BackupFacts
+from rdchat.chat.transfer.child import OnEnd, OnProgress, TransferProcess
+from rdchat.chat.transfer.reports import ExportReport, ImportReport, Progress
+from rdchat.chat.transfer.restore import Restored, carry_out, decide, discard, withdraw
+from rdchat.errors import RdchatError, StorageError
+from rdchat.services.app.instance_channel import InstanceRequest
+from rdchat.services.background.background_work import MainThread
+from rdchat.services.chat_controller import ChatController
+from rdchat.work.job import CancelledError, Job
+
+_IDLE_S = 10.0
+
+
+class TransferDesk(QObject):
+    """Has a child process do the long work; the store stays usable meanwhile.
+
+    A task calls `on_progress` with each `Progress`, and `on_end` once with its result or an RdchatError; a
+    CancelledError says that the person stopped it. A restore is prepared first, which changes nothing, and then carried
+    out at once, with no reply under way.
+
+    Args:
+        controller: Whose chats they are.
+        store: The conversations.
+        settings: The settings' file.
+    """
+
+    imported = Signal(ImportReport)  # as a terminal requested
+    restored = Signal(Restored)
+
+    def __init__(self, controller: ChatController, store: ConversationStore, settings: Path) -> None:
+        super().__init__()
+        self._controller, self._store, self._settings = controller, store, settings
+        self._process, self._main = TransferProcess(_IDLE_S), MainThread()
+        self._job: Job[Any] | None = None
+        self._prepared = False  # a backup waits for the person to confirm it
+
+    @property
+    def busy(self) -> bool:
+        """Whether a task runs, or a backup waits to be restored."""
+        return self._job is not None or self._prepared
+
+    def export(
+        self, chats: list[int] | None, path: Path, kind: str, on_progress: OnProgress, on_end: OnEnd, *, details: bool
+    ) -> None:
+        """Export chats, or all of them, as `json`, `markdown` or a `folder` of Markdown; ends with an ExportReport."""
+        settings = self._controller.preferences.settings
+        arguments = {
+            "database": self._store.path, "path": path, "kind": kind, "chats": chats, "details": details,
+            "system_prompt": settings.system_prompt, "sampling": asdict(self._controller.replies.usual_sampling),
+        }  # fmt: skip
+        self._run("export_chats", ExportReport(), arguments, on_progress, on_end)
+
+    def import_files(self, paths: Sequence[Path], on_progress: OnProgress, on_end: OnEnd) -> None:
+        """Import files, and those of chats in folders; ends with an ImportReport, also where it is cancelled."""
+
+        def end(outcome: ImportReport | RdchatError) -> None:
+            self._controller.chats.refresh()
+            on_end(outcome)
+
+        self._begin(lambda *calls: self._process.import_files(self._store, paths, *calls), on_progress, end)
+
+    def set_aside(self) -> list[Path]:
+        """Return files of chats that an older version has put aside as too new for it, and that this one can read."""
+        return recoverable_files(self._store.path)
+
+    def import_set_aside(self, paths: Sequence[Path], on_progress: OnProgress, on_end: OnEnd) -> None:
+        """Import files of `set_aside`, and offer those that could be read no more; ends as `import_files`."""
+
+        def end(outcome: ImportReport | RdchatError) -> None:
+            files = outcome.files if isinstance(outcome, ImportReport) else ()
+            self.decline_file([path for path, file in zip(paths, files, strict=False) if not file.problem])
+            on_end(outcome)
+
+        self.import_files(paths, on_progress, end)
+
+    def decline_file(self, paths: Sequence[Path]) -> None:
+        """Keep files of `set_aside` where they are, and offer them no more."""
+        for path in paths:
+            with suppress(StorageError):  # it is offered again
+                decline_file(self._store.path, path)
+
+    def undo_import(self, report: ImportReport, on_progress: OnProgress, on_end: OnEnd) -> None:
+        """Delete the chats that an import has brought."""
+        chats = list(report.chats)
+
+        def end(outcome: object) -> None:
+            if not isinstance(outcome, RdchatError):
+                self._controller.chats.drop(chats, self._controller.replies.chats_being_written)
+            on_end(outcome)
+
+        self._begin(lambda _progress, end: self._store.delete_conversations(chats, end), on_progress, end)
+
+    def back_up(self, path: Path, on_progress: OnProgress, on_end: OnEnd) -> None:
+        """Write the whole store into a file; ends with its BackupFacts."""
+        arguments = {"database": self._store.path, "settings": self._settings, "path": path}
+        self._run("back_up", BackupFacts(), arguments, on_progress, on_end)
+
+    def prepare_restore(self, source: Path, settings: Path | None, on_progress: OnProgress, on_end: OnEnd) -> None:
+        """Check a backup and make it ready; ends with its BackupFacts, and nothing of the store is changed yet.
+
+        Args:
+            source: A backup, or a database that a restore has kept.
+            settings: The settings that go with such a database.
+            on_progress: See the class.
+            on_end: See the class.
+        """
+
+        def end(outcome: BackupFacts | RdchatError) -> None:
+            self._prepared = isinstance(outcome, BackupFacts)
+            on_end(outcome)
+
+        arguments = {"source": source, "data": self._store.path.parent, "settings": settings}
+        self._run("prepare", BackupFacts(), arguments, on_progress, end)
+
+    def undo_restore(self, kept: Restored, on_progress: OnProgress, on_end: OnEnd) -> None:
+        """Prepare to have back what a restore put aside."""
+        self.prepare_restore(Path(kept.database), Path(kept.settings) if kept.settings else None, on_progress, on_end)
+
+    def restore(self) -> Restored:
+        """Put what is prepared in the place of the store.
+
+        Raises:
+            StorageError: If a reply is being written or is not saved, or a file cannot be moved.
+        """
+        self._check_replies()
+        folder = self._store.path.parent
+        kept = Restored()
+
+        def replace() -> None:
+            nonlocal kept
+            decide(folder)
+            try:
+                kept = carry_out(folder, self._store.path, self._settings) or kept
+            except StorageError:
+                withdraw(folder, self._store.path)
+                raise
+
+        self._controller.traces.settle()
+        self._prepared = False
+        self._store.replace(replace)
+        self._controller.preferences.read_again()
+        self._controller.chats.begin_anew()
+        return kept
+
+    def _check_replies(self) -> None:
+        if self._job is not None:
+            raise _busy()
+        if self._controller.replies.chats_being_written:
+            raise StorageError("A reply is being written.", "Stop it or wait for its end, then restore again.")
+        if not self._controller.unsaved.save():
+            raise StorageError("A reply is not saved yet.", "Mend what keeps it from being saved, then restore again.")
+
+    def forget_restore(self) -> None:
+        """Delete what was prepared: the person does not want it."""
+        if self._job is None:
+            self._prepared = False
+            discard(self._store.path.parent)
+
+    def cancel(self) -> None:
+        """Stop the task that runs."""
+        if self._job is not None:
+            self._job.cancel()
+
+    def close(self) -> None:
+        """Stop the task that runs, for the app ends."""
+        self._main.close()
+        self._process.close()  # what it brought is hidden, and erased after the next start
+        self._job = None
+
+    def _run(self, do: str, result: Any, arguments: dict[str, Any], on_progress: OnProgress, on_end: OnEnd) -> None:
+        self._begin(lambda *calls: self._process.run(do, result, *calls, **arguments), on_progress, on_end)
+
+    def _begin(self, start: Callable[[OnProgress, OnEnd], Job[Any]], on_progress: OnProgress, on_end: OnEnd) -> None:
+        if self.busy:
+            on_end(_busy())
+            return
+
+        def end(outcome: Any) -> None:
+            self._job = None
+            on_end(outcome)
+
+        self._job = start(self._main.bring(on_progress), self._main.bring(end, once=True))
+
+    # Requests of terminal commands
+
+    @Slot(object)
+    def take_request(self, request: InstanceRequest) -> None:
+        """Carry a request out, or say why not."""
+        paths = request.asked.get("paths")
+        is_right = isinstance(paths, list) and paths and all(isinstance(path, str) for path in paths)
+        if request.asked.get("do") not in ("import", "restore") or not is_right:
+            request.end(
+                _failed(StorageError("The open rdchat does not know this request.", "Quit it, then try again."))
+            )
+            return
+        if self.busy:
+            request.end(_failed(StorageError("The open rdchat is busy with another import, export or backup.")))
+            return
+        request.left.connect(self.cancel)
+        request.tell({"taken": True})
+        assert isinstance(paths, list)
+
+        def progress(each: Progress) -> None:
+            request.tell({"progress": asdict(each)})
+
+        def end(outcome: Any) -> None:
+            self._end_request(request, outcome)
+
+        if request.asked["do"] == "import":
+            self.import_files([Path(path) for path in paths], progress, end)
+        else:
+            self.prepare_restore(Path(paths[0]), None, progress, end)
+
+    def _end_request(self, request: InstanceRequest, outcome: ImportReport | BackupFacts | RdchatError) -> None:
+        match outcome:
+            case ImportReport():
+                request.end({"done": asdict(outcome)})
+                self.imported.emit(outcome)
+            case BackupFacts():
+                request.tell({"prepared": asdict(outcome)})
+                try:
+                    kept = self.restore()
+                except StorageError as error:
+                    self._end_request(request, error)
+                else:
+                    request.end({"done": asdict(kept)})
+                    self.restored.emit(kept)
+            case CancelledError():
+                request.end({"cancelled": True})
+            case RdchatError():
+                request.end(_failed(outcome))
+                self.forget_restore()
+
+
+def _busy() -> StorageError:
+    return StorageError("rdchat is busy with another import, export or backup.", "Wait for its end, or cancel it.")
+
+
+def _failed(error: RdchatError) -> dict[str, Any]:
+    return {"failed": {"message": error.message, "hint": error.hint}}

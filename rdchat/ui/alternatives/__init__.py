@@ -1,5 +1,0 @@
-"""Two alternatives of one message beside each other."""
-
-from rdchat.ui.alternatives.window import AlternativesWindow
-
-__all__ = ["AlternativesWindow"]

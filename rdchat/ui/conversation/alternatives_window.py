@@ -1,0 +1,190 @@
+"""Two alternatives of one message beside each other, with the words that differ marked."""
+
+from functools import partial
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QHideEvent
+from PySide6.QtWidgets import QCheckBox, QScrollBar, QWidget
+
+from rdchat.chat.conversation import Message
+from rdchat.inference.api.requests import Role
+from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.chat_controller import ChatController
+from rdchat.ui.conversation.differences import Spans, differences
+from rdchat.ui.look import formatting
+from rdchat.ui.look.buttons import IconButton, push_button
+from rdchat.ui.look.labels import ElidedLabel, Ground, Separator, ThemedLabel
+from rdchat.ui.look.layouts import column, row, scrolled, splitter
+from rdchat.ui.look.opening import SideWindow, show_in_front
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
+from rdchat.ui.transcript.markdown.text_view import TextView
+
+
+def made_words(message: Message) -> str:
+    """Return how a message was made: by whom, its temperature and its speed."""
+    made_with, statistics = message.made_with, message.statistics
+    parts = ["yours" if message.role is Role.USER else "", "edited by you" if message.edited else ""]
+    if made_with is not None and made_with.sampling is not None:
+        parts.append(f"temperature {made_with.sampling.temperature:g}")
+    if statistics is not None:
+        rate = formatting.rate(statistics.decode_tps)
+        parts.append(f"{rate} tokens/s" if rate != formatting.NONE else "")
+        parts.append(formatting.counted(statistics.generated_tokens, "token"))
+    if made_with is not None and made_with.system_prompt is not None:
+        parts.append("own system prompt")
+    words = " · ".join(part for part in parts if part)
+    return words[:1].upper() + words[1:]
+
+
+class AlternativePane(QWidget):
+    """Shows one of the alternatives of a message, how it was made, and a button to choose it."""
+
+    step_requested = Signal(int)
+    use_requested = Signal()
+
+    def __init__(self, role: Role, theme: Theme, side: str) -> None:
+        super().__init__()
+        step = self.step_requested.emit
+        self.previous = IconButton("previous", f"Previous alternative, {side}", theme, None, partial(step, -1))
+        self.next = IconButton("next", f"Next alternative, {side}", theme, None, partial(step, 1))
+        self.place = ThemedLabel(theme, "", "muted", -1, tabular=True)
+        self.model = ElidedLabel(theme, bold=True)
+        self.made = ElidedLabel(theme, "", "muted", -1)
+        parser = PlainParser() if role is Role.USER else MarkdownParser()
+        self.text = TextView(parser, theme, f"Alternative, {side}")
+        ground = Ground(theme, "surface")
+        column(self.text, None, within=ground, margins=(MEDIUM, SMALL, MEDIUM, LARGE))
+        self.area = scrolled(ground)
+        self.area.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)  # the text keeps its width
+        self.use = push_button(
+            "Use This One", "Shows this one in the chat, which continues from it", self.use_requested.emit
+        )
+        self.use.setAccessibleName(f"Use This One, {side}")
+        parts = ((self.model, 1), self.previous, self.place, self.next)
+        head = row(*parts, spacing=TIGHT, margins=(MEDIUM, SMALL, SMALL, 0))
+        about = row(self.made, margins=(MEDIUM, 0, MEDIUM, SMALL))
+        foot = row(None, self.use, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
+        column(head, about, Separator(theme), (self.area, 1), Separator(theme), foot, within=self, spacing=0)
+
+    def show_message(self, message: Message, *, in_use: bool) -> None:
+        """Show an alternative; the one that the chat shows already need not be chosen."""
+        is_prompt = message.role is Role.USER
+        self.model.setText("Your message" if is_prompt else message.model or "Reply")
+        self.made.setText(made_words(message))
+        self.place.setText(f"{message.sibling + 1} of {message.siblings}")
+        self.previous.setEnabled(message.sibling > 0)
+        self.next.setEnabled(message.sibling + 1 < message.siblings)
+        self.use.setEnabled(not in_use)
+        self.use.setText("In use" if in_use else "Use This One")
+        self.text.body.marks.show([])
+        self.text.set_text(message.text if is_prompt else message.parts.answer)
+
+    @property
+    def shown_text(self) -> str:
+        """The text as it is drawn."""
+        return self.text.body.document().toPlainText()
+
+
+class AlternativesWindow(SideWindow):
+    """Follows the alternatives of one message of the open chat; it closes with that chat.
+
+    Args:
+        controller: Has the alternatives, and shows the one that is chosen.
+        message: One of them.
+        theme: The appearance to follow.
+        parent: The window in front of which it stands.
+    """
+
+    def __init__(
+        self, controller: ChatController, message: Message, theme: Theme, parent: QWidget | None = None
+    ) -> None:
+        super().__init__("Compare Alternatives", (1000, 680), (560, 360), parent)
+        self._chat = controller.chat
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self._what = "messages" if message.role is Role.USER else "answers"
+        self._all = self._chat.alternatives(message.id)
+        ids = [each.id for each in self._all]
+        right = max(1, ids.index(message.id)) if message.id in ids else 0
+        self._ids = ids[max(0, right - 1) : right + 1]  # of those that are shown
+        self.panes = tuple(AlternativePane(message.role, theme, side) for side in ("left", "right"))
+        self.together = QCheckBox("Scroll together")
+        self.together.setChecked(True)
+        self.note = ThemedLabel(theme, "", "muted", -1)
+        self._comparison = BackgroundWork("compare", self)
+        self._scrolling = False
+        for place, pane in enumerate(self.panes):
+            pane.step_requested.connect(partial(self._step, place))
+            pane.use_requested.connect(partial(self._use, place))
+            pane.text.drawn.connect(self._compare)
+        bars = [pane.area.verticalScrollBar() for pane in self.panes]
+        for bar, other in (bars, bars[::-1]):
+            bar.valueChanged.connect(partial(self._scroll_other, other, bar))
+        foot = row(self.together, None, self.note, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
+        ground = Ground(theme, "surface")
+        split = splitter(Qt.Orientation.Horizontal, *((pane, 1) for pane in self.panes))
+        column((split, 1), foot, within=ground, spacing=0)
+        column(ground, within=self)
+        for changed in (self._chat.path_changed, self._chat.message_changed):
+            changed.connect(self._refresh)
+        self._chat.opened.connect(self.close)
+        self._show()
+
+    def open_in_front(self) -> None:
+        """Show the window, where there are two alternatives to show."""
+        if len(self._ids) > 1:
+            show_in_front(self)
+        else:
+            self.close()
+
+    def _refresh(self) -> None:
+        """Show what there is now; an alternative may have been deleted, or written on."""
+        before, self._all = self._all, self._chat.alternatives(self._ids[0]) if self._ids else []
+        ids = [each.id for each in self._all]
+        if len(ids) < 2:
+            self.close()
+        elif self._all != before:
+            kept = [each for each in self._ids if each in ids]
+            others = [each for each in ids if each not in kept]
+            self._ids = sorted([*kept, *others][:2], key=ids.index) if len(kept) < 2 else kept
+            self._show()
+
+    def _show(self) -> None:
+        self.note.setText("")
+        self._comparison.forget()
+        messages, in_use = {each.id: each for each in self._all}, set(self._chat.path.ids)
+        for pane, message_id in zip(self.panes, self._ids, strict=False):  # there are none of a chat that is gone
+            pane.show_message(messages[message_id], in_use=message_id in in_use)
+
+    def _step(self, place: int, step: int) -> None:
+        ids = [each.id for each in self._all]
+        self._ids[place] = ids[max(0, min(ids.index(self._ids[place]) + step, len(ids) - 1))]
+        self.panes[place].area.verticalScrollBar().setValue(0)
+        self._show()
+
+    def _use(self, place: int) -> None:
+        self.close()
+        self._chat.show_alternative(self._ids[place], 0)
+
+    def _compare(self) -> None:
+        texts = [pane.shown_text for pane in self.panes]
+        self._comparison.replace(lambda _job: differences(*texts), partial(self._mark, texts))
+
+    def _mark(self, texts: list[str], found: tuple[Spans, Spans] | None) -> None:
+        if texts == [pane.shown_text for pane in self.panes]:  # else one of them was drawn on since
+            for pane, spans in zip(self.panes, found or ([], []), strict=True):
+                pane.text.body.marks.show(spans)
+            little = f"These {self._what} have little in common"
+            same = f"Both {self._what} are the same"
+            self.note.setText(little if found is None else "Words that differ are marked" if any(found) else same)
+
+    def _scroll_other(self, other: QScrollBar, bar: QScrollBar, _value: int) -> None:
+        """Keep both at the same share of their height."""
+        if self.together.isChecked() and bar.maximum() > 0 and not self._scrolling:
+            self._scrolling = True
+            other.setValue(round(bar.value() / bar.maximum() * other.maximum()))
+            self._scrolling = False
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._comparison.close()

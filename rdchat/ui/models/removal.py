@@ -1,0 +1,111 @@
+"""Asks whether to delete a model or a drafter, and reports what was deleted."""
+
+from PySide6.QtWidgets import QWidget
+
+from rdchat.chat.settings import Settings
+from rdchat.errors import RdchatError
+from rdchat.hub.trash import TrashedModel
+from rdchat.inference.api.model_card import ModelCard
+from rdchat.services.models.installed.removal import Removal, RemovalQuestion, Removed
+from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.ui.look.formatting import file_size
+from rdchat.ui.look.opening import ask
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.models.installed.words import short_name
+from rdchat.ui.models.notice_view import StatusLine
+
+_LOADED_NOW = "It is loaded and will be unloaded first."
+_DRAFTS_NOW = "It is in use. Replies are then written without it."
+
+
+class ResultLine(StatusLine):
+    """The result of the last action; it reports deletions, which its link undoes.
+
+    Args:
+        removal: Deletes and restores models.
+        theme: The appearance to follow.
+        drafters_only: Whether deletions of models are not reported.
+    """
+
+    def __init__(self, removal: Removal, theme: Theme, *, drafters_only: bool = False) -> None:
+        super().__init__(theme)
+        self._removal, self._drafters_only = removal, drafters_only
+        self._deleted: TrashedModel | None = None
+        removal.removed.connect(self._on_removed)
+        removal.restored.connect(self._on_restored)
+        removal.failed.connect(self._on_failed)
+
+    def _on_removed(self, removed: Removed) -> None:
+        self._deleted = deleted = removed.trashed
+        if removed.model.is_drafter or not self._drafters_only:
+            undo = "" if deleted is None else "Undo"
+            words = f"Deleted {short_name(removed.model)}."
+            self.say(words, link=undo, act=lambda: self._removal.restore(deleted) if deleted else None)
+
+    def _on_restored(self, trashed: TrashedModel) -> None:
+        if trashed == self._deleted or not self._drafters_only:
+            self.say(f"{short_name(trashed)} is back.", "success")
+
+    def _on_failed(self, error: RdchatError) -> None:
+        if self.isVisible() or not self._drafters_only:
+            self.say(str(error), "danger")
+
+
+def ask_to_delete(desk: ModelsDesk, window: QWidget, model: ModelCard) -> None:
+    """Ask; the model is deleted after a yes.
+
+    Args:
+        desk: Deletes it.
+        window: The question stands in front of it.
+        model: The model or drafter.
+    """
+
+    def show(question: RemovalQuestion) -> None:
+        loaded, name = desk.library.is_loaded(model), short_name(model)
+        drafts_for = targets_of(model, desk.preferences.settings)
+        words = deletion_words(question, loaded or desk.shelf.is_used(model), drafts_for)
+        title = f"Delete the download of {name}?" if model.is_unfinished else f"Delete {name}?"
+        answer = "Unload and Delete" if loaded else "Delete"
+        ask(window, title, words, answer, lambda: desk.delete(question), removes=True)
+
+    desk.removal.ask(model, show)
+
+
+def deletion_words(question: RemovalQuestion, in_use: bool, drafts_for: list[str]) -> str:
+    """Return what deleting a model or a drafter would do, in sentences."""
+    model, size = question.model, file_size(question.freed_bytes)
+    if model.is_unfinished:
+        return f"This deletes the {size} downloaded so far. It cannot be undone."
+    words = [f"It takes {size} of disk space."]
+    if in_use:
+        words.append(_DRAFTS_NOW if model.is_drafter else _LOADED_NOW)
+    words.append(_where_words(question))
+    if question.sharing:
+        words.append(f"Files shared with version {', '.join(question.sharing)} are kept.")
+    if drafts_for:
+        words.append(f"It drafts for {', '.join(drafts_for)}.")
+    if question.with_unfinished:
+        words.append("Its unfinished download is deleted for good.")
+    words.append("It goes to the Trash. You can put it back until you delete it for good.")
+    return " ".join(words)
+
+
+def _where_words(question: RemovalQuestion) -> str:
+    """Return who else may use a model, or how to get it again."""
+    model = question.model
+    if model.repository:
+        return "It is in the Hugging Face cache, which other programs may use."
+    if model.is_drafter:
+        return "It was trained on this machine."
+    if not model.model:
+        return "It is the default model. rdchat gets it again when you choose it."
+    return "rdchat converted it. It can convert the original again."
+
+
+def targets_of(model: ModelCard, settings: Settings) -> list[str]:
+    """Return the names of the models that a model or a drafter was chosen to draft for."""
+    own = {model.model, str(model.path)} - {""}
+    chosen = (
+        (item.model, item.draft.drafter if model.is_drafter else item.draft.draft_model) for item in settings.drafts
+    )
+    return [target.rpartition("/")[2] for target, drafts in chosen if drafts in own]

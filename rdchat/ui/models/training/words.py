@@ -1,0 +1,158 @@
+"""Texts, curves and figures of a training. Pure functions."""
+
+import re
+from collections.abc import Sequence
+
+from rdchat.inference.api.requests import size_words
+from rdchat.inference.api.training import (
+    COMPARING,
+    LOADING,
+    ComparedGroup,
+    Comparison,
+    Phase,
+    TrainingOrder,
+    TrainingProgress,
+    TrainingStart,
+)
+from rdchat.services.models.training.job_folder import CurvePoint
+from rdchat.services.models.training.training_control import TrainingState
+from rdchat.ui.look.formatting import NONE, counted, decimal, file_size, memory, percent, rate, time_left
+from rdchat.ui.plots.curves import Curve, CurvesPlot
+
+NOTHING_YET = "While the drafter learns, its accuracy is measured about once a minute. No result yet."
+_PHASES = {
+    Phase.DATA: "Writing answers to learn from",
+    Phase.PREPARE: "Reading the answers",
+    Phase.TRAIN: "Learning",
+    Phase.EVALUATE: "Measuring the drafter",
+    Phase.WRITE: "Saving the drafter",
+    Phase.DONE: "Saving the drafter",
+    COMPARING: "Comparing it with your current drafter",
+}
+_STEPS = (Phase.DATA, Phase.PREPARE, Phase.TRAIN, Phase.EVALUATE, COMPARING)
+_STATES = {
+    TrainingState.STARTING: "Starting",
+    TrainingState.PAUSING: "Pausing",
+    TrainingState.PAUSED: "Paused",
+    TrainingState.FAILED: "Stopped",
+    TrainingState.FINISHED: "Done",
+    TrainingState.ENDING: "Removing",
+    TrainingState.LOOKING: "Checking",
+}
+_PLACES = ("1st token", "2nd token", "3rd token", "4th token", "5th token", "6th token", "7th token")
+_ALL = "all"
+_SAME = 0.005  # a smaller difference, in tokens a call, counts as none
+
+
+def amount(order: TrainingOrder) -> str:
+    """Return how much is trained: `2 hours` or `1,000,000 tokens`."""
+    if order.hours is not None:
+        return f"{order.hours:g} {'hour' if order.hours == 1 else 'hours'}"
+    return counted(order.tokens or 0, "token")
+
+
+def state_title(state: TrainingState, progress: TrainingProgress | None) -> str:
+    """Return the state of a training that is not finished, or its phase."""
+    return _STATES.get(state) or _PHASES.get(progress.phase if progress else "", "Starting")
+
+
+def step_words(order: TrainingOrder, state: TrainingState, progress: TrainingProgress | None) -> str:
+    """Return what is trained, and the number of the step."""
+    what = f"{order.kind.words} drafter for {order.name}, {amount(order)}."
+    if progress is None:
+        return what
+    if state is TrainingState.STARTING and progress.phase == LOADING:
+        return f"{what} {progress.words}…"
+    if state is TrainingState.TRAINING and progress.phase in _STEPS:
+        return f"{what} Step {_STEPS.index(progress.phase) + 1} of {len(_STEPS)}. {progress.words}".strip()
+    return what
+
+
+def figures(progress: TrainingProgress) -> str:
+    """Return the figures of the step: `34 %  ·  12 min left in this step  ·  1,204 tokens/s  ·  1.20 GB of memory`."""
+    parts = [percent(progress.fraction)] if progress.fraction is not None else []
+    if progress.left_s is not None:
+        parts.append(f"{time_left(progress.left_s)} in this step")
+    if progress.tokens_per_second:
+        parts.append(f"{rate(progress.tokens_per_second)} tokens/s")
+    if progress.memory_bytes:
+        parts.append(f"{memory(progress.memory_bytes)} of memory")
+    return "  ·  ".join(parts)
+
+
+def costs(plan: TrainingStart) -> str:
+    """Return the most disk and memory that a training takes."""
+    disk, most = file_size(plan.disk_bytes), memory(plan.memory_bytes)
+    return f"Training uses up to {disk} of disk space and {most} of memory."
+
+
+def curves(points: Sequence[CurvePoint]) -> list[CurvesPlot]:
+    """Return the learning curves: the accuracy at each draft position, once it is measured, and the loss."""
+    measured = [point for point in points if point.accuracy]
+    plots = []
+    if measured:
+        shown = [
+            Curve(name, tuple((each.fraction, each.accuracy[place]) for each in measured if place < len(each.accuracy)))
+            for place, name in enumerate(_PLACES[: len(measured[-1].accuracy)])
+        ]
+        line = "On answers that it did not learn from. Each token counts if those before it were right."
+        plots.append(CurvesPlot("How often a drafted token is right", line, shown, shares=True))
+    line = "How far the drafter is from what the model writes. Lower is better."
+    loss = Curve("Loss", tuple((point.fraction, point.loss) for point in points))
+    return [*plots, CurvesPlot("Loss", line, [loss], shares=False)]
+
+
+def is_worse(comparison: Comparison) -> bool:
+    """Tell whether the old drafter is better."""
+    change = _change(_of_all(comparison))
+    return change is not None and change < -_SAME
+
+
+def result_title(comparison: Comparison) -> str:
+    """Return whether the new drafter is better, with the figures."""
+    found = _of_all(comparison)
+    change = _change(found)
+    if found.new is None:
+        return "The drafter is trained, but could not be measured."
+    if change is None:
+        return f"The new drafter brings {decimal(found.new)} tokens per step."
+    if change > _SAME:
+        return f"The new drafter is better: {decimal(found.new)} tokens per step, {decimal(found.old)} before."
+    if change < -_SAME:
+        return f"The old drafter is better: {decimal(found.old)} tokens per step, the new one {decimal(found.new)}."
+    return f"Both drafters bring {decimal(found.new)} tokens per step."
+
+
+def result_words(comparison: Comparison) -> str:
+    """Explain the figures of the table, and say which could not be measured."""
+    setup = f"each drafter ({_setup_words(comparison.setup)})" if comparison.old else "the drafter"
+    words = (
+        f"Average tokens per step on six everyday questions, with {setup}. Without drafting it is 1. Drafting takes "
+        "time too: a race shows which is faster."
+    )
+    return f"{words}\n{comparison.old} could not be measured: {comparison.problem}" if comparison.problem else words
+
+
+def _setup_words(setup: str) -> str:
+    """Return `4 beams of 5 tokens` for `W4 L5`, as files have it."""
+    sizes = re.fullmatch(r"W(\d{1,6}) L(\d{1,6})", setup)
+    return size_words(*map(int, sizes.groups())) if sizes else setup
+
+
+def result_rows(comparison: Comparison) -> list[tuple[str, ...]]:
+    """Return the rows of the table, the titles first; the average of all groups is the last."""
+    rows = [("", "New", "Old", "Difference")]
+    for group in sorted(comparison.groups, key=lambda each: each.group == _ALL):
+        change = _change(group)
+        difference = NONE if change is None else f"{change:+.2f}".replace("-", "\N{MINUS SIGN}")
+        rows.append((group.group.capitalize(), decimal(group.new), decimal(group.old), difference))
+    return [row if comparison.old and not comparison.problem else row[:2] for row in rows]
+
+
+def _of_all(comparison: Comparison) -> ComparedGroup:
+    return next((group for group in comparison.groups if group.group == _ALL), ComparedGroup(_ALL, None))
+
+
+def _change(group: ComparedGroup) -> float | None:
+    """Return how many more tokens a call the new drafter brings; None if that is unknown."""
+    return None if group.new is None or group.old is None else group.new - group.old

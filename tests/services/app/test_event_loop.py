@@ -1,0 +1,64 @@
+"""Signals of the terminal end the app as its window does; cycles are collected on the main thread alone."""
+
+import gc
+import os
+import signal
+import threading
+import weakref
+
+import pytest
+from PySide6.QtWidgets import QWidget
+from pytestqt.qtbot import QtBot
+
+from rdchat.services.app.event_loop import GarbageCollector, QuitSignals
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_wakes_an_idle_event_loop(qtbot: QtBot, number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    signals = QuitSignals()
+    with qtbot.waitSignal(signals.quit_requested, timeout=5000):
+        os.kill(os.getpid(), number)
+    signals.release()
+    assert signal.getsignal(number) is before
+
+
+def cycle() -> "weakref.ref[QWidget]":
+    widget = QWidget()
+    vars(widget)["itself"] = widget
+    return weakref.ref(widget)
+
+
+def make_garbage() -> None:
+    for _ in range(20_000):
+        ring: list[object] = []
+        ring.append(ring)
+
+
+def test_another_threads_garbage_is_left_to_the_main_thread(qtbot: QtBot, collected_on: set[int]) -> None:
+    collector = GarbageCollector()
+    try:
+        collected_on.clear()
+        widget = cycle()
+        thread = threading.Thread(target=make_garbage)
+        thread.start()
+        thread.join()
+        assert not collected_on
+        assert widget() is not None
+        qtbot.waitUntil(lambda: widget() is None, timeout=5000)
+        assert collected_on == {threading.get_ident()}
+    finally:
+        collector.release()
+    assert gc.isenabled()
+
+
+def test_what_is_spared_is_no_part_of_later_collections(qtbot: QtBot) -> None:
+    collector = GarbageCollector()
+    try:
+        collector.spare_what_is_there()
+        assert len(gc.get_objects()) < 1000
+    finally:
+        collector.release()
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()  # as `conftest` has it

@@ -1,0 +1,91 @@
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from rdchat.ui.conversation.alternatives_window import AlternativePane, AlternativesWindow
+from rdchat.ui.transcript.messages import ReplyMessage
+from rdchat.ui.window.main_window import MainWindow
+from tests.services.fakes import Reply
+from tests.ui.conftest import Chat
+from tests.ui.window.message_menus import choose, texts
+
+LONG = "\n\n".join(f"Paragraph {number} of a reply." for number in range(60))
+
+
+def compared(qtbot: QtBot, chat: Chat, window: MainWindow, *replies: str) -> AlternativesWindow:
+    """Open the window on the last of some replies to one prompt, and wait until the words are compared."""
+    chat.engine.replies = [Reply((text,)) for text in replies]
+    chat.start()
+    chat.say("Hi")
+    for _ in replies[1:]:
+        chat.controller.regenerate(chat.controller.chat.path[-1].id)
+        qtbot.waitUntil(lambda: not chat.writing)
+    window.conversation.transcript.findChildren(ReplyMessage)[-1].actions_row.compare.click()
+    (opened,) = window.findChildren(AlternativesWindow)
+    qtbot.waitUntil(lambda: bool(opened.note.text()))
+    return opened
+
+
+def marked(pane: AlternativePane) -> list[str]:
+    return [mark.cursor.selectedText() for mark in pane.text.body.extraSelections()]
+
+
+def test_two_alternatives_stand_side_by_side_with_their_differences(
+    qtbot: QtBot, chat: Chat, window: MainWindow
+) -> None:
+    opened = compared(qtbot, chat, window, "One", "The **cat** sat.", "The dog sat.")
+    left, right = opened.panes
+    assert [marked(pane) for pane in opened.panes] == [["cat"], ["dog"]]
+    assert [pane.place.text() for pane in opened.panes] == ["2 of 3", "3 of 3"]
+    assert left.model.text() == "tiny"
+    assert left.made.text().startswith("Temperature 0.7 · ")
+    assert (left.use.isEnabled(), right.use.text(), right.use.isEnabled()) == (True, "In use", False)
+    qtbot.mouseClick(left.previous, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: opened.note.text() == "These answers have little in common")
+    assert [marked(pane) for pane in opened.panes] == [[], []]
+    assert not left.previous.isEnabled()
+
+
+def test_the_one_that_is_chosen_is_shown_in_the_chat(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    opened = compared(qtbot, chat, window, "One", "Two")
+    opened.panes[0].use.setFocus()
+    qtbot.keyClick(opened.panes[0].use, Qt.Key.Key_Space)
+    assert texts(chat) == ["Hi", "One"]
+    assert not opened.isVisible()
+
+
+def test_both_scroll_together_or_by_themselves(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    opened = compared(qtbot, chat, window, LONG, f"{LONG}\n\n{LONG}")
+    left, right = (pane.area.verticalScrollBar() for pane in opened.panes)
+    qtbot.waitUntil(lambda: right.maximum() > left.maximum() > 0)
+    left.setValue(left.maximum())
+    assert right.value() == right.maximum()
+    opened.together.setChecked(False)
+    left.setValue(0)
+    assert right.value() == right.maximum()
+
+
+def test_the_window_follows_what_is_deleted_and_closes_with_the_chat(
+    qtbot: QtBot, chat: Chat, window: MainWindow
+) -> None:
+    opened = compared(qtbot, chat, window, "One", "Two", "Three")
+    chat.controller.editor.delete_message(chat.controller.chat.path[-1].id)
+    assert [pane.place.text() for pane in opened.panes] == ["1 of 2", "2 of 2"]
+    chat.controller.editor.delete_message(chat.controller.chat.path[-1].id)
+    assert not opened.isVisible()
+
+
+def test_it_closes_when_another_chat_is_opened(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    opened = compared(qtbot, chat, window, "One", "Two")
+    chat.controller.chat.start_new()
+    assert not opened.isVisible()
+
+
+def test_an_edited_reply_says_so(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hi")
+    chat.controller.edit_message(chat.controller.chat.path[-1].id, "Hello, me!")
+    choose(qtbot, window, -1, "Compare Alternatives")
+    (opened,) = window.findChildren(AlternativesWindow)
+    qtbot.waitUntil(lambda: marked(opened.panes[1]) == ["me"])
+    assert opened.panes[1].made.text() == "Edited by you"
+    assert marked(opened.panes[0]) == ["you"]

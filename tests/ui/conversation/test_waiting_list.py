@@ -1,0 +1,65 @@
+"""The queue above the composer, and the signs in the sidebar."""
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QToolButton
+from pytestqt.qtbot import QtBot
+
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.sidebar.rows import ACTIVITY
+from rdchat.ui.window.main_window import MainWindow
+from tests.ui.conftest import Chat
+
+
+def pause(chat: Chat, prompt: str) -> None:
+    chat.start()
+    chat.engine.gate.shut()
+    chat.engine.gate.allow(4)
+    chat.controller.send(prompt)
+    chat.qtbot.waitUntil(lambda: chat.controller.chat.path[-1].text == "Hello,")
+
+
+def press(window: MainWindow, name: str) -> None:
+    buttons = window.conversation.waiting.findChildren(QToolButton)
+    shown = [button for button in buttons if button.accessibleName().startswith(name) and button.isVisible()]
+    shown[0].click()
+
+
+def test_a_message_waits_visibly_and_is_edited_or_removed(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    pause(chat, "One")
+    conversation = window.conversation
+    for text in ("Two", "Three"):
+        qtbot.keyClicks(conversation.composer.field, text)
+        qtbot.keyClick(conversation.composer.field, Qt.Key.Key_Return)
+    assert conversation.waiting.isVisible()
+    assert conversation.waiting.words.text() == "Sent when the reply is finished"
+    press(window, "Edit")
+    assert conversation.composer.text == "Two"
+    press(window, "Remove")
+    assert not conversation.waiting.isVisible()
+    chat.engine.gate.open()
+    chat.wait_for(EngineState.IDLE)
+    assert [message.text for message in chat.controller.chat.path] == ["One", "Hello, you!"]
+    assert conversation.composer.text == "Two"
+
+
+def test_another_chat_shows_its_own_queue_and_the_sidebar_says_what_goes_on(chat: Chat, window: MainWindow) -> None:
+    pause(chat, "One")
+    first = chat.controller.chat.about.id
+    chat.controller.chat.start_new()
+    chat.controller.send("Two")
+    second = chat.controller.chat.about.id
+    rows = window.sidebar.list.rows
+
+    def activity(chat_id: int) -> str:
+        return str(rows.index(rows.place_of(("chat", chat_id)) or 0).data(ACTIVITY))
+
+    assert (activity(first), activity(second)) == ("a reply is being written", "a message is waiting")
+    place = rows.index(rows.place_of(("chat", first)) or 0)
+    assert place.data(Qt.ItemDataRole.AccessibleTextRole) == "One, a reply is being written"
+    assert window.conversation.waiting.words.text() == "Sent when the reply in another chat is finished"
+    assert not window.conversation.welcome.isVisible(), "the chat has begun"
+    chat.controller.chat.open(first)
+    assert not window.conversation.waiting.isVisible()
+    chat.engine.gate.open()
+    chat.qtbot.waitUntil(lambda: len(chat.engine.requests) == 2 and chat.controller.replies.free)
+    assert (activity(first), activity(second)) == ("", "")

@@ -1,0 +1,58 @@
+"""Colours of code that is still being written."""
+
+import pytest
+
+from rdchat.ui.transcript.markdown.code_lexing import GrowingCode, Line, lines_of
+
+SAMPLES = {
+    "python": 'def f(x):\n    """A text\n    over lines\n    """\n    return [x, "y"]  # z\nclass A:\n    b = f\'{1}\'',
+    "javascript": "/** A\n * return of\n * a/b\n */\nfunction f(x) {\n  const y = `a\n${x} b`;\n  return /x*/ // z\n}",
+    "java": "/*\n * for if\n */\nclass A {\n  int x = 1; /* y */\n  String s = \"/*\";\n  int z;\n}",
+    "c": "#include <x.h>\n/* one\n two */\nint main(void) {\n  return 0;\n}",
+    "html": "<!-- one\ntwo -->\n<p class=\"a\">\n  text\n</p>",
+    "css": "/* one\n   two */\na { color: red; }\nb { top: 1px }",
+    "sql": "SELECT a -- b\nFROM c\n/* one\n two */ WHERE d = 'e'",
+    "rust": 'fn f() {\n    /* one\n    two */\n    let s = "a\nb";\n}',
+    "bash": "ls /tmp/* /var/*\nfor x in 1 2; do\n  echo \"$x\n\"\ndone",
+    "json": '{\n  "a": [1, 2],\n  "b": null\n}',
+    "go": "package a\n\n// one\nfunc f() int {\n\treturn 1\n}",
+}  # fmt: skip
+
+
+def grown(language: str, code: str) -> list[Line]:
+    growing, shown = GrowingCode(language), list[Line]()
+    for line in code.split("\n"):
+        begin, lines = growing.read([line])
+        shown[begin:] = lines
+    return shown
+
+
+@pytest.mark.parametrize("language", SAMPLES)
+def test_lines_are_coloured_as_they_come_as_in_the_whole_code(language: str) -> None:
+    code = SAMPLES[language]
+    assert grown(language, code) == lines_of(language, code)
+
+
+@pytest.mark.parametrize("language", ["javascript", "java", "c", "html", "css", "sql"])
+def test_a_comment_is_one_before_its_end_is_written(language: str) -> None:
+    growing = GrowingCode(language)
+    opening = "<!-- while" if language == "html" else "/* while"
+    growing.read([opening])
+    begin, lines = growing.read(["for return"])
+    assert {part[2] for line in lines for part in line} == {"comment"}
+    assert begin + len(lines) == 2
+
+
+@pytest.mark.parametrize("language", ["python", "javascript", "java", "c", "json", "yaml", "html"])
+@pytest.mark.parametrize("line", ["x = 'two'", '"""', "/*", "a: b", "<!--"])
+def test_each_line_costs_the_same(language: str, line: str) -> None:
+    growing, read = GrowingCode(language), 0
+    for _ in range(600):
+        begin, lines = growing.read([line])
+        read = max(read, len(lines))
+        assert begin >= 0
+    assert read <= 202  # lines are read again up to a bound
+
+
+def test_an_unknown_language_has_no_colours() -> None:
+    assert GrowingCode("klingon").read(["x = 1"]) == (0, [])

@@ -1,0 +1,56 @@
+"""Where the focus goes by Tab, and that it stays where a control is disabled."""
+
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QWidget
+from pytestqt.qtbot import QtBot
+
+from rdchat.ui.window.main_window import MainWindow
+from tests.ui.conftest import Chat
+
+
+def _focused() -> QWidget:
+    widget = QApplication.focusWidget()
+    assert widget is not None
+    return widget
+
+
+def test_tab_goes_from_the_field_to_the_last_reply_and_then_to_the_panel(
+    qtbot: QtBot, chat: Chat, window: MainWindow
+) -> None:
+    chat.start()
+    chat.say("Hello")
+    window.activateWindow()
+    composer, transcript = window.conversation.composer, window.conversation.transcript
+    composer.set_text("and")
+    composer.field.setFocus()
+    qtbot.waitUntil(composer.field.hasFocus)
+    reply = list(transcript.widgets.values())[-1]
+    visited = []
+    while not window.panel.isAncestorOf(_focused()):
+        visited.append(_focused())
+        QTest.keyClick(_focused(), Qt.Key.Key_Tab)
+        assert len(visited) < 30
+    assert visited[:2] == [composer.field, composer.button]
+    names = [widget.accessibleName() for widget in visited if reply.isAncestorOf(widget)]
+    assert {"Copy reply", "Regenerate reply", "Details"} <= set(names)
+    QTest.keyClick(_focused(), Qt.Key.Key_Backtab, Qt.KeyboardModifier.ShiftModifier)
+    assert _focused() is visited[-1]
+
+
+def test_the_focus_stays_on_the_button_that_sends_and_stops(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    window.activateWindow()
+    button = window.conversation.composer.button
+    window.conversation.composer.set_text("Hello")
+    button.setFocus()
+    qtbot.waitUntil(button.hasFocus)
+    chat.engine.gate.shut()
+    QTest.keyClick(button, Qt.Key.Key_Space)
+    qtbot.waitUntil(lambda: button.accessibleName() == "Stop")
+    assert button.hasFocus()
+    QTest.keyClick(button, Qt.Key.Key_Space)
+    chat.engine.gate.open()
+    qtbot.waitUntil(lambda: not chat.writing)
+    assert button.hasFocus()
+    assert not button.isEnabled()

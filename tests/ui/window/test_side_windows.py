@@ -1,0 +1,120 @@
+"""The keys of the menu bar in the windows beside the main one, where those windows open, and the Help menu's pages."""
+
+from collections.abc import Callable
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QKeySequence
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QWidget
+from pytestqt.qtbot import QtBot
+
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.window.help_window import HelpWindow
+from rdchat.ui.window.main_window import MainWindow
+from tests.ui.conftest import Chat
+
+
+def _in_front(qtbot: QtBot, window: QWidget) -> None:
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow)
+
+
+def _press(window: QWidget, keys: str | QKeySequence.StandardKey) -> None:
+    QTest.keySequence(window, QKeySequence(keys))
+
+
+@pytest.mark.parametrize("name", ["settings", "ledger", "benchmark", "about_drafting"])
+def test_menu_keys_work_in_the_window_in_front(qtbot: QtBot, window: MainWindow, name: str) -> None:
+    """Command-Option-L did nothing while the tokens window had the focus."""
+    side = window.preferences if name == "settings" else getattr(window.windows, name)
+    side.show()
+    _in_front(qtbot, side)
+    _press(side, "Ctrl+Alt+R")
+    qtbot.waitUntil(window.windows.race.isVisible)
+    window.windows.race.close()
+    _in_front(qtbot, side)
+    _press(side, QKeySequence.StandardKey.Close)
+    qtbot.waitUntil(lambda: not side.isVisible())
+    assert window.isVisible()
+
+
+def test_a_command_that_acts_on_the_chat_brings_the_main_window_to_the_front(qtbot: QtBot, window: MainWindow) -> None:
+    window.windows.ledger.show()
+    _in_front(qtbot, window.windows.ledger)
+    _press(window.windows.ledger, "Ctrl+L")
+    qtbot.waitUntil(window.isActiveWindow)
+    assert window.conversation.composer.field.hasFocus()
+    window.windows.ledger.close()
+
+
+def test_escape_closes_a_side_window_and_leaves_the_reply_alone(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.engine.gate.shut()
+    chat.controller.send("Hello")
+    qtbot.waitUntil(window.actions_.stop.isEnabled)
+    ledger = window.windows.ledger
+    ledger.show()
+    _in_front(qtbot, ledger)
+    QTest.keyClick(ledger, Qt.Key.Key_Escape)
+    qtbot.waitUntil(lambda: not ledger.isVisible())
+    assert window.actions_.stop.isEnabled()
+    chat.engine.gate.open()
+    qtbot.waitUntil(lambda: not chat.writing)
+
+
+def test_find_goes_to_the_search_of_the_models_window(qtbot: QtBot, window: MainWindow) -> None:
+    models = window.windows.models
+    for page, field in ((models.installed, models.installed.search), (models.discover, models.discover.bar.field)):
+        models.show_page(page)
+        _in_front(qtbot, models)
+        models.tabs.setFocus()
+        _press(models, QKeySequence.StandardKey.Find)
+        qtbot.waitUntil(field.hasFocus)
+    models.close()
+
+
+@pytest.fixture
+def again(qtbot: QtBot, theme: Theme, chat: Chat) -> Callable[[], MainWindow]:
+    """Return a function that opens the main window of the next run."""
+
+    def make() -> MainWindow:
+        window = MainWindow(chat.controller, theme, TranscriptView(theme))
+        qtbot.addWidget(window)
+        return window
+
+    return make
+
+
+def test_side_windows_open_where_they_were(window: MainWindow, again: Callable[[], MainWindow]) -> None:
+    ledger = window.windows.ledger
+    ledger.setGeometry(120, 90, 640, 420)
+    ledger.show()
+    window.close()
+    there = again().windows.ledger
+    there.show()
+    assert there.geometry() == ledger.geometry()
+    there.close()
+
+
+def test_a_window_of_a_screen_that_is_gone_comes_onto_one_that_exists(
+    window: MainWindow, again: Callable[[], MainWindow]
+) -> None:
+    ledger = window.windows.ledger
+    ledger.setGeometry(90_000, 50_000, 640, 420)
+    ledger.show()
+    window.close()
+    there = again().windows.ledger
+    assert there.screen().availableGeometry().contains(there.geometry())
+
+
+def test_help_explains_drafting_and_lists_all_keys(qtbot: QtBot, window: MainWindow) -> None:
+    drafting, keys = window.windows.about_drafting, window.windows.shortcuts
+    assert isinstance(drafting, HelpWindow)
+    assert isinstance(keys, HelpWindow)
+    for page, words in ((drafting, "guesses the next few tokens"), (keys, "Any window beside the main one")):
+        qtbot.waitUntil(lambda page=page, words=words: words in page.text.body.toPlainText())
+    listed = keys.text.body.toPlainText()
+    for action in window.actions_.findChildren(type(window.actions_.new_chat)):
+        assert action.shortcut().toString(QKeySequence.SequenceFormat.NativeText) in listed
