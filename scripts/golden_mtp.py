@@ -18,8 +18,8 @@ so that they are small; the reference computes with the same values in 32 bits),
 import argparse
 import importlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,11 +139,14 @@ class Reference:
         self.layer.mtp_block.register_forward_hook(self._keep)
         self.embeddings = torch.randn(VOCABULARY, WIDTH, generator=generator).half().float()
         self.output = (0.3 * torch.randn(VOCABULARY, WIDTH, generator=generator)).half().float()
+        self.output[0] = 0  # so that a reply seldom ends
 
     def _keep(self, _module: torch.nn.Module, _inputs: Any, output: Any) -> None:
         self.before = output[0] if isinstance(output, tuple) else output
 
-    def logits(self, hidden: torch.Tensor, following: torch.Tensor, path: list[int], before: bool) -> torch.Tensor:
+    def logits(
+        self, hidden: torch.Tensor, following: torch.Tensor, path: list[int], before: bool = False
+    ) -> torch.Tensor:
         """Return the logits of all rows, then below each token of a path; all rows are computed anew each time."""
         out = self._rows(hidden, following)
         for token in path:
@@ -168,7 +171,7 @@ def write(folder: Path, model_type: str, case: Case) -> None:
     hidden, following = torch.randn(ROWS, WIDTH), torch.randint(0, VOCABULARY, (ROWS,))
     chain = torch.randint(0, VOCABULARY, (5,)).tolist()
     tree, parents = TREE
-    logits: Callable[..., torch.Tensor] = lambda path, before=False: reference.logits(hidden, following, path, before)
+    logits = partial(reference.logits, hidden, following)
     below = [logits([tree[node] for node in path_to(node, parents)])[-1] for node in range(len(tree))]
     expected = {
         "embeddings": reference.embeddings, "output": reference.output, "hidden": hidden, "following": following,

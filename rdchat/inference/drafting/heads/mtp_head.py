@@ -197,7 +197,9 @@ class BoundMtpHead(Head):
         packed = {name.removesuffix(".scales") for name in weights if name.endswith(".scales")}
         try:
             if packed:
-                nn.quantize(network, class_predicate=lambda name, _: name in packed and _packing(name, weights, network))
+                nn.quantize(
+                    network, class_predicate=lambda name, _: name in packed and _packing(name, weights, network)
+                )
             network.load_weights([(name, _cast(name, tensor, self.dtype)) for name, tensor in weights.items()])
         except (ValueError, KeyError) as error:
             reason = " ".join(str(error).split())[:200]
