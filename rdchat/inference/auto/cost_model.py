@@ -50,6 +50,7 @@ class Part(StrEnum):
     BEAMS = "beams"  # width and length of a head's draft
     DRAFT_MODEL = "draft model"  # rows that the draft model is fed, and 0
     DEEP_CALLS = "deep calls"  # as `CALLS`, further into a text
+    READINGS = "readings"  # the two flags of a `Reading` of MTP layers; wrong tokens in a hundred, not milliseconds
 
 
 def usable(part: Part, costs: Costs) -> bool:
@@ -59,7 +60,7 @@ def usable(part: Part, costs: Costs) -> bool:
             return bool(costs) and all(
                 (PLAIN_STEP, depth) in costs and 0 <= rows <= MOST_ROWS and depth > 0 for rows, depth in costs
             )
-        case Part.BEAMS:
+        case Part.BEAMS | Part.READINGS:
             return bool(costs)
         case Part.DRAFT_MODEL:
             return (1, 0) in costs

@@ -50,6 +50,7 @@ _PROJECTIONS = ("eh_proj.weight", "fc.weight", "input_proj.weight")
 _FIRST = (0, "eh_proj.weight")
 _PARTS = ("eh_proj", "enorm", "hnorm", "norm")  # of `MtpNetwork`, besides the layer
 _RAW_MEAN = 0.5  # mean of a norm's weights below which they count as stored without the 1 that is added to them
+_PLAIN = ("llama", "qwen2", "qwen3")  # published without MTP layers; others train such layers for them
 _REFUSED = {
     "bailing_hybrid": "its layers mix two kinds of attention, and the kind of its MTP layer is not certain",
     "bailing_moe_v3": "its layers mix two kinds of attention, and the kind of its MTP layer is not certain",
@@ -98,7 +99,7 @@ _NAMINGS = (
         zero_centred=True,
     ),
     _Naming(
-        ("deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "llama"),
+        ("deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", *_PLAIN),
         re.compile(r"layers\.(?P<layer>\d{1,5})\.(?P<rest>.+)"),
         {"eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm", "shared_head.norm": "norm"}
         | {"embed_tokens": "", "shared_head.head": ""},

@@ -8,7 +8,8 @@ no hidden state of the target, so the layer's own output takes its place (DeepSe
 Embeddings and output rows are the target's: published copies of them are the same numbers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, override
 
@@ -46,6 +47,11 @@ class Reading(NamedTuple):
         """It, for people."""
         first, then = ("before" if flag else "after" for flag in self)
         return f"reads the hidden state {first} the final norm and its own output {then} its norm"
+
+    def reads(self, model: LoadedModel) -> HiddenReads:
+        """Return the target's hidden states that are read."""
+        last = len(getattr(model.network, "layers", ())) - 1
+        return HiddenReads((last,), trunk=False, normalised=False) if self.before_norm else HiddenReads()
 
 
 READINGS = tuple(Reading(*flags) for flags in ((False, False), (False, True), (True, False), (True, True)))
@@ -164,15 +170,24 @@ class BoundMtpHead(Head):
         self.network = stored.network()
         self._load(stored, model)
         self._embed, self._output = embeddings.embed, embeddings.output()
-        self._last = len(getattr(model.network, "layers", ())) - 1
+        self._reads = {reading: reading.reads(model) for reading in READINGS}
         self.readings = config.readings
         self.facts = ""
         self.read_as(config.readings[0])
 
     def read_as(self, reading: Reading) -> None:
         """Choose which hidden states it takes; memories made before are useless then."""
-        self.reading = reading
-        self.reads = HiddenReads((self._last,), trunk=False, normalised=False) if reading.before_norm else HiddenReads()
+        self.reading, self.reads = reading, self._reads[reading]
+
+    @contextmanager
+    def reading_as(self, reading: Reading) -> Iterator[None]:
+        """Within the block, take these hidden states."""
+        usual = self.reading
+        self.read_as(reading)
+        try:
+            yield
+        finally:
+            self.read_as(usual)
 
     @override
     def memory(self) -> HeadMemory:

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -25,7 +26,7 @@ def golden_folder(case: str) -> Path:
 def golden_target(case: str, dtype: str = "float32") -> LoadedModel:
     """Return a target of a case's sizes; made once, so none may change it."""
     folder = golden_folder(case)
-    config = json.loads((folder / "config.json").read_text())
+    config = golden_config(case)
     network = network_of(config["model_type"], config)
     tables = np.load(folder / "expected.npz")
     model = loaded(network)
@@ -36,3 +37,9 @@ def golden_target(case: str, dtype: str = "float32") -> LoadedModel:
     if dtype != "float32":
         network.set_dtype(getattr(mx, dtype))
     return model
+
+
+def golden_config(case: str) -> dict[str, Any]:
+    """Return a case's config.json."""
+    config: dict[str, Any] = json.loads((golden_folder(case) / "config.json").read_text())
+    return config
