@@ -47,10 +47,10 @@ class Part(StrEnum):
     """Costs that are measured together, in this order; each is keyed by two numbers."""
 
     CALLS = "calls"  # rows or `PLAIN_STEP`, and tokens in the cache, near the beginning of a text
+    READINGS = "readings"  # the two flags of a `Reading` of MTP layers; wrong tokens in a hundred, not milliseconds
     BEAMS = "beams"  # width and length of a head's draft
     DRAFT_MODEL = "draft model"  # rows that the draft model is fed, and 0
     DEEP_CALLS = "deep calls"  # as `CALLS`, further into a text
-    READINGS = "readings"  # the two flags of a `Reading` of MTP layers; wrong tokens in a hundred, not milliseconds
 
 
 def usable(part: Part, costs: Costs) -> bool:
