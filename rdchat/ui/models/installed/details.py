@@ -161,6 +161,7 @@ class FactsForm(QWidget):
         super().__init__()
         self._theme = theme
         self._rows: Sequence[tuple[str, str, str]] = ()
+        self._labels: list[ThemedLabel] = []
         self._table = QGridLayout()  # a QFormLayout cuts values of several lines
         self._table.setHorizontalSpacing(MEDIUM)
         self._table.setVerticalSpacing(TIGHT)
@@ -172,9 +173,10 @@ class FactsForm(QWidget):
         if rows == self._rows:
             return
         self._rows = rows
-        while (item := self._table.takeAt(0)) is not None:
-            item.widget().hide()
-            item.widget().deleteLater()
+        for label in self._labels:
+            label.hide()
+            label.deleteLater()
+        self._labels = []
         for number, (name, value, tip) in enumerate(rows):
             label = ThemedLabel(self._theme, name, "muted")
             label.setMinimumWidth(_NAMES_WIDTH)  # the same in all forms
@@ -184,6 +186,7 @@ class FactsForm(QWidget):
             set_tip(field, tip)
             self._table.addWidget(label, number, 0)
             self._table.addWidget(field, number, 1)
+            self._labels += label, field
 
 
 class ModelDetails(QWidget):
