@@ -44,6 +44,7 @@ ROUTED: dict[str, Any] = {
     "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1, "norm_topk_prob": True,
     "moe_layer_freq": 1, "scoring_func": "sigmoid", "topk_method": "noaux_tc", "num_nextn_predict_layers": 1,
 }  # fmt: skip
+INDEXED = {"index_n_heads": 2, "index_head_dim": 8, "index_topk": 64}
 LINEAR: dict[str, Any] = {
     "linear_num_value_heads": 2, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
     "linear_conv_kernel_dim": 4, "full_attention_interval": 2,
@@ -97,6 +98,13 @@ CASES = {
         COMMON | ROUTED | {"use_qk_norm": True, "partial_rotary_factor": 0.5, "rope_scaling": None},
         {"rope_parameters": HALF_ROPE},
     ),
+    "deepseek_v32": Case("deepseek_v32", "DeepseekV32", NEXTN, COMMON | LATENT | ROUTED | INDEXED),
+    "glm_moe_dsa": Case(
+        "glm_moe_dsa",
+        "GlmMoeDsa",
+        NEXTN,
+        COMMON | LATENT | ROUTED | INDEXED | {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+    ),
     "glm4_moe_lite": Case("glm4_moe_lite", "Glm4MoeLite", NEXTN, COMMON | LATENT | ROUTED),
 }  # fmt: skip
 
@@ -123,7 +131,7 @@ class Reference:
         if hasattr(config, "_experts_implementation"):
             config._experts_implementation = "eager"
         kinds = getattr(config, "layer_types", None) or ["full_attention"] * DEPTH
-        number = max(place for place, kind in enumerate(kinds) if kind == "full_attention")
+        number = max(place for place, kind in enumerate(kinds) if not kind.startswith("linear"))
         layer, norm = (getattr(modeling, case.classes + part) for part in ("DecoderLayer", "RMSNorm"))
         self.layer = MtpLayer(config, layer, norm, number)
         self.zero_centred = float(self.layer.enorm.weight.mean()) == 0
@@ -141,8 +149,9 @@ class Reference:
         self.output = (0.3 * torch.randn(VOCABULARY, WIDTH, generator=generator)).half().float()
         self.output[0] = 0  # so that a reply seldom ends
 
-    def _keep(self, _module: torch.nn.Module, _inputs: Any, output: Any) -> None:
-        self.before = output[0] if isinstance(output, tuple) else output
+    def _keep(self, _module: torch.nn.Module, _inputs: Any, output: Any) -> torch.Tensor:
+        self.before = output[0] if isinstance(output, tuple) else output  # GLM-5 returns its indices too
+        return self.before
 
     def logits(
         self, hidden: torch.Tensor, following: torch.Tensor, path: list[int], before: bool = False
