@@ -25,6 +25,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
 
+from rdchat.errors import ModelError
 from rdchat.files.foreign_files import entries_of
 from rdchat.inference.drafting.checkpoints.checkpoint import (
     NEWER_HINT,
@@ -91,6 +92,14 @@ class _Naming:
 
 
 _QWEN_PARTS = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "norm"}
+_NEXTN = _Naming(
+    ("deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", *_PLAIN),
+    re.compile(r"layers\.(?P<layer>\d{1,5})\.(?P<rest>.+)"),
+    {"eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm", "shared_head.norm": "norm"}
+    | {"embed_tokens": "", "shared_head.head": ""},
+    after_layers=True,
+    disputed=True,
+)
 _NAMINGS = (
     _Naming(
         ("qwen3_5", "qwen3_5_moe", "qwen3_next"),
@@ -98,14 +107,7 @@ _NAMINGS = (
         _QWEN_PARTS | {"embed_tokens": "", "lm_head": "", "shared_head.head": ""},
         zero_centred=True,
     ),
-    _Naming(
-        ("deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", *_PLAIN),
-        re.compile(r"layers\.(?P<layer>\d{1,5})\.(?P<rest>.+)"),
-        {"eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm", "shared_head.norm": "norm"}
-        | {"embed_tokens": "", "shared_head.head": ""},
-        after_layers=True,
-        disputed=True,
-    ),
+    _NEXTN,
     _Naming(
         ("mimo",),
         re.compile(r"mtp_layers\.(?P<layer>\d{1,3})\.(?P<rest>.+)"),
@@ -244,11 +246,11 @@ def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> Store
     placed = _placed(checkpoint, naming)
     if architecture not in _FP8_FAMILIES and any(tensor.dtype == _FLOAT8 for _, tensor in placed.values()):
         raise checkpoint.error("its weights are 8-bit floats, which mlx-lm does not read for this family", OTHER_HINT)
-    number, cache = _attention_layer(checkpoint, model)
+    number, caches = attention_layer(model)
     checkpoint.read([name for name, _ in placed.values()])  # checks that all numbers are finite
     return StoredMtp(
         config,
-        lambda: MtpNetwork(config, _fresh_layer(model.network, number), cache),
+        lambda: MtpNetwork(config, fresh_layer(model.network, number), caches),
         partial(_weights, checkpoint, naming, placed, model.network, number),
     )
 
@@ -256,17 +258,44 @@ def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> Store
 MTP = Layout(HeadKind.MTP, lambda _config, _tensors: False, mtp_config, load)  # `open_mtp` recognises it
 
 
-def _attention_layer(checkpoint: Checkpoint, model: LoadedModel) -> tuple[int, int]:
-    """Return the number of the target's last layer that attends to all of the text, and how many caches it takes."""
+def check_trainable(model: LoadedModel) -> None:
+    """Refuse a target for which trained layers could not be read.
+
+    Raises:
+        ModelError: If it is of another family, or none of its layers attends to all of the text.
+    """
+    if model.info.architecture not in _NEXTN.architectures:
+        raise ModelError(
+            f"No MTP layer can be trained for a model of the type {model.info.architecture}.", "Choose another --kind."
+        )
+    attention_layer(model)
+
+
+def attention_layer(model: LoadedModel) -> tuple[int, int]:
+    """Return the number of the target's last layer that attends to all of the text, and how many caches it takes.
+
+    Raises:
+        ModelError: If there is none.
+    """
     caches = make_prompt_cache(model.network)
     for number in reversed(range(len(caches))):
         parts = caches[number].caches if isinstance(caches[number], CacheList) else [caches[number]]
         if all(type(part) is KVCache for part in parts):
             return number, len(parts)
-    raise checkpoint.error(f"{model.info.name} has no layer that attends to all of the text", OTHER_HINT)
+    raise ModelError(f"{model.info.name} has no layer that attends to all of the text.", "Choose another drafter.")
 
 
-def _fresh_layer(network: nn.Module, number: int) -> nn.Module:
+def published_names(weights: Weights, depth: int) -> dict[str, mx.array]:
+    """Return the weights of an `MtpNetwork` by their published names, for a target of `depth` layers."""
+    stored = {part: name for name, part in _NEXTN.parts.items() if part}
+    places = {name: name.rpartition(".") for name in weights}
+    own = {name: f"{stored[part]}.{leaf}" for name, (part, _, leaf) in places.items() if part in stored}
+    return {
+        f"model.layers.{depth}.{own.get(name, name.removeprefix('block.'))}": tensor for name, tensor in weights.items()
+    }
+
+
+def fresh_layer(network: nn.Module, number: int) -> nn.Module:
     """Return a decoder layer of the class and the sizes of one of the target's."""
     # a layer whose outputs are recorded has a subclass of its own; see `hooks`
     classes = type(getattr(network, "layers")[number]).__mro__  # noqa: B009  mlx's modules have no such attribute
