@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rdchat import paths
-from rdchat.chat.plain_data import from_plain
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backup_file import BackupFacts
 from rdchat.chat.transfer.child import TransferProcess
@@ -19,6 +18,7 @@ from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import StorageError, StorageLockedError, one_line
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
+from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.events import LoadProgress
 
 if TYPE_CHECKING:

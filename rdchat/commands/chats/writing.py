@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rdchat import paths
-from rdchat.chat.plain_data import from_plain
 from rdchat.chat.settings import stored_settings
 from rdchat.chat.storage.connections import COMPANIONS, reading
 from rdchat.chat.storage.message_tree import KEPT
@@ -22,6 +21,7 @@ from rdchat.commands import options
 from rdchat.commands.chats.reading import counted, shown_progress
 from rdchat.commands.terminal import ProgressLine, table
 from rdchat.errors import InvalidSettingError, one_line
+from rdchat.files.plain_data import from_plain
 from rdchat.work.job import Job
 
 

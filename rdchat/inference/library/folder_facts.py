@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import check_file
+from rdchat.files.plain_data import plain
 from rdchat.inference.api.memory_facts import ModelSizes
-from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.gguf_header import read_gguf_header
 from rdchat.inference.models.model_config import check_architecture, read_config
 from rdchat.inference.models.model_files import check_model_folder, gguf_sizes
@@ -38,14 +39,6 @@ class FolderFacts:
     is_model: bool = True  # a language model, loadable or not; the hub's cache also has other things
     tokens: str = ""
     is_drafter: bool = False
-
-
-def parsed_facts(data: Any) -> FolderFacts:
-    """Undo `asdict`; raises TypeError, KeyError or ValueError where the data has another shape."""
-    sizes = data["sizes"]
-    if sizes is not None:
-        sizes = ModelSizes(**{**sizes, "float_type": Dtype(sizes["float_type"])})
-    return FolderFacts(**{**data, "sizes": sizes})
 
 
 def read_facts(path: Path) -> FolderFacts:
@@ -133,7 +126,8 @@ def facts_reader(
 
     def read(path: Path) -> FolderFacts:
         try:
-            facts: FolderFacts = child.submit("read", {"path": str(path)}, limits, read=parsed_facts).result()
+            job = child.submit("read", {"path": str(path)}, limits, read=partial(plain, FolderFacts))
+            facts: FolderFacts = job.result()
         except ChildLimitError as error:
             return FolderFacts(problem=f"Reading {path} {error.words}.")
         except RdchatError as error:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from rdchat import paths
 from rdchat.errors import RdchatError
+from rdchat.files.plain_data import plain
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download_record import DownloadRecord, unfinished_downloads
 from rdchat.inference.api.model_card import Capability, DraftKind, ModelCard
-from rdchat.inference.library.folder_facts import FolderFacts, parsed_facts, read_facts
+from rdchat.inference.library.folder_facts import FolderFacts, read_facts
 from rdchat.inference.models.fact_cache import Stamp, cache_facts, cached_facts, stamp_of
 from rdchat.inference.models.gguf_header import read_gguf_header
 from rdchat.inference.models.model_files import check_model_folder, gguf_sizes, locate_model
@@ -62,8 +63,8 @@ def _described(place: ModelCard, read: Callable[[Path], FolderFacts]) -> ModelCa
     path = place.path
     stamp = stamp_of(path)
     try:
-        facts = parsed_facts(cached_facts("headers", path, stamp))
-    except (TypeError, KeyError, ValueError):  # not cached, or the cache is damaged
+        facts = plain(FolderFacts, cached_facts("headers", path, stamp))
+    except (TypeError, ValueError):  # not cached, or the cache is damaged
         facts = read(path)
         cache_facts("headers", path, stamp, asdict(facts))
     if not (facts.is_model or facts.is_drafter):

@@ -15,6 +15,7 @@ import psutil
 
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import JsonLines, make_folder, write_json
+from rdchat.files.plain_data import plain
 from rdchat.host import keep_awake
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import Dtype
@@ -55,7 +56,7 @@ def _train(job: Job[Any], order: dict[str, Any], folder: str, asked: list[str]) 
         folder: Folder for the drafter, the curve and the comparison.
         asked: The person's own questions, where the order includes them.
     """
-    wanted, place = TrainingOrder.from_dict(order), Path(folder)
+    wanted, place = plain(TrainingOrder, order), Path(folder)
     os.nice(_NICENESS)
     try:
         with keep_awake():

@@ -1,4 +1,4 @@
-"""Reads dataclasses from JSON of any version, even damaged: a field that cannot be read keeps its default."""
+"""Reads dataclasses from JSON: strictly, or of any version, where a field that cannot be read keeps its default."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -49,6 +49,17 @@ def from_plain[T: "DataclassInstance"](default: T, data: Mapping[str, Any]) -> t
             except ValueError:
                 wrong.append(name)
         return default, wrong
+
+
+def plain[T: "DataclassInstance"](kind: type[T], data: Any) -> T:
+    """Return a dataclass from the parsed JSON of its `asdict`; unknown names are ignored.
+
+    Raises:
+        TypeError: If a field is missing or has another type.
+        ValueError: If a value is out of range.
+    """
+    made: T = _builder(kind)(data)
+    return made
 
 
 @cache
