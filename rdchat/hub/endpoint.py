@@ -18,10 +18,9 @@ _YES = {"1", "ON", "YES", "TRUE"}  # as in huggingface_hub
 class AnswerLimits:
     """Limits of one request to the hub."""
 
-    seconds: float = 60.0  # for the whole request, with all redirects and pages
+    seconds: float = 60.0  # for the whole request, with all redirects
     bytes: int = 2**24  # of one answer, as received and as unpacked
     values: int = 250_000  # in one answer's JSON, by its commas and brackets; each takes 100 bytes of memory or more
-    pages: int = 20  # of a list
 
 
 class TokenSource(StrEnum):

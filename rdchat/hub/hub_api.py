@@ -66,9 +66,11 @@ class HubApi:
         asked = [("search", words), ("filter", tag), ("sort", _SORTED_BY[sort]), ("limit", str(limit))]
         query = [(key, value) for key, value in asked if value] + [("expand", field) for field in ASKED_OF_EACH]
         with self._checked():
-            listed = self._reader().read_list(f"{self._endpoint.url}/api/models?{urlencode(query)}", limit)
+            listed = self._reader().read_json(f"{self._endpoint.url}/api/models?{urlencode(query)}")
+            if not isinstance(listed, list):
+                raise TypeError("no list")
             models = [each for each in listed if isinstance(each, dict) and is_repository(str(each.get("id")))]
-            named = {each["id"]: each for each in models}
+            named = {each["id"]: each for each in models[:limit]}
             return tuple(found_model(name, answer) for name, answer in named.items())
 
     def account(self) -> str:

@@ -182,5 +182,5 @@ def _answer(outcome: Any) -> Message:
     if isinstance(outcome, CancelledError):
         return {"cancelled": True}
     if isinstance(outcome, RdchatError):
-        return {"error": {"message": outcome.message, "hint": outcome.hint}}
+        return {"error": {"kind": type(outcome).__name__, "message": outcome.message, "hint": outcome.hint}}
     return {"result": outcome}

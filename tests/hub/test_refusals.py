@@ -50,19 +50,6 @@ def test_the_token_goes_to_the_hub_and_not_to_the_store(trusted: HubServer, monk
     assert {request.token for request in trusted.requests if request.host != store} == {"hf_right"}
 
 
-def test_the_token_goes_to_no_other_host_that_a_list_goes_on_at(
-    trusted: HubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_right")
-    trusted.api_faults = [
-        Fault(status=200, body=b"[]", headers={"Link": f'<{host}/api/models?cursor=x>; rel="next"'})
-        for host in (trusted.url, trusted.store)
-    ]
-    HubApi(Tokens().access(find_endpoint())).search("small")
-    assert [request.token for request in trusted.requests] == ["hf_right", "hf_right", ""]
-    assert trusted.requests[2].host == trusted.store.removeprefix("http://")
-
-
 def test_a_mirror_is_sent_no_token_unless_its_host_is_named(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.add(NAME, small_files())
     monkeypatch.setenv("HF_TOKEN", "hf_right")

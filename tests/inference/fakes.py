@@ -11,6 +11,7 @@ import numpy as np
 from mlx.utils import tree_map
 from mlx_lm.models import llama
 
+from rdchat.errors import TemplateRefusedError
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.model_card import Capability, DraftKind
 from rdchat.inference.api.requests import (
@@ -28,7 +29,7 @@ from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.prompts.model_prompts import ModelPrompts
-from rdchat.inference.prompts.tokenizer_process import TemplateRefusedError, TokenizerProcess
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.inference.target.capability import check_capability
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.hooks import ModelHooks

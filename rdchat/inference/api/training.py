@@ -88,7 +88,7 @@ class TrainingStart:
 
 def event_from(data: dict[str, Any]) -> TrainingProgress | TrainingStart:
     """Undo `asdict`; see `plain`."""
-    return plain(TrainingStart if "data_folder" in data else TrainingProgress, data)
+    return plain(TrainingStart, data) if "data_folder" in data else plain(TrainingProgress, data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from rdchat.errors import InvalidSettingError
+from rdchat.errors import InvalidSettingError, TemplateRefusedError
 from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
 from rdchat.inference.prompts.encoding import ControlTokens, Marks
 from rdchat.inference.prompts.tokenizer_process import (
-    TemplateRefusedError,
     TemplateThinking,
     TokenizerProcess,
     Waiting,

@@ -1,6 +1,5 @@
 """The app's side of the child process for tokenizers and chat templates."""
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,9 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rdchat.errors import ModelError, PromptTooLongError, RdchatError
+from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api.requests import ThinkingChoice
-from rdchat.work.child_limits import ChildError, Limits
+from rdchat.inference.prompts.encoding import LENGTH_HINT
+from rdchat.inference.prompts.tokenizer_files import MODEL_HINT
+from rdchat.work.child_limits import ChildEndedError, ChildError, Limits
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.frames import FrameError
 
@@ -24,18 +25,10 @@ _ENVIRONMENT = {
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-_MOST_HELD = 4  # tokenizers: for a target and its draft model, and for the models before
-_TICK_S = 0.02  # between two calls of `waiting`
-_TEMPLATE_HINT = "Choose an instruction-tuned model, or start a new chat without a system prompt."
-_LENGTH_HINT = "Shorten the prompt, start a new chat, or choose a model with a longer context."
-_MODEL_HINT = "Download the model again, or choose another one."
+_TRIES = 3  # of a request, if requests of other threads end the child
 
 Waiting = Callable[[], None]
 """Called every 20 ms during a request; an exception from it ends the request."""
-
-
-class TemplateRefusedError(ModelError):
-    """The chat template refuses the conversation."""
 
 
 @cache
@@ -54,17 +47,14 @@ class TemplateThinking:
 
 
 class TokenizerProcess:
-    """The child process, and the tokenizers that it read last; others are read again when needed.
+    """The child process, which keeps the tokenizers that it read last; others are read again when needed.
 
-    Threads take turns: tokens are counted while a reply waits for its prompt.
+    Any thread may call it: tokens are counted while a reply waits for its prompt.
     """
 
     def __init__(self) -> None:
         self.child = ChildProcess("tokenizers", environment=_ENVIRONMENT)
-        self._control: dict[Path, dict[str, int]] = {}  # by folder, the latest last
         self._thinking: dict[Path, TemplateThinking] = {}
-        self._read_by = 0  # the start count of the child that has read them
-        self._busy = threading.RLock()
 
     def start(self) -> None:
         """Start the child, which takes a second or two; the first request waits for it."""
@@ -82,19 +72,10 @@ class TokenizerProcess:
         Raises:
             ModelError: If it cannot be read, or takes too long or too much memory.
         """
-        with self._turn(waiting):
-            self.start()
-            if self._read_by != self.child.starts:
-                self._control.clear()
-            if reread or folder not in self._control:
-                self._control.pop(folder, None)
-                self._thinking.pop(folder, None)
-                while len(self._control) >= _MOST_HELD:  # the child drops the same ones
-                    del self._control[next(iter(self._control))]
-                limits, request = Limits(_LOAD_S, _LOAD_BYTES), {"most": _MOST_HELD}
-                self._control[folder] = self._ask("load", folder, request, limits, waiting=waiting, read=_control_of)
-                self._read_by = self.child.starts
-            return self._control[folder]
+        if reread:
+            self._thinking.pop(folder, None)
+        limits, request = Limits(_LOAD_S, _LOAD_BYTES), {"reread": reread}
+        return self._ask("load", folder, request, limits, waiting=waiting, read=_control_of)
 
     def encode(self, folder: Path, request: dict[str, Any], size: int, waiting: Waiting) -> list[int]:
         """Return the token ids from `TokenizerCalls.encode`.
@@ -107,34 +88,20 @@ class TokenizerProcess:
         """
         memory = min(_ENCODE_BYTES + _BYTES_PER_BYTE * size, _MOST_ENCODE_BYTES)
         limits = Limits(_ENCODE_S * (1 + size / 2**20), memory)
-        # With reading: another thread's request may end the child, and a new child has read none.
-        with self._turn(waiting):
-            self.read(folder, waiting)
-            return self._ask("encode", folder, request, limits, waiting=waiting, read=_ids_of)
-
-    @contextmanager
-    def _turn(self, waiting: Waiting) -> Iterator[None]:
-        while not self._busy.acquire(timeout=_TICK_S):
-            waiting()
-        try:
-            yield
-        finally:
-            self._busy.release()
+        return self._ask("encode", folder, request, limits, waiting=waiting, read=_ids_of)
 
     def thinking(self, folder: Path, variables: dict[str, Any], waiting: Waiting = lambda: None) -> TemplateThinking:
         """Return what a chat template does with thoughts; the defaults where it cannot be tried."""
-        with self._turn(waiting):
-            self.read(folder, waiting)
-            if folder not in self._thinking:
-                limits, request = Limits(_TRY_S, _ENCODE_BYTES), {"variables": variables}
-                try:
-                    found = self._ask("thinking", folder, request, limits, waiting=waiting, read=_thinking_of)
-                except _InterruptedError:  # not the template's fault: the next call tries again
-                    return TemplateThinking()
-                except ModelError:  # encoding a conversation will report it
-                    found = TemplateThinking()
-                self._thinking[folder] = found
-            return self._thinking[folder]
+        if folder not in self._thinking:
+            limits, request = Limits(_TRY_S, _ENCODE_BYTES), {"variables": variables}
+            try:
+                found = self._ask("thinking", folder, request, limits, waiting=waiting, read=_thinking_of)
+            except _InterruptedError:  # not the template's fault: the next call tries again
+                return TemplateThinking()
+            except ModelError:  # encoding a conversation will report it
+                found = TemplateThinking()
+            self._thinking[folder] = found
+        return self._thinking[folder]
 
     def _ask[T](
         self,
@@ -146,18 +113,20 @@ class TokenizerProcess:
         waiting: Waiting,
         read: Callable[[Any], T],
     ) -> T:
-        """Return `read` of the child's answer to a request about a folder."""
-        what = f"The {'tokenizer' if do == 'load' else 'chat template'} of {folder.name}"
+        """Return `read` of the child's answer to a request about a folder, which the child reads first if necessary."""
+        arguments = {"folder": str(folder), **request}
 
-        def read_or_refuse(answer: Any) -> T:
-            if "failure" in answer:
-                raise _refusal(answer, what)
-            return read(answer)
+        def read_known(answer: Any) -> T | None:
+            return None if "unread" in answer else read(answer)
 
-        with _errors_about(what):
-            arguments = {"folder": str(folder), **request}
-            answer: T = self.child.submit(do, arguments, limits, read=read_or_refuse).result(waiting)
-            return answer
+        with _errors_about(f"The {'tokenizer' if do == 'load' else 'chat template'} of {folder.name}"):
+            for _ in range(_TRIES):
+                job = self.child.submit(do, arguments, limits, read=read_known)
+                answer: T | None = job.result(waiting)
+                if answer is not None:
+                    return answer
+                self.read(folder, waiting)  # the child is a new one, or it dropped the tokenizer
+            raise ChildEndedError("ended again and again")
 
 
 class _InterruptedError(ModelError):
@@ -170,25 +139,10 @@ def _errors_about(what: str) -> Iterator[None]:
     try:
         yield
     except FrameError as error:
-        raise PromptTooLongError("This chat is too long for any model.", _LENGTH_HINT) from error
+        raise PromptTooLongError("This chat is too long for any model.", LENGTH_HINT) from error
     except ChildError as error:
         kind = _InterruptedError if error.interrupted else ModelError
-        raise kind(f"{what} {error.words}.", error.hint if error.interrupted else _MODEL_HINT) from error
-
-
-def _refusal(answer: Any, what: str) -> RdchatError:
-    """Return the error for a failure that the child reports."""
-    match answer["failure"]:
-        case "too_long":
-            return PromptTooLongError(
-                f"This chat is too long for the model, which takes {answer['limit']:,} tokens.", _LENGTH_HINT
-            )
-        case "template":
-            words = f"The model's chat template does not accept this chat: {answer['words']}"
-            return TemplateRefusedError(words, _TEMPLATE_HINT)
-        case "memory":
-            return ModelError(f"{what} took too much memory.", _MODEL_HINT)
-    return ModelError(f"{what} cannot be used: {str(answer['words']).rstrip('.')}.", _MODEL_HINT)
+        raise kind(f"{what} {error.words}.", error.hint if error.interrupted else MODEL_HINT) from error
 
 
 def _control_of(answer: Any) -> dict[str, int]:

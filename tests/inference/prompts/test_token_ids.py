@@ -8,6 +8,7 @@ import pytest
 from rdchat.errors import ModelError
 from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.inference.models.loading import load_model
+from rdchat.inference.prompts.child import TokenizerCalls
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.inference.prompts.folders import changed, prompts_of
 
@@ -118,6 +119,9 @@ def test_only_the_latest_tokenizers_are_kept_and_others_read_again(small_model: 
         encoders = [prompts_of(folder, process) for folder in folders]
         ids = [encoder.encode([ChatMessage(Role.USER, "hi")], None, 512) for encoder in encoders]
         assert ids == [ids[0]] * len(folders)
-        assert len(process._control) == 4
+        calls = TokenizerCalls()
+        for folder in folders:
+            calls.load(folder=str(folder), reread=False)
+        assert list(calls.tokenizers) == [str(folder) for folder in folders[-4:]]
     finally:
         process.child.close()
