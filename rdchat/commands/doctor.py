@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
@@ -15,10 +15,7 @@ from rdchat import __version__, host, machine, paths
 from rdchat.commands import options
 from rdchat.files.sizes import size_words
 
-if TYPE_CHECKING:
-    from rdchat.inference.target.diagnostics import EngineFacts
-
-_ENGINE_FACTS = "device", "backend", "blas", "blas_library", "mlx", "mlx_lm"
+_ENGINE_FACTS = "device", "backend", "blas", "blas_library", "mlx", "mlx_lm", "matmul_gflops"
 _ENOUGH_MEMORY_BYTES = 2**30  # the default model in float32, its cache and the window
 
 
@@ -63,8 +60,7 @@ def gather() -> Facts:
     report = {
         "version": __version__,
         "system": host.system_name(),
-        **{name: getattr(engine, name, "") or None for name in _ENGINE_FACTS},
-        "matmul_gflops": engine and round(engine.matmul_gflops, 1),
+        **{name: engine.get(name) or None for name in _ENGINE_FACTS},
         "python": ".".join(map(str, sys.version_info[:3])),
         "python_path": sys.executable,
         "qt": qt or None,
@@ -153,13 +149,13 @@ def as_text(report: Mapping[str, Any], advice: Sequence[Advice]) -> str:
     return "\n".join([*lines, "", "To fix:", *(f"  {item.problem}\n    {item.remedy}" for item in advice)])
 
 
-def _engine() -> "tuple[EngineFacts | None, str]":
+def _engine() -> tuple[dict[str, Any], str]:
     try:
         from rdchat.inference.target.diagnostics import engine_facts  # noqa: PLC0415  MLX: doctor must outlive its failure
 
         return engine_facts(), ""
     except (ImportError, OSError, RuntimeError) as error:
-        return None, _first_line(error)
+        return {}, _first_line(error)
 
 
 def _qt() -> tuple[str, str]:

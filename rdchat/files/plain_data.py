@@ -55,10 +55,12 @@ def plain[T: "DataclassInstance"](kind: type[T], data: Any) -> T:
     """Return a dataclass from the parsed JSON of its `asdict`; unknown names are ignored.
 
     Raises:
-        TypeError: If a field is missing or has another type.
+        TypeError: If a field without a default is missing, all are, or one has another type.
         ValueError: If a value is out of range.
     """
     made: T = _builder(kind)(data)
+    if _readers(kind).keys().isdisjoint(data):
+        raise TypeError(f"{data!r} is not a {kind}")
     return made
 
 

@@ -1,6 +1,5 @@
 """Reads facts about a model folder or a GGUF file from its headers, in a child process or in this one."""
 
-import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError, RdchatError
-from rdchat.files.foreign_files import check_file
 from rdchat.files.plain_data import plain
+from rdchat.hub.known_files import checksum
 from rdchat.inference.api.memory_facts import ModelSizes
 from rdchat.inference.models.gguf_header import read_gguf_header
 from rdchat.inference.models.model_config import check_architecture, read_config
@@ -75,13 +74,7 @@ def _words(path: Path, error: RdchatError | OSError) -> str:
 
 def _tokens(folder: Path) -> str:
     """Return a hash of the tokenizer's file. Different files may have the same tokens; this does not detect it."""
-    path = folder / "tokenizer.json"
-    try:
-        check_file(path)
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:32]
-    except (RdchatError, OSError):
-        return ""
+    return checksum(folder / "tokenizer.json", letters=64)[:32]
 
 
 def _known_family(folder: Path) -> str:

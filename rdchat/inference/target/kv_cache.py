@@ -93,13 +93,13 @@ class KVCache:
         """Prepare for `step_back`."""
         for cache in self._leaves:
             if isinstance(cache, RoundArraysCache):
-                cache.remember()
+                cache.begin()
 
     def step_back(self) -> None:
         """Take back the one token that was fed since `remember`."""
         for cache in self._leaves:
             if isinstance(cache, RoundArraysCache):
-                cache.step_back()
+                cache.rollback()
             else:
                 cache.trim(1)
 

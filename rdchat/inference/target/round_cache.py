@@ -255,7 +255,6 @@ class RoundArraysCache(stock.ArraysCache):
         super().__init__(len(arrays))
         self.cache = arrays
         self._saved: list[Any] = []
-        self._before: list[Any] = []  # the arrays before the last call
 
     def begin(self, _depths: mx.array | None = None, ancestors: mx.array | None = None) -> None:
         """Open a round."""
@@ -270,14 +269,6 @@ class RoundArraysCache(stock.ArraysCache):
         """Close the round; keep none of it."""
         self.cache = self._saved
         self._saved = []
-
-    def remember(self) -> None:
-        """Keep the present arrays for `step_back`."""
-        self._before = list(self.cache)
-
-    def step_back(self) -> None:
-        """Restore the arrays of the last `remember`."""
-        self.cache = self._before
 
 
 def round_cache(cache: Any) -> Any:
