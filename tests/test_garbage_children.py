@@ -17,7 +17,7 @@ from rdchat.chat.transfer.child import TransferProcess
 from rdchat.errors import ModelError, StorageError
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens
 from rdchat.inference.api.training import TrainingOrder
 from rdchat.inference.library.folder_facts import facts_reader
 from rdchat.inference.prompts import tokenizer_process

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 import pytest
 
 from rdchat.hub import hub_client
-from rdchat.hub.endpoint import AnswerLimits, find_endpoint
+from rdchat.hub.endpoint import AnswerLimits, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import HubError, TemporaryHubError
-from rdchat.hub.tokens import Tokens
 from tests.hub.downloading import NAME, download, small_files
 from tests.hub.hostile_answers import (
     HEAD,

@@ -4,10 +4,9 @@ import pytest
 
 from rdchat.errors import InvalidSettingError
 from rdchat.hub.downloads.download_record import records_of
-from rdchat.hub.endpoint import Token, find_endpoint
+from rdchat.hub.endpoint import HOST_VARIABLE, Token, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import HubError, wait_of
-from rdchat.hub.tokens import HOST_VARIABLE, Tokens
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, download, small_files
 from tests.hub.hub_server import Fault, HubServer, sha256
 

@@ -5,8 +5,7 @@ import threading
 import pytest
 
 from rdchat.errors import RdchatError
-from rdchat.work.job import CancelledError
-from rdchat.work.serial_thread import SerialThread
+from rdchat.work.job import CancelledError, SerialThread
 
 
 @pytest.fixture

@@ -11,11 +11,10 @@ from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, ta
 from rdchat.errors import InvalidSettingError, NetworkError, RdchatError
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
-from rdchat.hub.endpoint import Token, find_endpoint
+from rdchat.hub.endpoint import Token, Tokens, find_endpoint
 from rdchat.hub.found_models import SortBy
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.known_files import check_names, download_command
-from rdchat.hub.tokens import Tokens
 
 _MOST = 100
 _POLL_S = 0.2

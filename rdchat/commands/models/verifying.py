@@ -8,8 +8,8 @@ from rdchat.commands import options
 from rdchat.commands.models.listing import card_of
 from rdchat.commands.terminal import ProgressLine
 from rdchat.errors import ModelError, one_line
+from rdchat.hub.endpoint import Tokens
 from rdchat.hub.known_files import download_command
-from rdchat.hub.tokens import Tokens
 from rdchat.hub.verifying import Verdict
 from rdchat.services.models.installed.verification import reason_not_to_verify, verify_model
 

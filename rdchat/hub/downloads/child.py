@@ -16,8 +16,7 @@ from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadStat
 from rdchat.hub.downloads.download_record import discard
 from rdchat.hub.downloads.repository_download import RepositoryDownload
 from rdchat.hub.endpoint import Token, find_endpoint
-from rdchat.work.job import Job, StopWork
-from rdchat.work.serial_thread import error_of
+from rdchat.work.job import Job, StopWork, error_of
 from rdchat.work.served import serve_together
 
 _GRACE_S = 2.5  # for paused downloads to release files and locks

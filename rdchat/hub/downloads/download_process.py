@@ -9,12 +9,10 @@ from rdchat.errors import RdchatError
 from rdchat.files.plain_data import plain
 from rdchat.files.privacy import persons_umask
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
-from rdchat.hub.endpoint import find_endpoint
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.work.child_limits import ChildEndedError, Limits
 from rdchat.work.child_process import ChildProcess
-from rdchat.work.job import CancelledError, Job
-from rdchat.work.serial_thread import SerialThread
+from rdchat.work.job import CancelledError, Job, SerialThread
 
 _END_S = 3.0  # for the process to end by itself after its input is closed
 _AT_ONCE = 10_000  # requests in the process; it queues downloads above its limit itself

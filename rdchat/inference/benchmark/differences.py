@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
 
-from rdchat.inference.api.bench_results import Difference
+from rdchat.inference.api.benchmark import Difference
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reductions import log_denominator

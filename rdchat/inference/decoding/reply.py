@@ -8,8 +8,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
+from rdchat.inference.api.model_card import HeadKind
 from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
 from rdchat.inference.api.requests import GenerationRequest, Mode
 from rdchat.inference.decoding.detokenizer import Detokenizer

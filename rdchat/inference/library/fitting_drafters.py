@@ -11,8 +11,7 @@ from typing import Any
 
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import read_json
-from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_card import HeadKind, ModelCard, TargetMatch
 from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG
 from rdchat.inference.drafting.checkpoints.drafter_folder import MOST_CONFIG_BYTES, bound_hash, drafter_config
 from rdchat.inference.drafting.checkpoints.installed_drafters import installed_drafters, resolve_drafter

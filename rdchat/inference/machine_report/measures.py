@@ -10,7 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from rdchat.inference.api.bench_results import Difference
+from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, Difference
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.model_card import DraftKind
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
@@ -18,7 +18,6 @@ from rdchat.inference.auto.cost_model import PLAIN_STEP
 from rdchat.inference.auto.measuring import Measured, Measurement, OtherPrograms, measure_calls
 from rdchat.inference.benchmark.differences import divergences
 from rdchat.inference.benchmark.recording import Recording, record, record_mlx_lm
-from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import read_prompt

@@ -9,8 +9,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from rdchat.errors import RdchatError
-from rdchat.work.job import Job
-from rdchat.work.serial_thread import SerialThread
+from rdchat.work.job import Job, SerialThread
 
 _LOG = logging.getLogger(__name__)
 Callback = Callable[[Any], object]

@@ -10,8 +10,8 @@ import mlx.core as mx
 import pytest
 
 from rdchat.commands.report_page import report_page
+from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS
 from rdchat.inference.api.requests import Dtype, Mode
-from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS
 from rdchat.inference.machine_report import model_report
 from rdchat.inference.machine_report.measures import (
     ROWS,

@@ -7,7 +7,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub import known_files
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens
 from rdchat.hub.verifying import Verdict
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.installed.verification import Verification, reason_not_to_verify

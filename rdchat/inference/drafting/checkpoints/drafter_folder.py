@@ -6,7 +6,7 @@ from typing import Any
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import temporary_of
 from rdchat.files.foreign_files import read_json
-from rdchat.inference.api.drafter_facts import TargetMatch
+from rdchat.inference.api.model_card import TargetMatch
 from rdchat.inference.drafting.checkpoints.block_layout import BLOCK
 from rdchat.inference.drafting.checkpoints.checkpoint import (
     HINT,

@@ -13,7 +13,7 @@ import numpy as np
 from mlx.utils import tree_flatten
 from mlx_lm.utils import dequantize_model
 
-from rdchat.inference.api.drafter_facts import APPLE_MODEL_TYPE
+from rdchat.inference.api.model_card import APPLE_MODEL_TYPE
 from rdchat.inference.drafting.checkpoints.checkpoint import PACKED, Checkpoint, Layout, not_a_drafter
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.checkpoints.settings import Settings

@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from rdchat.errors import RdchatError
+from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
 from rdchat.inference.api.training import ComparedGroup, Comparison, Phase, TrainingProgress
 from rdchat.inference.benchmark.draft_counts import Result, draft_name, report
 from rdchat.inference.benchmark.recording import measure_drafts
-from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter, search_drafters
 from rdchat.inference.models.fingerprint import TargetBinding
