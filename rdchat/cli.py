@@ -67,7 +67,7 @@ _COMMANDS: _Commands = {
             ),
             "verify": (
                 "check a model's files against Hugging Face's checksums",
-                "models.verifying model --revision --json",
+                "models.listing:verify model --revision --json",
             ),
             "delete": (
                 "move a model or drafter from the Hugging Face cache or rdchat's folder to the Trash",

@@ -23,12 +23,12 @@ from rdchat.inference.models.gguf_import import CONVERTER_REVISION, convert_gguf
 from rdchat.inference.models.model_config import (
     check_architecture,
     check_quantization,
+    check_sizes,
     context_length,
     kv_values_per_token,
     read_config,
 )
 from rdchat.inference.models.model_places import place_named
-from rdchat.inference.models.model_sizes import check_sizes
 from rdchat.inference.models.safetensors_file import StoredTensor
 from rdchat.inference.models.weight_files import is_weights, read_headers, weight_files
 

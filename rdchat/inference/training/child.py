@@ -31,9 +31,8 @@ from rdchat.inference.api.training import (
     TrainingStart,
 )
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.training.run.measuring import compare_drafters
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
-from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.training.run.training_run import DrafterTraining, compare_drafters
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 

@@ -8,7 +8,7 @@ from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import write_json
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.token_sequence import Template
+from rdchat.inference.training.data.data_maker import Template
 
 _FILE = "begun.json"
 _OLDER = ("time.json", "data.json")  # of versions that kept `spent_s`, `hours` and `shards` in files of their own

@@ -360,6 +360,6 @@ def test_a_loss_that_is_no_number_ends_the_training(
 @pytest.mark.slow
 def test_a_model_that_ends_its_answers_at_once(settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     mute = lenient_llama()
-    monkeypatch.setattr("rdchat.inference.training.data.token_sequence.sample", lambda *_: END)
+    monkeypatch.setattr("rdchat.inference.training.data.data_maker.sample", lambda *_: END)
     with pytest.raises(ModelError, match="The answers of tiny are not enough to learn from"):
         train(mute, replace(settings, sequences=128))
