@@ -79,13 +79,14 @@ def _reader(hint: Any) -> Reader:
         inner = _reader(get_args(hint)[0])
         items = _exactly(list)
         return lambda value: kind([inner(item) for item in items(value)])
+    if kind is dict:
+        inner = _reader(get_args(hint)[1])
+        return lambda value: {name: inner(item) for name, item in _exactly(dict)(value).items()}
     if is_dataclass(hint):
         return _builder(hint)
     if issubclass(hint, Enum):
         return cast("Reader", hint)
-    if hint is float:
-        return _finite
-    return _whole if hint is int else _exactly(hint)
+    return {float: _finite, int: _whole}.get(hint) or _exactly(hint)
 
 
 def _builder(kind: Any) -> Reader:

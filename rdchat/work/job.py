@@ -139,9 +139,7 @@ class SerialThread:
         self._threads: list[threading.Thread] = []
         self._started = False  # the one that does what comes next
         self._latest: Job[Any] | None = None
-        self._may_stop = (
-            False  # the latest was to `replace` what was before, and so counts only as long as it is wanted
-        )
+        self._may_stop = False  # whether `close` cancels the latest
         self._closed = False
 
     @property
@@ -159,6 +157,8 @@ class SerialThread:
         work: Callable[[Job[T]], T],
         on_end: Callable[[T | RdchatError], object] | None = None,
         on_progress: Callable[[Any], object] | None = None,
+        *,
+        may_stop: bool = False,
     ) -> Job[T]:
         """Run this after all earlier jobs.
 
@@ -166,6 +166,7 @@ class SerialThread:
             work: Called on the thread with its job. Its exceptions become RdchatErrors.
             on_end: Called on the thread with the result or the error.
             on_progress: Called on the thread with progress.
+            may_stop: Whether `close` cancels it instead of waiting for it.
         """
         job: Job[T] = Job(on_progress, on_end)
         if self._closed:
@@ -173,28 +174,16 @@ class SerialThread:
             return job
         if not self._started:
             self._start()
-        self._latest, self._may_stop = job, False
+        self._latest, self._may_stop = job, may_stop
         self._tasks.put((job, work))
         return job
 
-    def replace[T](
-        self,
-        work: Callable[[Job[T]], T],
-        on_end: Callable[[T | RdchatError], object] | None = None,
-        on_progress: Callable[[Any], object] | None = None,
-    ) -> Job[T]:
-        """Run this instead of the last job, whose callbacks are no longer called.
+    def forget(self) -> None:
+        """Cancel the last job and its callbacks, and leave its thread to it.
 
-        It does not wait for the last job: a request to a hub cannot be interrupted, so it keeps its own thread until it
+        The next job does not wait for it: a request to a hub cannot be interrupted, so it keeps its own thread until it
         ends.
         """
-        self.forget()
-        job = self.do(work, on_end, on_progress)
-        self._may_stop = True
-        return job
-
-    def forget(self) -> None:
-        """Cancel the last job and its callbacks, and leave its thread to it."""
         job, self._latest = self._latest, None
         if job is not None and not job.ended:
             job.forget()
@@ -205,7 +194,7 @@ class SerialThread:
     def close(self, timeout_s: float = 2.0) -> None:
         """Wait for the jobs given, but only this long, because a disk or a hub may hang.
 
-        Jobs given by `replace`, and later jobs, are cancelled.
+        The last job, if it may stop, and later jobs are cancelled.
         """
         self._closed = True
         if self._may_stop:

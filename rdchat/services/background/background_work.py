@@ -126,7 +126,7 @@ class BackgroundWork(QObject):
             told: Called on the main thread with the progress.
         """
         self.forget()
-        self._thread.replace(work, *self._callbacks(then, failed, told))
+        self._thread.do(work, *self._callbacks(then, failed, told), may_stop=True)
 
     def forget(self) -> None:
         """Cancel the last job, and drop the callbacks of all jobs so far."""

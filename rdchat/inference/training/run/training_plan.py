@@ -172,7 +172,10 @@ def make_plan(
     if not recurrent:
         keep_states = False  # those of whole conversations would need several times the space
     budget = need.budget(tokens, fitting.sequences, folder, keep_states, anyway=settings.anyway)
-    known = record or RunRecord(budget.keep_states, model.info.dtype, chat_template(model))
+    known = record
+    if known is None:
+        template = chat_template(model)
+        known = RunRecord(budget.keep_states, model.info.dtype, template.before, template.after)
     known = replace(known, keep_states=budget.keep_states, asked=fitting.asked)
     return TrainingPlan(
         fitting, binding, folder, known, budget, left_out, resumed=record is not None, reads=reads, start=start

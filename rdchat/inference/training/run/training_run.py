@@ -199,7 +199,7 @@ class DrafterTraining:
         train = TrainPhase(self._model, self._plan, self._shards, self._limit, self._now)
         maker = DataMaker(
             self._model,
-            record.template,
+            record.template(self._model),
             SeedPromptSource(settings.seed, (*settings.prompts, *settings.asked)).seed_prompt,
             self._shards,
             seed=settings.seed,
@@ -219,7 +219,7 @@ class DrafterTraining:
             write_drafter(kept, drafter, "")
             record.trained[key] = steps
             self._write_record()
-        questions = held_out_questions(self._model, self._plan.record.template, conversations)
+        questions = held_out_questions(self._model, record.template(self._model), conversations)
         results = yield from evaluate(self._model, questions, place, self._limit, self._now)
         yield TrainingProgress(Phase.WRITE, 0.0)
         written = read_own_drafter(kept)

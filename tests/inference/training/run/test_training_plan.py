@@ -140,9 +140,9 @@ def test_what_was_settled_holds_for_every_run(
     assert again.budget.keep_states
     assert again.resumed
     assert not plan.resumed
-    assert (again.folder, again.record.template, again.settings.asked) == (
+    assert (again.folder, again.record.template(model), again.settings.asked) == (
         plan.folder,
-        plan.record.template,
+        plan.record.template(model),
         ("what is tea",),
     )
 
