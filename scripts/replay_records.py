@@ -22,9 +22,8 @@ from rdchat.inference.auto.plan import LONGEST
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.beam_search import NodePool
+from rdchat.inference.drafting.beam_search import CandidateRanker, NodePool
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
-from rdchat.inference.drafting.scoring import CandidateRanker
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.packed_tree import PackedTree

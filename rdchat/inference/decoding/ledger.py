@@ -15,8 +15,8 @@ class Ledger:
     """Counts calls and nanoseconds per stage, nested as the stages are.
 
     MLX is lazy: what one stage builds is computed when a later one waits. So a stage holds the host's time, and its
-    waits are stages inside it: `Stage.QUEUE` where work is handed to the device, `Stage.WAIT` where the host waits for results, and
-    `Stage.WAIT_WITH_DRAFT` where these include a draft that nobody has waited for yet.
+    waits are stages inside it: `Stage.QUEUE` where work is handed to the device, `Stage.WAIT` where the host waits for
+    results, and `Stage.WAIT_WITH_DRAFT` where these include a draft that nobody has waited for yet.
 
     Attributes:
         exact: Whether `synchronize` waits: the setting `profile`. It may change at any time.

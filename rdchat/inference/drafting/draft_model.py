@@ -21,8 +21,8 @@ from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply_iterator import prefill
 from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.drafting.beam_search import CandidateRanker, pack
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.drafting.scoring import CandidateRanker, pack
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabularies, tokenizer_of
 from rdchat.inference.target.kv_cache import KVCache

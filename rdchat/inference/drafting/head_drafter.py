@@ -11,10 +11,9 @@ from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRe
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.beam_search import NodePool, best_nodes, search
+from rdchat.inference.drafting.beam_search import NodePool, PathScorer, best_nodes, search
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root, StoredHead
 from rdchat.inference.drafting.lookup_index import LookupIndex
-from rdchat.inference.drafting.scoring import PathScorer
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified

@@ -36,8 +36,7 @@ from rdchat.inference.training.data.seed_prompts import SeedPromptSource
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
 from rdchat.inference.training.heads.samples import Answers
 from rdchat.inference.training.run.card import card
-from rdchat.inference.training.run.clocks import Pace, TimeLimit
-from rdchat.inference.training.run.phases import DataPhase, TrainPhase
+from rdchat.inference.training.run.phases import DataPhase, Pace, TimeLimit, TrainPhase
 from rdchat.inference.training.run.training_plan import TrainingPlan
 
 _EVALUATED = 12  # held-out questions decoded at the end

@@ -19,7 +19,7 @@ from rdchat.inference.training.data.shards import ShardFolder, TrainingConversat
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.trainer import Trainer
 from rdchat.inference.training.run import measuring, phases, training_plan
-from rdchat.inference.training.run.clocks import Pace
+from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from scripts.pack_answers import write_answers
