@@ -23,8 +23,7 @@ from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.restore import finish as finish_restore
 from rdchat.errors import RdchatError, StorageError, StorageLockedError
-from rdchat.inference.api.memory_facts import MachineMemory
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import MachineMemory, ModelCard
 from rdchat.inference.api.protocol import Engine
 from rdchat.services.app.event_loop import GarbageCollector, QuitSignals
 from rdchat.services.app.single_instance import SingleInstance
@@ -48,17 +47,17 @@ _ENGINE = "rdchat.inference.local_engine"
 
 def installed_models() -> tuple[ModelCard, ...]:
     """Find the models on this machine."""
-    from rdchat.inference.library import folder_facts, model_library  # noqa: PLC0415  not before the window
+    from rdchat.inference.library import model_library  # noqa: PLC0415  not before the window
 
-    with folder_facts.facts_reader() as read:
+    with model_library.facts_reader() as read:
         return model_library.installed_models(read)
 
 
 def library_models(chosen: str) -> Iterator[ModelCard]:
     """Find the models on this machine, also in a chosen folder, with the facts from their headers."""
-    from rdchat.inference.library import folder_facts, model_library  # noqa: PLC0415  not before the window
+    from rdchat.inference.library import model_library  # noqa: PLC0415  not before the window
 
-    with folder_facts.facts_reader() as read:
+    with model_library.facts_reader() as read:
         yield from model_library.library_models(chosen, read)
 
 

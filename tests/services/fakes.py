@@ -18,7 +18,7 @@ from rdchat.inference.api.events import (
     ReplyEnd,
     TokenEvent,
 )
-from rdchat.inference.api.model_card import DrafterFit
+from rdchat.inference.api.model_facts import DrafterFit
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import (
     ChatMessage,

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Any
 
 from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, BenchProgress, BenchRun, Sweep
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.inference.benchmark.runner import InterleavedRunner

@@ -7,7 +7,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.settings import ModelDraft, Settings
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, ModeOption, ReplyEnd
-from rdchat.inference.api.model_card import DrafterFit, ModelCard
+from rdchat.inference.api.model_facts import DrafterFit, ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_events import EngineEvent, Failure

@@ -9,7 +9,7 @@ from mlx_lm.models import llama
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.model_card import Capability, DraftKind
+from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.api.requests import DraftSettings, SamplingParams
 from rdchat.inference.drafting.beam_search import CandidateRanker
 from rdchat.inference.drafting.draft_model import DraftModel

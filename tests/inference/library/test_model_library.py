@@ -12,12 +12,14 @@ from rdchat import paths
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download_record import DownloadRecord
 from rdchat.hub.known_files import HubFile, RepositoryFiles
-from rdchat.inference.api.model_card import Capability, DraftKind
-from rdchat.inference.library.folder_facts import FolderFacts, facts_reader, read_facts
+from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.library.model_library import (
+    FolderFacts,
+    facts_reader,
     installed_models,
     library_models,
     problem_of,
+    read_facts,
     store_capability,
     stored_capability,
 )

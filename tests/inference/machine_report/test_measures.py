@@ -24,7 +24,7 @@ from rdchat.inference.machine_report.measures import (
 from rdchat.inference.machine_report.model_report import ModelReport
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.target import TargetEmbeddings
 from tests.inference.drafting.drafter_folders import apple_checkpoint, saved_random_drafter
 
 

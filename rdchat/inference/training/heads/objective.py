@@ -19,10 +19,9 @@ import numpy.typing as npt
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
-from rdchat.inference.models.fingerprint import TargetBinding
-from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.samples import (

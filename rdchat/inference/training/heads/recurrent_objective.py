@@ -26,7 +26,7 @@ from mlx.utils import tree_flatten, tree_map
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
-from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.objective import Goals, Objective, Target, TrainingData, drop_inputs, unroll

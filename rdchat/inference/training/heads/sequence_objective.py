@@ -19,7 +19,7 @@ from mlx.utils import tree_flatten
 
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.heads.decoder import RopeConfig
-from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import TrainingConversation

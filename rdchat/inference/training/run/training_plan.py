@@ -20,10 +20,9 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output
-from rdchat.inference.models.fingerprint import TargetBinding
-from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.target.hooks import HiddenReads
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.training.data.batched_decoding import check_batched_decoding
 from rdchat.inference.training.data.data_maker import chat_template, encode
 from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens, read_answers, shipped_path

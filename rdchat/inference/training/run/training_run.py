@@ -26,8 +26,7 @@ from rdchat.inference.benchmark.recording import measure_drafts
 from rdchat.inference.drafting.checkpoints.drafter_files import WEIGHTS, read_own_drafter, write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter, search_drafters
-from rdchat.inference.models.fingerprint import TargetBinding
-from rdchat.inference.models.model_files import is_hub_id, shown_name
+from rdchat.inference.models.model_files import TargetBinding, is_hub_id, shown_name
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.memory_errors import device_errors
 from rdchat.inference.target.target import LoadedModel

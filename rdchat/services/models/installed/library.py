@@ -2,7 +2,7 @@
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot

@@ -6,7 +6,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QWidget
 
 from rdchat.hub.published_drafters import FoundDrafter, WantedModel
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.look.buttons import TextButton, push_button

@@ -8,8 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFormLayout, QWidget
 
 from rdchat.hub.trash import TrashedModel
-from rdchat.inference.api.memory_facts import GATE_TOKENS, gigabytes, memory_need
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import GATE_TOKENS, ModelCard, gigabytes, memory_need
 from rdchat.services.models.discover.fit import Machine
 from rdchat.ui.look.formatting import day_words
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel

@@ -5,7 +5,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QMenu, QStackedWidget, QWidget
 
 from rdchat.hub.trash import TrashedModel
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import add_action
 from rdchat.ui.look.formatting import counted, file_size
