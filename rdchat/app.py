@@ -8,7 +8,7 @@ other for ever.
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -88,6 +88,8 @@ drafters_made_for: Callable[[str], _Found] = _with_mlx(_INSTALLED, "drafters_mad
 """Finds the drafters of a model that is not loaded."""
 fitting_drafters: Callable[[Path], _Found] = _with_mlx("library.fitting_drafters", "fitting_drafters")
 """Finds the drafter heads that fit a model."""
+measured_calls: Callable[[Path], Mapping[int, float] | None] = _with_mlx("library.fitting_drafters", "measured_calls")
+"""Returns the measured time of a model's calls by rows, in plain steps."""
 
 
 _LOG = logging.getLogger(__name__)
@@ -120,7 +122,7 @@ class App:
             self.controller.model_slot.loaded.connect(self._garbage.spare_what_is_there)
             transcript = TranscriptView(theme, unsent=self.controller.chat.unsent)
             sources = ModelSources(
-                library_models, machine_memory, fitting_drafters, drafters_made_for, problem_of_model
+                library_models, machine_memory, fitting_drafters, measured_calls, drafters_made_for, problem_of_model
             )
             self.window = MainWindow(self.controller, theme, transcript, sources)
             self._installed = FolderSearch(installed_models)
