@@ -9,6 +9,7 @@ from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
 from rdchat.commands.terminal import ProgressLine, table
 from rdchat.errors import ModelError, one_line
+from rdchat.files.sizes import size_words
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download_record import records_of
 from rdchat.hub.endpoint import Tokens
@@ -68,7 +69,7 @@ def _row(model: dict[str, Any]) -> tuple[str, ...]:
     parameters = f"{model['parameters'] / 1e6:,.0f}M parameters" if model["parameters"] else ""
     whole = "" if model["complete"] else f"incomplete: {model['problem']}"
     family = f"{model['family']} drafter".strip() if model["kind"] == "drafter" else model["family"]
-    size = options.size_words(model["size"])
+    size = size_words(model["size"])
     return model["name"], family, parameters, model["quantization"], size, model["place"], whole
 
 
@@ -130,7 +131,7 @@ def verify(args: argparse.Namespace) -> int:
         def count(read: int) -> None:
             nonlocal done
             done += read
-            line.show_text(f"{name}: checked {options.size_words(done)}", "checking")
+            line.show_text(f"{name}: checked {size_words(done)}", "checking")
 
         verdict = verify_model(card, Tokens(), count)
     if verdict.hub_problem and not args.json:

@@ -29,9 +29,9 @@ from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Out
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.heads.objective import Goals, Objective, Target, TrainingData, drop_inputs, unroll
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.samples import Halves, Ints
+from rdchat.inference.training.heads.trainer import Goals, Objective, Target, TrainingData, drop_inputs, unroll
 
 CHOICES = tuple(round(0.8 + 0.05 * step, 2) for step in range(15))  # up to 1.5
 _TEMPERATURES = (0.7, 1.0)  # common sampling settings; greedy drafts do not depend on it

@@ -21,12 +21,11 @@ from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import answer_states, conversation_states
 from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
-from rdchat.inference.training.heads.objective import Objective, Target, TrainingData
 from rdchat.inference.training.heads.published_objectives import DSparkObjective, Eagle3Objective
 from rdchat.inference.training.heads.recipes import SequenceRecipe
 from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, Halves
-from rdchat.inference.training.heads.trainer import Trainer
+from rdchat.inference.training.heads.trainer import Objective, Target, Trainer, TrainingData
 from rdchat.inference.training.run.training_plan import TrainingPlan, shipped_answers
 
 _EVALUATION_SHARE = 0.05  # share of the hours kept for the evaluation
