@@ -98,7 +98,7 @@ class HubApi:
             files, left_out = chosen_files(model.files, gguf)
         except HubError as error:
             raise HubError(f"{repository} cannot be fetched. {error.message}", error.hint) from error
-        return RepositoryFiles(repository, revision, model.commit, files, left_out)
+        return RepositoryFiles(repository, revision, model.commit, files, left_out, gguf)
 
     def look_at(self, repository: str, revision: str = "main") -> HubModel:
         """Return a model's facts and all its files, with the hub's names; raises as `files`."""

@@ -16,8 +16,8 @@ from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.plain_data import plain
 from rdchat.hub.cache_layout import CachedRepository
-from rdchat.hub.downloads.download_record import DownloadRecord, unfinished_downloads
-from rdchat.hub.known_files import checksum
+from rdchat.hub.downloads.download_record import files_here, unfinished_downloads
+from rdchat.hub.known_files import RepositoryFiles, checksum
 from rdchat.inference.api.model_facts import Capability, DraftKind, ModelCard, ModelSizes
 from rdchat.inference.models.fact_cache import Stamp, cache_facts, cached_facts, stamp_of
 from rdchat.inference.models.gguf_header import read_gguf_header
@@ -225,17 +225,16 @@ def stored_capability(folder: Path, stamp: Stamp) -> Capability | None:
         return None
 
 
-def _unfinished(repository: CachedRepository, record: DownloadRecord) -> ModelCard:
-    files = record.files
+def _unfinished(repository: CachedRepository, files: RepositoryFiles) -> ModelCard:
     return ModelCard(
         name=files.repository,
         model="",
         place=HUB,
         path=repository.folder,
-        disk_bytes=sum(file.done_bytes for file in record.files_here(repository)),
+        disk_bytes=sum(file.done_bytes for file in files_here(repository, files)),
         changed=stamp_of(repository.work).changed,
         repository=files.repository,
         revision=files.revision,
         download_bytes=max(files.size, 1),
-        download_gguf=record.gguf,
+        download_gguf=files.gguf,
     )
