@@ -11,7 +11,7 @@ from rdchat.errors import ModelError, one_line
 from rdchat.hub.known_files import download_command
 from rdchat.hub.tokens import Tokens
 from rdchat.hub.verifying import Verdict
-from rdchat.services.models.installed.verification import reason_not_to_verify, verify_model
+from rdchat.services.models.installed.removal import reason_not_to_verify, verify_model
 
 
 def run(args: argparse.Namespace) -> int:

@@ -19,8 +19,8 @@ from PySide6.QtWidgets import QFrame, QTextEdit
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
 from rdchat.inference.api.requests import Mode
 from rdchat.ui.drafts.words import LINE_BREAK, NO_CHARACTER, token_words
+from rdchat.ui.look.labels import OfflineBrowser
 from rdchat.ui.look.opening import announce
-from rdchat.ui.look.plain_text import OfflineBrowser
 from rdchat.ui.look.theme import MEDIUM, Theme
 
 _LEADING = 155.0  # line height in percent, so that underlines have room

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.ui.look.icons import show_icon
-from rdchat.ui.look.plain_text import PlainLabel, set_tip
+from rdchat.ui.look.labels import PlainLabel, set_tip
 from rdchat.ui.look.theme import SMALL, Theme
 
 _TYPING_MS = 120

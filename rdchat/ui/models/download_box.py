@@ -1,16 +1,60 @@
-"""Downloads one model or drafter in place: a button, its progress, and a button that loads the model."""
+"""A download in place (a button, its progress, a button that loads the model), and the list of a model's files."""
+
+from collections.abc import Sequence
 
 from PySide6.QtWidgets import QWidget
 
 from rdchat.errors import RdchatError
-from rdchat.hub.downloads.download import Download, DownloadState
+from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.formatting import file_size
+from rdchat.ui.look.buttons import TextButton, push_button
+from rdchat.ui.look.formatting import counted, file_size
+from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row, show_share, thin_bar
 from rdchat.ui.look.theme import TIGHT, Theme
-from rdchat.ui.models.downloads.words import share, state_words
+from rdchat.ui.models.downloads.words import file_words, share, state_words
 from rdchat.ui.models.notice_view import PageLinks, StatusLine
+
+_MOST_LISTED = 300
+
+
+class FileList(ThemedLabel):
+    """Lists each file with its size or its progress, one on each line.
+
+    Attributes:
+        fold: The button that folds and unfolds the list; the owner places it.
+    """
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme, "", "muted", -1, tabular=True, wraps=True, selectable=True)
+        self._files: Sequence[DownloadFile] = ()
+        self._more = self._note = ""
+        self._open = False
+        self.fold = TextButton("", theme, self._turn)
+        self.show_files(())
+
+    def show_files(self, files: Sequence[DownloadFile], more: str = "", note: str = "") -> None:
+        """Show these files.
+
+        Args:
+            files: The files.
+            more: Follows the number of files on the button.
+            note: Shown below the list.
+        """
+        self._files, self._more, self._note = files, more, note
+        self.fold.setVisible(bool(files))
+        self._show()
+
+    def _turn(self) -> None:
+        self._open = not self._open
+        self._show()
+
+    def _show(self) -> None:
+        self.fold.setText(f"{'Hide' if self._open else 'Show'} {counted(len(self._files), 'file')}{self._more}")
+        listed = self._files[:_MOST_LISTED] if self._open else ()
+        lines = [f"{file.name}: {file.note or file_words(file)}" for file in listed]
+        more = len(self._files) - _MOST_LISTED
+        self.say("\n".join([*lines, *([f"and {more:,} more"] if more > 0 else []), self._note]) if lines else "")
 
 
 class DownloadBox(QWidget):

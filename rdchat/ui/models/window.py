@@ -7,10 +7,9 @@ from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QWidget
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.look.formatting import percent
-from rdchat.ui.look.labels import Separator
+from rdchat.ui.look.labels import Separator, tip_text
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import SideWindow, show_in_front
-from rdchat.ui.look.plain_text import tip_text
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.models.discover.page import DiscoverPage
 from rdchat.ui.models.downloads.page import DownloadsPage

@@ -12,9 +12,8 @@ from rdchat.chat.storage.message_bin import KEPT_DAYS
 from rdchat.services.order.chat_list import Activity
 from rdchat.ui.look.formatting import counted, day_words
 from rdchat.ui.look.icons import line_pixmap
-from rdchat.ui.look.painting import RADIUS, paint_row_ground
-from rdchat.ui.look.plain_text import utf16_spans
-from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
+from rdchat.ui.look.labels import utf16_spans
+from rdchat.ui.look.theme import RADIUS, SMALL, TIGHT, Theme, control_font, paint_row_ground
 from rdchat.ui.sidebar.rows import ACTIVITY, ROW
 
 _Index = QModelIndex | QPersistentModelIndex

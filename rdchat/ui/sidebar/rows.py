@@ -7,7 +7,7 @@ from rdchat.chat.listing import FOLDERS, ChatRow, FolderRow, Key, Listing, Row, 
 from rdchat.errors import StorageError
 from rdchat.services.order.chat_list import Activity
 from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.plain_text import tip_text
+from rdchat.ui.look.labels import tip_text
 from rdchat.ui.sidebar.row_actions import RowActions
 
 _Index = QModelIndex | QPersistentModelIndex

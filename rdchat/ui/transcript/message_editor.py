@@ -8,8 +8,7 @@ from PySide6.QtWidgets import QFrame, QPlainTextEdit, QWidget
 
 from rdchat.ui.look.buttons import dialog_buttons, push_button
 from rdchat.ui.look.layouts import column
-from rdchat.ui.look.painting import paint_card
-from rdchat.ui.look.theme import SMALL, Theme
+from rdchat.ui.look.theme import SMALL, Theme, paint_card
 
 
 class PromptField(QPlainTextEdit):

@@ -10,11 +10,9 @@ from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.inference.api.events import FinishReason
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import TextButton
-from rdchat.ui.look.labels import Separator, ThemedLabel
+from rdchat.ui.look.labels import Separator, ThemedLabel, button_text, set_tip
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.painting import paint_card
-from rdchat.ui.look.plain_text import button_text, set_tip
-from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, paint_card
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
 

@@ -8,18 +8,16 @@ from PySide6.QtWidgets import QScrollArea, QStackedWidget, QWidget
 from rdchat.hub.downloads.download import DownloadFile
 from rdchat.inference.api.memory_facts import ModelSizes
 from rdchat.services.models.discover.fit import Machine, sizes_found, sizes_of_files
-from rdchat.services.models.discover.hub_details import ModelDetails
+from rdchat.services.models.discover.hub_search import ModelDetails
 from rdchat.services.models.discover.newcomers import Source, Suggestion, suggestions
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import TextButton
-from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.look.labels import Ground, Separator, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import choice_box, column, row, scrolled
 from rdchat.ui.look.opening import open_page
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.models.discover import words
-from rdchat.ui.models.download_box import DownloadBox
-from rdchat.ui.models.file_list import FileList
+from rdchat.ui.models.download_box import DownloadBox, FileList
 from rdchat.ui.models.notice_view import NoticeView, PageLinks
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_view import TextView

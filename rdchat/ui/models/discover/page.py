@@ -13,9 +13,8 @@ from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.labels import ElidedLabel, Separator
+from rdchat.ui.look.labels import ElidedLabel, Separator, set_tip
 from rdchat.ui.look.layouts import SearchField, choice_box, column, row
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover.details_view import DetailsView
 from rdchat.ui.models.discover.words import found_entries, newcomer_entries

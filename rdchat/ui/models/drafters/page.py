@@ -11,9 +11,8 @@ from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.look.buttons import TextButton, push_button
 from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.labels import Separator, ThemedLabel
+from rdchat.ui.look.labels import PlainLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import column, row, scrolled
-from rdchat.ui.look.plain_text import PlainLabel, set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.drafters.row import DrafterRow
 from rdchat.ui.models.notice_view import PageLinks

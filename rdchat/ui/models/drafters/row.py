@@ -11,10 +11,9 @@ from rdchat.services.models.installed.removal import reason_not_to_delete
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import FlatButton, push_button
 from rdchat.ui.look.formatting import counted, file_size
-from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel
+from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import SHOW_FOLDER, open_page, show_folder
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, Theme
 from rdchat.ui.models.download_box import DownloadBox
 from rdchat.ui.models.installed.words import drafter_name

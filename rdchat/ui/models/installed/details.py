@@ -12,9 +12,8 @@ from rdchat.inference.api.memory_facts import GATE_TOKENS, gigabytes, memory_nee
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.discover.fit import Machine
 from rdchat.ui.look.formatting import day_words
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import choice_box, column, form_layout, row, scrolled
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.installed.words import drafter_name, facts_of, judge, short_name, support_words
 from rdchat.ui.plots.drawing import Box, Drawing

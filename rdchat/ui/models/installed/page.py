@@ -9,9 +9,8 @@ from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import add_action
 from rdchat.ui.look.formatting import counted, file_size
-from rdchat.ui.look.labels import Separator, ThemedLabel
+from rdchat.ui.look.labels import Separator, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import SearchField, choice_box, column, row
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.installed.action_bar import ActionBar
 from rdchat.ui.models.installed.details import ModelDetails

@@ -14,10 +14,9 @@ from rdchat.services.models.training.training_control import TrainingControl, Tr
 from rdchat.ui.benchmark.results import TableCell, TableView
 from rdchat.ui.look.buttons import IconButton, push_button
 from rdchat.ui.look.formatting import memory
-from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel
+from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import column, row, scrolled, show_share, thin_bar
 from rdchat.ui.look.opening import ask
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.models.training import words

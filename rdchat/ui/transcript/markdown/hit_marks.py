@@ -7,7 +7,7 @@ from PySide6.QtGui import QColor, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QTextEdit
 
 from rdchat.chat.search_words import WordMatcher
-from rdchat.ui.look.plain_text import utf16_spans
+from rdchat.ui.look.labels import utf16_spans
 from rdchat.ui.look.theme import Theme
 
 _MOST = 2000  # in one text

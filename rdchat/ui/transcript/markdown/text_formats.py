@@ -17,7 +17,7 @@ from PySide6.QtGui import (
 )
 
 from rdchat.chat.formulas.formula_drawer import UNITS
-from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.labels import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run
 from rdchat.ui.transcript.markdown.formulas import FORMULAS
