@@ -193,7 +193,7 @@ def _palette(colors: Colors) -> QPalette:
     return palette
 
 
-RADIUS = 7
+ROW_RADIUS = 7
 RING = 2  # width, in pixels
 
 
@@ -214,14 +214,14 @@ def paint_row_ground(painter: QPainter, area: QRect, state: QStyle.StateFlag, co
     painter.setPen(Qt.PenStyle.NoPen)
     if state & flag.State_Selected:
         painter.setBrush(colors.selection)
-        painter.drawRoundedRect(area, RADIUS, RADIUS)
+        painter.drawRoundedRect(area, ROW_RADIUS, ROW_RADIUS)
     elif state & flag.State_MouseOver:
         painter.setBrush(colors.raised)
-        painter.drawRoundedRect(area, RADIUS, RADIUS)
+        painter.drawRoundedRect(area, ROW_RADIUS, ROW_RADIUS)
     if state & flag.State_HasFocus and state & flag.State_KeyboardFocusChange:
         painter.setPen(colors.accent)
         painter.setBrush(Qt.BrushStyle.NoBrush)
-        painter.drawRoundedRect(area, RADIUS, RADIUS)
+        painter.drawRoundedRect(area, ROW_RADIUS, ROW_RADIUS)
 
 
 def paint_focus(painter: QPainter, area: QRectF, color: QColor) -> None:

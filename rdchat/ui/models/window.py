@@ -16,7 +16,7 @@ from rdchat.ui.models.downloads.page import DownloadsPage
 from rdchat.ui.models.downloads.words import totals_words
 from rdchat.ui.models.drafters.page import DraftersPage
 from rdchat.ui.models.installed.page import InstalledPage
-from rdchat.ui.models.notice_view import PageLinks
+from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.models.token_dialog import TokenDialog
 
 

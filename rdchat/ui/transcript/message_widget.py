@@ -15,8 +15,7 @@ from rdchat.ui.transcript.markdown.copying import CopyForm, as_markdown, blocks_
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_actions import MessageActions
-from rdchat.ui.transcript.message_editor import MessageEditor
-from rdchat.ui.transcript.message_parts import EDGE, CutMark, FoldedText, MessageArea
+from rdchat.ui.transcript.message_parts import EDGE, CutMark, FoldedText, MessageArea, MessageEditor
 
 
 class MessageWidget(QWidget):

@@ -20,7 +20,7 @@ from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.downloads.page import DownloadRow
 from rdchat.ui.models.drafters.row import DrafterRow
 from rdchat.ui.models.installed.page import InstalledPage
-from rdchat.ui.models.notice_view import PageLinks
+from rdchat.ui.models.page_parts import PageLinks
 from tests.services.models.library_samples import library_model
 from tests.ui.hovering import Pipe, check_tips, rich_labels, shown_tips, watched_pipe
 from tests.ui.models.conftest import Machine

@@ -17,8 +17,7 @@ from rdchat.ui.look.layouts import choice_box, column, row, scrolled
 from rdchat.ui.look.opening import open_page
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.models.discover import words
-from rdchat.ui.models.download_box import DownloadBox, FileList
-from rdchat.ui.models.notice_view import NoticeView, PageLinks
+from rdchat.ui.models.page_parts import DownloadBox, FileList, NoticeView, PageLinks
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_view import TextView
 

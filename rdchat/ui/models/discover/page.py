@@ -19,7 +19,7 @@ from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover.details_view import DetailsView
 from rdchat.ui.models.discover.words import found_entries, newcomer_entries
 from rdchat.ui.models.model_list import Entry, ModelList, beside
-from rdchat.ui.models.notice_view import NoticeView, PageLinks
+from rdchat.ui.models.page_parts import NoticeView, PageLinks
 
 _PASSING_MS = 200  # the hub is asked for a model that stays selected this long
 _FORMATS = (("MLX models", False), ("GGUF files", True))

@@ -16,7 +16,7 @@ from rdchat.ui.models.installed.action_bar import ActionBar
 from rdchat.ui.models.installed.details import ModelDetails
 from rdchat.ui.models.installed.words import Row, SortBy, entries_of, key_of
 from rdchat.ui.models.model_list import ModelList, beside
-from rdchat.ui.models.notice_view import NoticeView, PageLinks
+from rdchat.ui.models.page_parts import NoticeView, PageLinks
 
 _EMPTY = ("No models are installed yet.", "Find one on the Discover page, or drop a model folder here.")
 
