@@ -6,7 +6,17 @@ on Linux), they also fill the palette of the controls.
 """
 
 from PySide6.QtCore import QObject, QRect, QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QGuiApplication, QPainter, QPalette, QPen
+from PySide6.QtGui import (
+    QColor,
+    QFont,
+    QFontDatabase,
+    QFontInfo,
+    QGuiApplication,
+    QPainter,
+    QPalette,
+    QPen,
+    QTextCharFormat,
+)
 from PySide6.QtWidgets import QApplication, QStyle, QWidget
 
 # spacing, in device-independent pixels: a 4 px grid
@@ -211,17 +221,13 @@ def paint_card(
 def paint_row_ground(painter: QPainter, area: QRect, state: QStyle.StateFlag, colors: Colors) -> None:
     """Paint the background of a row that is selected, under the mouse or focused by the keyboard."""
     flag = QStyle.StateFlag
-    painter.setPen(Qt.PenStyle.NoPen)
-    if state & flag.State_Selected:
-        painter.setBrush(colors.selection)
-        painter.drawRoundedRect(area, ROW_RADIUS, ROW_RADIUS)
-    elif state & flag.State_MouseOver:
-        painter.setBrush(colors.raised)
-        painter.drawRoundedRect(area, ROW_RADIUS, ROW_RADIUS)
-    if state & flag.State_HasFocus and state & flag.State_KeyboardFocusChange:
-        painter.setPen(colors.accent)
-        painter.setBrush(Qt.BrushStyle.NoBrush)
-        painter.drawRoundedRect(area, ROW_RADIUS, ROW_RADIUS)
+    focused = state & flag.State_HasFocus and state & flag.State_KeyboardFocusChange
+    ground = (
+        colors.selection if state & flag.State_Selected else colors.raised if state & flag.State_MouseOver else None
+    )
+    painter.setPen(colors.accent if focused else Qt.PenStyle.NoPen)
+    painter.setBrush(ground or Qt.BrushStyle.NoBrush)
+    painter.drawRoundedRect(area, ROW_RADIUS, ROW_RADIUS)
 
 
 def paint_focus(painter: QPainter, area: QRectF, color: QColor) -> None:
@@ -230,3 +236,13 @@ def paint_focus(painter: QPainter, area: QRectF, color: QColor) -> None:
     painter.setBrush(Qt.BrushStyle.NoBrush)
     painter.setPen(QPen(color, RING))
     painter.drawRoundedRect(area.adjusted(1, 1, -1, -1), 4, 4)
+
+
+def text_look(color: QColor | None = None, ground: QColor | None = None) -> QTextCharFormat:
+    """Return the format of text in a colour, on a ground."""
+    look = QTextCharFormat()
+    if color is not None:
+        look.setForeground(color)
+    if ground is not None:
+        look.setBackground(ground)
+    return look

@@ -3,7 +3,7 @@
 import time
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRect, QSize, QStringListModel, Qt
-from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QTextCharFormat, QTextLayout
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QTextLayout
 from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from rdchat.chat.listing import FOLDERS, ChatRow, FolderRow, Key, Listing, Row, SectionRow
@@ -14,7 +14,7 @@ from rdchat.services.order.chat_list import Activity
 from rdchat.ui.look.formatting import counted, day_words
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import tip_text, utf16_spans
-from rdchat.ui.look.theme import ROW_RADIUS, SMALL, TIGHT, Theme, control_font, paint_row_ground
+from rdchat.ui.look.theme import ROW_RADIUS, SMALL, TIGHT, Theme, control_font, paint_row_ground, text_look
 from rdchat.ui.sidebar.row_actions import RowActions
 
 _Index = QModelIndex | QPersistentModelIndex
@@ -250,10 +250,7 @@ class RowPainter(QStyledItemDelegate):
     def _mark(self, begin: int, end: int) -> QTextLayout.FormatRange:
         mark = QTextLayout.FormatRange()
         mark.start, mark.length = begin, end - begin
-        look = QTextCharFormat()
-        look.setBackground(self._theme.colors.hit)
-        look.setForeground(self._theme.colors.text)
-        mark.format = look
+        mark.format = text_look(self._theme.colors.text, self._theme.colors.hit)
         return mark
 
     def createEditor(self, parent: QWidget, option: QStyleOptionViewItem, index: _Index) -> QWidget:

@@ -1,6 +1,6 @@
 """The Discover page: searches the hub, and shows the details of one model."""
 
-from PySide6.QtCore import QSignalBlocker, QTimer, Signal
+from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QStackedWidget, QWidget
 
@@ -14,7 +14,7 @@ from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.labels import ElidedLabel, Separator, set_tip
-from rdchat.ui.look.layouts import SearchField, choice_box, column, row
+from rdchat.ui.look.layouts import SearchField, choice_box, column, fill_box, row
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover.details_view import DetailsView
 from rdchat.ui.models.discover.words import found_entries, newcomer_entries
@@ -88,13 +88,7 @@ class SearchBar(QWidget):
         for box, names in zip((self.quantization, self.licence, self.family), choices, strict=True):
             chosen = box.currentData()
             wanted = [*names, *([chosen] if chosen and chosen not in names else [])]
-            if [box.itemData(place) for place in range(1, box.count())] != wanted:
-                with QSignalBlocker(box):
-                    while box.count() > 1:
-                        box.removeItem(1)
-                    for name in wanted:
-                        box.addItem(name, name)
-                    box.setCurrentIndex(box.findData(chosen))
+            fill_box(box, [(box.itemText(0), ""), *((name, name) for name in wanted)], chosen)
 
 
 class DiscoverPage(QWidget):

@@ -13,7 +13,7 @@ from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.discover.fit import Machine
 from rdchat.ui.look.formatting import day_words
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import choice_box, column, form_layout, row, scrolled
+from rdchat.ui.look.layouts import choice_box, column, fill_box, form_layout, row, scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.installed.words import drafter_name, facts_of, judge, short_name, support_words
 from rdchat.ui.plots.drawing import Box, Drawing
@@ -114,10 +114,8 @@ class MemorySection(QWidget):
         if other:
             most = model.sizes.context_length if model.sizes else GATE_TOKENS
             choices = [count for count in _CONTEXTS if count < most] + [most]
-            self.context.clear()
-            for count in choices:
-                self.context.addItem(f"{count:,}", count)
-            self.context.setCurrentIndex(max(sum(count <= self._tokens for count in choices) - 1, 0))
+            chosen = max((count for count in choices if count <= self._tokens), default=choices[0])
+            fill_box(self.context, ((f"{count:,}", count) for count in choices), chosen)
         self._show_need()
 
     def _choose_context(self) -> None:
