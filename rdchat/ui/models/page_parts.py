@@ -1,6 +1,6 @@
-"""Parts of pages: a notice with buttons, a line with a link, a download in place, the list of a model's files."""
+"""Parts of pages: a notice with buttons, a line with a link, a download in place, a list of files, rows of widgets."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QWidget
@@ -221,3 +221,33 @@ class DownloadBox(QWidget):
             return
         self._refresh()
         self.line.link.setFocus()  # the pressed button is hidden
+
+
+class RowList[Item, Row: QWidget](QWidget):
+    """Shows a row for each item. A row stays as long as its item is listed, so that it keeps the focus.
+
+    Args:
+        make: Makes an empty row.
+        update: Has a row show its item.
+    """
+
+    def __init__(self, make: Callable[[], Row], update: Callable[[Row, Item], None]) -> None:
+        super().__init__()
+        self._make, self._update = make, update
+        self._column = column(None, within=self, spacing=0)
+        self.rows: dict[str, Row] = {}
+
+    def show_items(self, items: Mapping[str, Item]) -> None:
+        """Show these items, each under a key that stays the same."""
+        for key in self.rows.keys() - items.keys():
+            row = self.rows.pop(key)
+            self._column.removeWidget(row)
+            row.hide()
+            row.deleteLater()
+        for place, (key, item) in enumerate(items.items()):
+            if key not in self.rows:
+                self.rows[key] = self._make()
+            if self._column.indexOf(self.rows[key]) != place:
+                self._column.insertWidget(place, self.rows[key])
+            self._update(self.rows[key], item)
+        self.setVisible(bool(items))

@@ -8,8 +8,7 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QWidget
 
-from rdchat.chat.conversation import Message
-from rdchat.chat.message_path import MessagePath
+from rdchat.chat.conversation import Message, MessagePath
 from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.unsent_memory import UnsentMemory

@@ -15,9 +15,8 @@ from rdchat.ui.look.labels import PlainLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import column, fill_box, row, scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.drafters.row import DrafterRow
-from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.models.page_parts import PageLinks, RowList
 from rdchat.ui.models.removal import ResultLine
-from rdchat.ui.models.row_list import RowList
 from rdchat.ui.models.training.page import TrainingPage
 from rdchat.ui.models.training.words import state_title
 from rdchat.ui.speed.fields import CalmComboBox
