@@ -104,7 +104,7 @@ class DiscoverPage(QWidget):
 
     def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
         super().__init__()
-        self._desk, self._links = desk, links
+        self._desk = desk
         self._chosen: Entry | None = None
         self.bar = SearchBar(theme)
         self.list = ModelList(theme, "Models found")
