@@ -13,12 +13,13 @@ import pytest
 from rdchat.errors import ModelError, StorageError, StorageFullError, StorageLockedError
 from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.training import Phase, TrainingProgress
+from rdchat.inference.auto import measuring
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.trainer import Trainer
-from rdchat.inference.training.run import measuring, phases, training_plan
+from rdchat.inference.training.run import phases, training_plan
 from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
