@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QFile
 from PySide6.QtGui import QCursor, QGuiApplication
+from pytestqt.qtbot import QtBot
 
 from rdchat import host, machine, paths
 from rdchat.files.privacy import private_folder
@@ -22,6 +23,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 # where MLX keeps what it compiles for the CPU, from run to run; else each test's own cache folder would have it anew
 _TEMPORARY = private_folder(Path(tempfile.gettempdir()) / f"rdchat-tests-{os.getuid()}")
 os.environ["TMPDIR"] = str(_TEMPORARY)
+_PATIENCE_MS = 60_000  # of what waits for a condition or a signal: only what never comes takes it
 _INSTALLED_MODEL = paths.default_model_dir()  # where `make setup` put it, before the folders are moved
 
 
@@ -34,6 +36,8 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.disable()
     _let_threads_finish_their_slices()
+    for wait in (QtBot.waitUntil, QtBot.waitSignal, QtBot.waitSignals, QtBot.waitExposed):
+        wait.__kwdefaults__["timeout"] = _PATIENCE_MS  # pytest-qt's five seconds are too few on a busy machine
 
 
 def _let_threads_finish_their_slices() -> None:

@@ -25,7 +25,7 @@ from tests.processes import python_process
 from tests.services.conftest import *  # noqa: F403  its fixtures, which make an app without a window
 from tests.services.window import Window
 
-WAIT_MS = 30_000
+WAIT_MS = 60_000
 
 
 @pytest.fixture

@@ -200,7 +200,7 @@ def test_a_process_that_says_what_is_no_progress_is_ended_and_that_is_said(
     process = DownloadProcess(Tokens(), LIMITS)
     try:
         process.start(Download(NAME), told)
-        assert told.ended.wait(30)
+        assert told.ended.wait(60)
         assert told.all[-1].state is DownloadState.FAILED
         assert told.all[-1].problem.startswith("The downloading process ")
         assert {progress.id for progress in told.all} == {Download(NAME).id}

@@ -11,7 +11,7 @@ from rdchat.hub.tokens import Tokens
 from rdchat.services.models.downloads.downloads import Downloads
 from tests.hub.downloading import LIMITS
 
-WAIT_MS = 30_000
+WAIT_MS = 60_000
 
 
 class FollowedDownloads:
