@@ -83,7 +83,7 @@ def check_closed(folder: Path) -> None:
     assert open_to_others == {}
 
 
-@pytest.mark.parametrize("umask", [0o022, 0o002, 0])
+@pytest.mark.parametrize("umask", [0o022, pytest.param(0o002, marks=pytest.mark.slow), 0])
 def test_what_commands_write_is_closed_whatever_the_umask(tmp_path: Path, umask: int) -> None:
     (tmp_path / "conversations.json").write_text(json.dumps([chatgpt_with_everything()]))
     (tmp_path / "conversations.json").chmod(0o600)
