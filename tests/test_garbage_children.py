@@ -142,7 +142,7 @@ def test_a_training_that_tells_garbage_ends(kind: str, tmp_path: Path, monkeypat
     child, told = ChildProcess("training"), queue.SimpleQueue[object]()
     training_control.submit(child, TrainingOrder("m", "m"), tmp_path, (), on_event=lambda _: None, on_end=told.put)
     try:
-        assert isinstance(told.get(timeout=60), ChildEndedError)
+        assert isinstance(told.get(timeout=120), ChildEndedError)
         assert child.pid is None
     finally:
         child.close()
@@ -156,7 +156,7 @@ def test_downloads_that_tell_garbage_fail(kind: str, monkeypatch: pytest.MonkeyP
     downloads = DownloadProcess(Tokens(), LIMITS)
     downloads.start(Download("org/model"), told.put)
     try:
-        while (progress := told.get(timeout=60)).state is not DownloadState.FAILED:
+        while (progress := told.get(timeout=120)).state is not DownloadState.FAILED:
             pass
         assert "downloading process" in progress.problem
     finally:

@@ -197,7 +197,7 @@ def run_beside(window: Window, *arguments: str) -> tuple[int, str, str]:
 
     def run() -> None:
         command = [sys.executable, "-m", "rdchat", "chats", *arguments]
-        outcome.append(subprocess.run(command, check=False, capture_output=True, text=True, timeout=60))
+        outcome.append(subprocess.run(command, check=False, capture_output=True, text=True, timeout=120))
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -20,7 +20,7 @@ from tests.users import modes
 
 OTHER = "other-org/large"
 WEIGHTS = "model.safetensors"
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 class Downloads:

@@ -341,7 +341,7 @@ def test_the_most_that_a_config_may_hold_takes_little_memory(folder: Path) -> No
         resource.setrlimit(resource.RLIMIT_AS, (2 * 2**30, 2 * 2**30))
 
     command = [sys.executable, "-c", LOOK, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=limit, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, preexec_fn=limit, check=False)
     assert "has no model type" in done.stdout, done.stderr
 
 

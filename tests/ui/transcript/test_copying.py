@@ -229,7 +229,7 @@ app = QApplication([])
 put_on_clipboard(*forms_of([Block(Kind.TEXT, (Run("bold", bold=True),))], CopyForm.RICH))
 print(app.clipboard().mimeData().html())
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "<strong>bold</strong>" in ended.stdout
 

@@ -99,7 +99,7 @@ def test_what_cannot_be_drawn_whole_is_not_drawn(tex: str) -> None:
 @pytest.fixture(scope="module")
 def begun() -> None:
     """Begin the process that draws: on a busy machine that takes some seconds."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while FORMULAS.find("x", True) is None and time.monotonic() < until:
         time.sleep(0.01)
 
