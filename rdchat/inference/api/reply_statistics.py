@@ -15,7 +15,7 @@ NOT_MEASURED = "not measured"  # time outside all stages; ledgers stored by vers
 
 _ENOUGH_TOKENS, _ENOUGH_MS = 30, 2000.0  # the first few tokens say little about speed
 _ALIKE = 0.02  # a ratio this close to 1 is neither a gain nor a loss, even with an exact baseline
-_UNKNOWN = 0.5  # an error that leaves nothing to compare: the machine was much busier, or less
+_UNKNOWN = 1 / 3  # an error that leaves nothing to compare: the machine was much busier, or less
 _ROUNDING = 1e-9  # for ratios exactly as far from 1 as their error
 
 

@@ -27,7 +27,7 @@ from rdchat.ui.look.throttle import Throttle
 _FORM_WIDTH = 300
 _INTRODUCTION = (
     "Every setting answers every prompt. They take turns, so all run under the same conditions. "
-    "Results appear here as they come in."
+    "The first results appear here when all settings have answered the first prompt."
 )
 _OFTEN_GAINED = 2.0  # by drafting, where the speed without it is not known
 _SLOWER = 1.5  # than measured: prompts are read too, and sizes that do not pay are slower than no drafting

@@ -161,12 +161,12 @@ class DraftControls(Section):
 
     def show_reply(self, statistics: Statistics, writing: bool) -> None:
         """Show what the automatic mode does in the reply that is being written, or did in the last one."""
-        choice = statistics.choice
+        choice = statistics.choice if writing or statistics.generated_tokens else None
         self._note = self._more = ""
         if choice is not None and statistics.rounds and not writing:
             steps = formatting.counted(statistics.target_calls, "step")
             self._note = f"Auto drafted in {statistics.drafted_rounds:,} of {steps} of the last reply."
-        elif choice is not None and statistics.generated_tokens and not writing:
+        elif choice is not None and not writing:
             self._note, self._more = "Auto did not draft in the last reply.", choice.words
         elif choice is not None and (mode := Mode(choice.mode)) is Mode.OFF:
             self._note = choice.words

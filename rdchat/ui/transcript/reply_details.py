@@ -93,8 +93,7 @@ def _drafting(drafting: Drafting | None) -> list[Fact]:
 
 
 def _speed(s: Statistics) -> list[Fact]:
-    rate = _with_unit(formatting.rate(s.prefill_tps), "tokens/s")
-    prefill = ", ".join(part for part in (formatting.duration(s.prefill_ms), rate) if part)
+    prefill = ", ".join(part for part in (formatting.duration(s.prefill_ms), formatting.reading_speed(s)) if part)
     plain = _with_unit(formatting.rate(s.plain_tps), "tokens/s") if s.speedup_range else ""
     return [
         Fact("Speed", _with_unit(formatting.rate(s.decode_tps), "tokens/s") or formatting.NONE, definitions.SPEED),

@@ -1,11 +1,17 @@
+from dataclasses import replace
+
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.conversation.alternatives_window import AlternativePane, AlternativesWindow
+from rdchat.chat.conversation import Drafting
+from rdchat.inference.api.requests import Mode
+from rdchat.ui.conversation.alternatives_window import AlternativePane, AlternativesWindow, made_words
 from rdchat.ui.transcript.messages import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
+from tests.ui.transcript.conftest import reply
+from tests.ui.transcript.samples import DRAFTED
 from tests.ui.window.message_menus import choose, texts
 
 LONG = "\n\n".join(f"Paragraph {number} of a reply." for number in range(60))
@@ -89,3 +95,10 @@ def test_an_edited_reply_says_so(qtbot: QtBot, chat: Chat, window: MainWindow) -
     qtbot.waitUntil(lambda: marked(opened.panes[1]) == ["me"])
     assert opened.panes[1].made.text() == "Edited by you"
     assert marked(opened.panes[0]) == ["you"]
+
+
+def test_the_figures_of_a_continued_reply_say_that_they_are_of_its_last_part() -> None:
+    whole = reply(2, "Hi", statistics=DRAFTED, drafting=Drafting(Mode.OFF))
+    assert made_words(whole).endswith("61 tokens")
+    continued = replace(whole, drafting=Drafting(Mode.OFF, last_part=True))
+    assert made_words(continued).endswith("61 tokens in the last part")
