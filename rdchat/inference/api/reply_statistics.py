@@ -137,8 +137,8 @@ class Statistics:
         """
         if not (self.speedup and self.rounds and self.settled) or self.speedup_error > _UNKNOWN:
             return None
-        factor = 1 + max(self.speedup_error, _ALIKE) + _ROUNDING
-        return self.speedup / factor, self.speedup * factor
+        error = max(self.speedup_error, _ALIKE) + _ROUNDING
+        return self.speedup / (1 + error), self.speedup / (1 - error)
 
     @property
     def about_as_fast(self) -> bool:

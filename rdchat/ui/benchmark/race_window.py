@@ -26,7 +26,7 @@ from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 _MODES = tuple(mode for mode in Mode if mode is not Mode.OFF)
 _INTRODUCTION = (
     "The model answers the prompt twice, once without drafting and once with it. The chat's earlier messages are not "
-    "sent. Then both answers are replayed side by side at their real speed."
+    "sent. Then both replies are played back side by side at their real speed."
 )
 
 

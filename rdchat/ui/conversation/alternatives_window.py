@@ -103,7 +103,7 @@ class AlternativesWindow(SideWindow):
         super().__init__("Compare Alternatives", (1000, 680), (560, 360), parent)
         self._chat = controller.chat
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self._what = "messages" if message.role is Role.USER else "answers"
+        self._what = "messages" if message.role is Role.USER else "replies"
         self._all = self._chat.alternatives(message.id)
         ids = [each.id for each in self._all]
         right = max(1, ids.index(message.id)) if message.id in ids else 0

@@ -46,7 +46,7 @@ def test_two_alternatives_stand_side_by_side_with_their_differences(
     assert left.made.text().startswith("Temperature 0.7 · ")
     assert (left.use.isEnabled(), right.use.text(), right.use.isEnabled()) == (True, "In use", False)
     qtbot.mouseClick(left.previous, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: opened.note.text() == "These answers have little in common")
+    qtbot.waitUntil(lambda: opened.note.text() == "These replies have little in common")
     assert [marked(pane) for pane in opened.panes] == [[], []]
     assert not left.previous.isEnabled()
 

@@ -92,7 +92,7 @@ def test_whether_it_fits_is_said_with_the_figures_behind_it(
     memory = page.details.memory
     assert memory.verdict.text() == "Fits: 4.77 GB of 17.2 GB"
     assert memory.bar.accessibleDescription() == (
-        "Weights: 4.50 GB; Chat of 4,096 tokens: 268 MB; System and other apps: 12.4 GB"
+        "Weights: 4.50 GB; Chat of 4,096 tokens: 268 MB; Rest of the memory: 12.4 GB"
     )
     assert [memory.context.itemText(n) for n in range(memory.context.count())][-1] == "131,072"
     memory.context.setCurrentIndex(memory.context.count() - 1)

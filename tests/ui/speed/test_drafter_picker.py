@@ -164,8 +164,9 @@ def test_an_open_menu_is_never_empty_while_it_is_filled_again(
 def test_both_pickers_lead_to_where_others_are_found(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     drafting = window.panel.drafting
-    for picker, page in ((drafting.draft_model, "discover"), (drafting.drafter, "drafters")):
+    models = window.windows.models
+    for picker in (drafting.draft_model, drafting.drafter):
+        models.show_page(models.installed)
         picker.menu().aboutToShow.emit()
         next(action for action in picker.menu().actions() if action.text() == "Find in Models…").trigger()
-        models = window.windows.models
-        qtbot.waitUntil(lambda models=models, page=page: getattr(models, page).isVisible())
+        qtbot.waitUntil(models.drafters.isVisible)

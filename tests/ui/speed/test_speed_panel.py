@@ -17,6 +17,7 @@ from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.window.main_window import MainWindow
 from tests.listed import listed
 from tests.services.fakes import Reply
+from tests.services.window import pause_in_prefill
 from tests.ui.conftest import Chat
 
 _STATISTICS = Statistics(
@@ -263,6 +264,16 @@ def test_a_reply_that_was_stopped_in_its_prompt_says_nothing_of_auto(chat: Chat,
     assert panel.drafting.explanation.text() == usual
 
 
+def test_a_reply_that_was_stopped_in_its_prompt_owns_its_reading_time(chat: Chat, panel: SpeedPanel) -> None:
+    """Its 3.5 s of reading stood below "No reply yet"."""
+    chat.start()
+    pause_in_prefill(chat, chat.engine)
+    chat.controller.stop()
+    chat.engine.gate.open()
+    chat.wait_for(EngineState.IDLE)
+    chat.qtbot.waitUntil(lambda: panel.speed.owner.text().startswith("Last reply"))
+
+
 def test_figures_say_whose_they_are(chat: Chat, panel: SpeedPanel) -> None:
     """After a reply in Auto, its figures stood below a menu that said Off."""
     assert panel.speed.owner.text() == "No reply yet"
@@ -416,6 +427,7 @@ _DRAFTED = replace(
         (34.8, 0.0, "warning"),  # 0.87
         (34.8, 0.1, "warning"),
         (34.8, 0.2, None),
+        (32.4, 0.2, None),  # 0.81 stood in amber beside a baseline whose ± reached below the speed
     ],
 )
 def test_within_its_error_the_ratio_is_about_the_same_speed(
@@ -430,9 +442,7 @@ def test_within_its_error_the_ratio_is_about_the_same_speed(
 
 
 @pytest.mark.parametrize("error", [0.38, 1.9])
-def test_nothing_is_compared_with_a_baseline_that_no_longer_holds(
-    chat: Chat, panel: SpeedPanel, error: float
-) -> None:
+def test_nothing_is_compared_with_a_baseline_that_no_longer_holds(chat: Chat, panel: SpeedPanel, error: float) -> None:
     """While other programs were busy, a reply showed 0.33x of a speed that was measured before."""
     chat.start()
     chat.controller.replies.statistics_changed.emit(replace(_DRAFTED, plain_step_ms=20.0, plain_error=error))

@@ -149,7 +149,7 @@ class MemorySection(QWidget):
             MemoryPart("Weights", "writing", need.weights_bytes, f"as {need.precision}"),
             MemoryPart(chat, "reading", need.cache_bytes, cache),
             MemoryPart("Drafter", "drafting", need.drafter_bytes, "the one that Auto uses"),
-            MemoryPart("System and other apps", "border", left, "all other memory of this machine"),
+            MemoryPart("Rest of the memory", "border", left, "for the system and other apps"),
         ]
         self.bar.show_parts(parts, memory.room.limit_bytes)
 
