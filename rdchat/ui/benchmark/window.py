@@ -102,7 +102,7 @@ class BenchmarkWindow(SideWindow):
         """Close, or ask first while a benchmark runs: stopping it by accident may cost an hour."""
         event.setAccepted(not self._benchmark.running)
         if self._benchmark.running:
-            self.ask_to_stop("Stop the benchmark?", "Stop and close", self.hide)
+            self.ask_to_stop("Stop the benchmark?", "Stop and Close", self.hide)
 
     def ask_to_stop(self, question: str, answer: str, then: Callable[[], object]) -> None:
         """Ask whether to stop the running benchmark; if so, call `then`."""
@@ -112,7 +112,7 @@ class BenchmarkWindow(SideWindow):
             self._benchmark.stop()
             then()
 
-        box = ask(self, question, words, answer, stop, leave="Keep running")
+        box = ask(self, question, words, answer, stop, leave="Keep Running")
         self._benchmark.ended.connect(box.reject)
         self._benchmark.failed.connect(box.reject)
 

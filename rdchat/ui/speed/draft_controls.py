@@ -24,7 +24,7 @@ from rdchat.ui.speed.sections import Section
 
 _COPIED_MS = 1600
 _CHOICE_LINES = 3
-_COPY = "Copy training command"
+_COPY = "Copy Training Command"
 _WHO = "What guesses the next tokens. It changes how fast a reply comes, not what it says."
 _USING = {Mode.SPECULATIVE: "the draft model", Mode.DRAFTER: "the drafter", Mode.LOOKUP: "prompt lookup"}
 

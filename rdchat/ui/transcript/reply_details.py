@@ -177,7 +177,7 @@ class ReplyDetails(QFrame):
             parts.addWidget(figure)
         if message.drafting and message.drafting.reason:
             parts.addWidget(ThemedLabel(theme, message.drafting.reason, "muted", -1, wraps=True))
-        tokens = TextButton("Show tokens", theme)
+        tokens = TextButton("Show Tokens", theme)
         tokens.clicked.connect(self.close)
         tokens.clicked.connect(self.tokens_requested)
         parts.addWidget(tokens, 0, Qt.AlignmentFlag.AlignRight)
