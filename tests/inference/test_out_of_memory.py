@@ -20,7 +20,8 @@ from tests.inference.plain_replies import plain
 FAILED = "[METAL] Command buffer execution failed: "
 WORDS = FAILED + "Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
 STOPPED = {
-    "ImpactingInteractivity": "Impacting Interactivity (0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity)",
+    "ImpactingInteractivity": "Impacting Interactivity "
+    "(0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity)",
     "Timeout": "Caused GPU Timeout Error (00000002:kIOGPUCommandBufferCallbackErrorTimeout)",
     "Hang": "Caused GPU Hang Error (00000003:kIOGPUCommandBufferCallbackErrorHang)",
     "SubmissionsIgnored": "Ignored (for causing prior/excessive GPU errors) "
