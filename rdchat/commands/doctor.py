@@ -82,7 +82,7 @@ def gather() -> Facts:
     return Facts(
         report,
         outdated_macos=host.outdated_macos(),
-        faster_mlx=host.faster_mlx(report["mlx_variant"] or "", report["device"] or ""),
+        faster_mlx=host.faster_mlx(host.mlx_variant(), engine.device if engine else ""),
         engine_problem=engine_problem,
         qt_problem=qt_problem,
         compiler=shutil.which("g++") or "",
