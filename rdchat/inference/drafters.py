@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rdchat.errors import ModelError, RdchatError
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.auto.auto_iterator import AutoDrafter
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
@@ -28,9 +28,8 @@ from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.models.model_config import read_config
-from rdchat.inference.models.model_files import display_name, shown_name
+from rdchat.inference.models.model_files import TargetBinding, display_name, shown_name
 from rdchat.inference.target.target import LoadedModel
 
 MTP_NAME = "mtp"  # in place of a drafter's name: the model's own MTP layers

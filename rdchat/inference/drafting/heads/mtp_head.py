@@ -23,10 +23,9 @@ from rdchat.inference.api.requests import MOST_BEAM_ROWS
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, seen_by
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, StoredHead
 from rdchat.inference.target.device import on_gpu
-from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.hooks import HiddenReads, ModelHooks
 from rdchat.inference.target.round_cache import RowBuffer
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 
 _ROUTERS = ("gate", "router", "shared_expert_gate")  # modules that stay unquantised: a few rows that decide a lot
 _HINT = "Use the MTP layers that were published for this model."

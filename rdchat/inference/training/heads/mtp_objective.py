@@ -15,9 +15,9 @@ from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.checkpoints.mtp_layout import attention_layer, fresh_layer, published_names
 from rdchat.inference.drafting.heads.mtp_head import READINGS, LayerCache, MtpConfig, MtpNetwork
 from rdchat.inference.models.model_config import read_config
-from rdchat.inference.training.heads.objective import drop_inputs
 from rdchat.inference.training.heads.samples import Ints
 from rdchat.inference.training.heads.sequence_objective import EPSILON, Sample, SequenceObjective
+from rdchat.inference.training.heads.trainer import drop_inputs
 
 _Pairs = list[list[mx.array]]  # keys and values, for each of the layer's caches
 

@@ -9,8 +9,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.target.embeddings import TargetEmbeddings
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 from tests.inference.fakes import loaded
 from tests.inference.families import network_of
 

@@ -7,7 +7,7 @@ import pytest
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator

@@ -9,8 +9,8 @@ import mlx.nn as nn
 import pytest
 
 from rdchat import machine, paths
-from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.api.training import TrainedKind

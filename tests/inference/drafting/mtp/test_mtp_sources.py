@@ -12,13 +12,14 @@ import pytest
 
 from rdchat import paths
 from rdchat.errors import ModelError
-from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.events import ModeOption, ReplyEnd
+from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.drafting.checkpoints.drafter_files import BINDING
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
-from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.library.fitting_drafters import OWN_LAYERS, fitting_drafters
+from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.drafter_folders import saved_random_drafter, with_files
@@ -104,6 +105,17 @@ def test_a_model_drafts_with_its_own_layers(place: str, case: str, tmp_path: Pat
         assert told.kind is HeadKind.MTP
         assert told.match is not None
         assert told.match.sure
+
+
+def test_the_models_window_lists_the_layers_of_a_model_that_is_not_loaded(tmp_path: Path) -> None:
+    model = target_in(tmp_path / "model", "mimo")
+    assert fitting_drafters(model.info.path) == ()
+    put_layers(model, "mimo", PLACES[1])
+    (told,) = fitting_drafters(model.info.path)
+    size = sum(tensor.nbytes for tensor in published("mimo").values())
+    assert (told.name, told.place, told.kind, told.weights_bytes) == ("MTP layers", OWN_LAYERS, HeadKind.MTP, size)
+    assert told.fits_surely
+    assert inspect_drafter(Path(told.model)) is HeadKind.MTP
 
 
 def test_a_trained_drafter_comes_first_and_the_panel_says_so(tmp_path: Path) -> None:

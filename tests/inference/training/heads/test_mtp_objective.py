@@ -10,14 +10,14 @@ import pytest
 from mlx.utils import tree_map
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.drafter_facts import HeadKind
+from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import TrainedKind
 from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
 from rdchat.inference.drafting.checkpoints.mtp_layout import check_trainable
 from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
-from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.drafter_folders import with_files
 from tests.inference.fakes import shared_family, shared_llama, tiny_llama
