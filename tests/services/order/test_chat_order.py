@@ -52,7 +52,7 @@ def test_a_step_that_the_disk_is_in_the_way_of_stays() -> None:
         assert history.last is undo
     history.undo()
     assert history.last is None
-    for number in range(150):
+    for _ in range(150):
         history.add(lambda: None)
     assert len(history._steps) == 100
 
