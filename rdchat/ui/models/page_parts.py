@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QWidget
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_errors import HubError
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import TextButton, push_button
 from rdchat.ui.look.formatting import counted, file_size
@@ -24,6 +25,8 @@ class PageLinks(QObject):
     downloads_requested = Signal()
     discover_requested = Signal()
     token_requested = Signal()
+    drafters_requested = Signal(ModelCard)  # a model: show its drafters, and ask the hub for others
+    training_requested = Signal(ModelCard)
 
 
 class NoticeView(QWidget):

@@ -15,11 +15,10 @@ from rdchat.errors import ModelError, RdchatError
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.deleting import DeletionPlan, all_trashed, delete, plan_deletion
 from rdchat.hub.downloads.download_record import discard
-from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.known_files import is_repository
-from rdchat.hub.tokens import Tokens
 from rdchat.hub.trash import TrashedModel, delete_for_good, move_to_trash, restore
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_places import CHOSEN, NOT_DELETED, NOT_VERIFIED, hub_name
 from rdchat.services.models.model_service import ModelService
 
