@@ -134,7 +134,7 @@ class JobFolder:
 
     def _comparison(self) -> Comparison | None:
         try:
-            return plain(Comparison, json.loads((self.path / RESULT).read_bytes()))
+            return plain(Comparison, json.loads((self.path / RESULT).read_bytes()), older=True)
         except (OSError, ValueError, TypeError):
             return None
 
