@@ -162,7 +162,7 @@ class FindBar(Ground):
 
     def _show_count(self) -> None:
         count, others = len(self._here), len(self._elsewhere)
-        words = f"{self._place + 1:,} of {count:,}" if self._place >= 0 else counted(count, "message")
+        words = f"Message {self._place + 1:,} of {count:,}" if self._place >= 0 else counted(count, "message")
         if not self.field.text().strip():
             words = ""
         elif not count:

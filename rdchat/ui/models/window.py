@@ -73,6 +73,9 @@ class ModelsWindow(SideWindow):
             else None
         )
 
+    def reject(self) -> None:
+        """Stay open on Escape, which ends typing in a field of a page."""
+
     def show_page(self, page: QWidget) -> None:
         """Bring the window to the front with a page."""
         self.tabs.setCurrentIndex(self._pages.indexOf(page))

@@ -35,7 +35,7 @@ class ChatOptions(QWidget):
         self.form = SamplingForm(theme)
         self.source = ThemedLabel(theme, "", "muted", -1)
         self.defaults = push_button(
-            "Use defaults", "Use the system prompt and sampling from Settings", self._use_defaults
+            "Use Defaults", "Use the system prompt and sampling from Settings", self._use_defaults
         )
         column(
             ThemedLabel(theme, "System prompt", bold=True),

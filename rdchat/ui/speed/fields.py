@@ -72,7 +72,7 @@ class CalmSpinBox(QSpinBox):
 
 
 class FolderPicker(QPushButton):
-    """Shows the name of a chosen folder; its menu offers none, recent folders, installed drafters, and a dialog.
+    """Shows the name of a chosen folder; its menu offers none, recent folders, installed drafters, and ways to others.
 
     Args:
         none: Shown if no folder is chosen.
@@ -83,6 +83,7 @@ class FolderPicker(QPushButton):
 
     edited = Signal(object)  # a folder or hub id, or None
     opened = Signal()
+    search_requested = Signal()  # for others, in the models window
 
     def __init__(
         self,
@@ -136,6 +137,7 @@ class FolderPicker(QPushButton):
             self._menu, self.edited.emit, self._chosen, self._recent(), self._offered, none=self._none, words=words
         )
         self._menu.addSeparator()
+        self._menu.addAction("Find in Models…", self.search_requested.emit)
         self._menu.addAction("Choose Folder…", self._choose_folder)
 
     def _choose_folder(self) -> None:

@@ -25,7 +25,6 @@ _STATE_WORDS = {
     EngineState.WRITING: "Writing…",
     EngineState.NO_MODEL: "No model loaded",
 }
-_FEW_TOKENS = 8  # a shorter prefill is one call, and its rate means nothing
 
 
 class Shown(NamedTuple):
@@ -64,12 +63,6 @@ def _of_model(name: str, definition: str, words: Callable[[ModelInfo], str]) -> 
     return Figure(name, definition, lambda shown: words(shown.model) if shown.model else formatting.NONE)
 
 
-def _prefill(statistics: Statistics) -> str:
-    read = statistics.prompt_tokens - statistics.cached_prompt_tokens
-    rate = formatting.rate(statistics.prefill_tps if read >= _FEW_TOKENS else None)
-    return rate if rate == formatting.NONE else f"{rate} tokens/s"
-
-
 _FIGURES: Mapping[str, Sequence[Figure]] = {  # by section
     "Drafts": (
         _of_reply("Steps with a draft", definitions.ROUNDS, lambda s: formatting.count(s.drafted_rounds)),
@@ -99,7 +92,7 @@ _FIGURES: Mapping[str, Sequence[Figure]] = {  # by section
         _of_reply(
             "Reading speed",
             "Prompt tokens read per second, until the first token is known. Tokens kept from before do not count.",
-            _prefill,
+            lambda s: formatting.reading_speed(s) or formatting.NONE,
         ),
         _of_reply("Time to first token", definitions.TTFT, lambda s: formatting.duration(s.ttft_ms)),
         _of_reply("Writing time", definitions.DECODE_TIME, lambda s: formatting.duration(s.decode_ms)),

@@ -168,6 +168,6 @@ class LedgerWindow(SideWindow):
 
 def _cost_words(cost: ProfileCost | None) -> str:
     if cost is None:
-        return "Exact times slow replies down. How much shows here after one reply with them and one without."
+        return "Exact times slow replies down. Write one reply with them and one without to see by how much."
     exact, usual = formatting.rate(cost.exact_tps), formatting.rate(cost.usual_tps)
     return f"With exact times, the last replies ran at {exact} instead of {usual} tokens/s."

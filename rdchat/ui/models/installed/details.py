@@ -145,7 +145,7 @@ class MemorySection(QWidget):
             MemoryPart("Weights", "writing", need.weights_bytes, f"as {need.precision}"),
             MemoryPart(chat, "reading", need.cache_bytes, cache),
             MemoryPart("Drafter", "drafting", need.drafter_bytes, "the one that Auto uses"),
-            MemoryPart("Left for other apps", "border", left, "the system and other apps"),
+            MemoryPart("Rest of the memory", "border", left, "for the system and other apps"),
         ]
         self.bar.show_parts(parts, memory.room.limit_bytes)
 
