@@ -20,7 +20,7 @@ from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.endpoint import Tokens
 from rdchat.inference.api.training import TrainingOrder
 from rdchat.inference.library.model_library import facts_reader
-from rdchat.inference.prompts import model_prompts as tokenizer_process
+from rdchat.inference.prompts import model_prompts
 from rdchat.inference.prompts.model_prompts import TokenizerProcess
 from rdchat.services.models.training import training_control
 from rdchat.work import frames
@@ -79,7 +79,7 @@ FRAMED: dict[str, Callable[[Path], None]] = {
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizer_process, "_LOAD_S", 3.0)
+    monkeypatch.setattr(model_prompts, "_LOAD_S", 3.0)
     monkeypatch.setattr(frames, "MOST_BYTES", 2**20)
 
 
@@ -125,7 +125,7 @@ def test_one_that_is_killed_or_stopped_from_outside_is_not_blamed_on_what_it_rea
 ) -> None:
     """The model's template was blamed, and the model to be fetched again."""
     put_in_place(monkeypatch, "half a message and silence")
-    monkeypatch.setattr(tokenizer_process, "_LOAD_S", 3.0 if number == signal.SIGSTOP else 60.0)
+    monkeypatch.setattr(model_prompts, "_LOAD_S", 3.0 if number == signal.SIGSTOP else 60.0)
     process, sent = TokenizerProcess(), []
 
     def send() -> None:
