@@ -17,7 +17,7 @@ from rdchat.inference.models.gguf_header import read_gguf_header
 from rdchat.inference.models.model_config import check_architecture, read_config
 from rdchat.inference.models.model_files import check_model_folder, gguf_sizes
 from rdchat.inference.models.model_places import is_drafter
-from rdchat.work.child_limits import ChildLimitError, Limits
+from rdchat.work.child_limits import ChildClosedError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import Job
 from rdchat.work.served import serve
@@ -136,6 +136,8 @@ def facts_reader(
             facts: FolderFacts = child.submit("read", {"path": str(path)}, limits, read=parsed_facts).result()
         except ChildLimitError as error:
             return FolderFacts(problem=f"Reading {path} {error.words}.")
+        except ChildClosedError:  # the app is quit
+            return FolderFacts(problem=f"{path} could not be read.")
         except RdchatError as error:
             _LOG.warning("The facts of %s could not be read: %s", path, error)
             return FolderFacts(problem=f"{path} could not be read.")
