@@ -12,7 +12,7 @@ import pytest
 
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens
 from rdchat.work.job import Job
 from tests.hub.downloading import (
     LIMITS,

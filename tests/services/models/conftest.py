@@ -6,7 +6,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download import DownloadLimits
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
 from tests.services.models.followed_downloads import FollowedDownloads
