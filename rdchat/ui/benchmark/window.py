@@ -8,7 +8,7 @@ from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api.bench_plan import BenchPlan
+from rdchat.inference.api.benchmark import BenchPlan
 from rdchat.inference.benchmark.csv_format import read_csv
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.services.chat_controller import ChatController
@@ -17,10 +17,9 @@ from rdchat.ui.benchmark.race_window import follow_obstacles, obstacle, waiting_
 from rdchat.ui.benchmark.results import EXPORT_TYPES, ResultsView, export
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.look.labels import Ground, Separator, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import column, row, scrolled, thin_bar
 from rdchat.ui.look.opening import FileMode, SideWindow, ask, ask_to_open, ask_to_save
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 

@@ -8,11 +8,9 @@ from PySide6.QtWidgets import QBoxLayout, QPushButton, QWidget
 
 from rdchat.ui.look.buttons import IconButton, push_button
 from rdchat.ui.look.icons import line_pixmap
-from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.labels import PlainLabel, ThemedLabel
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.painting import paint_card
-from rdchat.ui.look.plain_text import PlainLabel
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card
 
 UNDO_MS = 10_000
 _MOST_SHOWN = 2  # banners; more would take the chat's room

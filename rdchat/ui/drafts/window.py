@@ -14,12 +14,10 @@ from rdchat.ui.drafts.tree_view import TreeView
 from rdchat.ui.drafts.words import Alternative, drafter_words, probability, spelt
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import IconButton
-from rdchat.ui.look.labels import ElidedLabel, Ground, Separator, ThemedLabel
+from rdchat.ui.look.labels import ElidedLabel, Ground, Separator, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import Part, column, row, scrolled, splitter
 from rdchat.ui.look.opening import SideWindow, show_in_front
-from rdchat.ui.look.painting import RING, paint_focus
-from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.look.theme import MEDIUM, RING, SMALL, TIGHT, Theme, paint_focus
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.speed.sections import FigureRow
 

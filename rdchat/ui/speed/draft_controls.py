@@ -15,9 +15,8 @@ from rdchat.inference.api.requests import MOST_BEAM_ROWS, MOST_DRAFT_TOKENS, Mod
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.labels import ThemedLabel, set_tip
 from rdchat.ui.look.layouts import add_row, form_layout, row
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.fields import CalmCheckBox, CalmComboBox, CalmSpinBox, FolderPicker
 from rdchat.ui.speed.sections import Section

@@ -8,11 +8,11 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QMenu, QPushButton, QSizePolicy, QSpinBox
 
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.ui.look.buttons import OpenMenu, add_action
 from rdchat.ui.look.formatting import counted
+from rdchat.ui.look.labels import button_text, set_tip
 from rdchat.ui.look.opening import FileMode, ask_to_open
-from rdchat.ui.look.plain_text import button_text, set_tip
 
 _MOST_REASONS = 20  # in a tip
 _MENU_ROOM = 36  # pixels of a button's frame and its menu arrow

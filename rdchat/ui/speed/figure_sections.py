@@ -12,9 +12,8 @@ from rdchat.services.context.chat_context import SummaryProgress
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.formatting import FINISH_REASONS, FINISH_WORDS
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import column, thin_bar
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.charts import Bar, BarChart
 from rdchat.ui.speed.sections import FigureRow, Section

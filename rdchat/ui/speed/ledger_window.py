@@ -15,10 +15,9 @@ from rdchat.services.chat.time_ledger import ProfileCost, TimeLedger
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.definitions import stage_words
-from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.labels import ThemedLabel, message_box, set_tip, tip_text
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import SideWindow, ask_to_save
-from rdchat.ui.look.plain_text import message_box, set_tip, tip_text
 from rdchat.ui.look.theme import LARGE, MEDIUM, Theme
 from rdchat.ui.look.throttle import Throttle
 

@@ -14,8 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.files.atomic_file import write_json
-from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, TargetMatch
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison, TrainingOrder
 from rdchat.services.background.background_work import FolderSearch
@@ -25,7 +24,7 @@ from rdchat.services.models.training.job_folder import JobFolder, TrainingRecord
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.drafters.page import DraftersPage
-from rdchat.ui.models.notice_view import PageLinks
+from rdchat.ui.models.page_parts import PageLinks
 from tests.hub.downloading import download
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only

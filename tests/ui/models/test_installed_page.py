@@ -10,8 +10,7 @@ from PySide6.QtWidgets import QApplication, QMenu, QPushButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import DoesNotFitError
-from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
-from rdchat.inference.api.model_card import Capability, DraftKind, ModelCard
+from rdchat.inference.api.model_facts import Capability, DraftKind, HeadKind, ModelCard, TargetMatch
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.opening import SHOW_FOLDER

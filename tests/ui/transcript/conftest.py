@@ -13,7 +13,7 @@ from rdchat.inference.api.requests import Role
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
-from rdchat.ui.transcript.message_editor import MessageEditor
+from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
 
 

@@ -11,8 +11,15 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.transcript.markdown.copying import CopyForm, as_html, blocks_of, forms_of, put_on_clipboard
-from rdchat.ui.transcript.markdown.markdown_text import as_markdown, as_plain
+from rdchat.ui.transcript.markdown.copying import (
+    CopyForm,
+    as_html,
+    as_markdown,
+    as_plain,
+    blocks_of,
+    forms_of,
+    put_on_clipboard,
+)
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
 from tests.ui.transcript.conftest import person, reply, widget_of

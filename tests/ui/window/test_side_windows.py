@@ -11,8 +11,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.window.help_window import HelpWindow
 from rdchat.ui.window.main_window import MainWindow
+from rdchat.ui.window.side_windows import HelpWindow
 from tests.ui.conftest import Chat
 
 
