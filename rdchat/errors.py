@@ -52,6 +52,10 @@ class DeviceError(RdchatError):
     """The device could not compute something, or a file that it reads late is damaged."""
 
 
+class DeviceStoppedError(DeviceError):
+    """The system ended work on the GPU, mostly because it took too long; the same work may succeed later."""
+
+
 class DoesNotFitError(OutOfMemoryError):
     """Something was not started because it needs more memory than there is; the person may start it anyway."""
 

@@ -27,6 +27,7 @@ class Facts:
 
     report: Mapping[str, Any]  # the object that `--json` prints, without the advice
     outdated_macos: str = ""  # the version of a macOS that is too old for Qt; empty elsewhere
+    faster_mlx: str = ""  # the macOS of a build of MLX that is faster here; empty where there is none
     engine_problem: str = ""  # why MLX does not load; empty if it does
     qt_problem: str = ""  # why Qt does not load; empty if it does
     models: tuple[tuple[str, str], ...] = ()  # each model's name, and what would make it faster
@@ -65,6 +66,7 @@ def gather() -> Facts:
         "version": __version__,
         "system": host.system_name(),
         **{name: engine.get(name) or None for name in _ENGINE_FACTS},
+        "mlx_variant": host.mlx_variant() or None,
         "python": ".".join(map(str, sys.version_info[:3])),
         "python_path": sys.executable,
         "qt": qt or None,
@@ -80,6 +82,7 @@ def gather() -> Facts:
     return Facts(
         report,
         outdated_macos=host.outdated_macos(),
+        faster_mlx=host.faster_mlx(host.mlx_variant(), str(engine.get("device", ""))),
         engine_problem=engine_problem,
         qt_problem=qt_problem,
         models=_advised() if engine else (),
@@ -116,6 +119,12 @@ def advise(facts: Facts) -> list[Advice]:
             "Close other apps, or add memory.",
         ),
         (
+            facts.faster_mlx,
+            f"This MLX is built for macOS {report['mlx_variant']} and leaves the GPU's neural accelerators unused. "
+            f"The one for macOS {facts.faster_mlx} reads prompts faster.",
+            f"Use the app for macOS {facts.faster_mlx}." if host.in_bundle() else "rm -rf .venv && make setup",
+        ),
+        (
             on_linux_cpu and report["blas"] == "reference",
             "MLX uses its own slow reference BLAS. OpenBLAS is some 25 times as fast.",
             "sudo apt-get install -y libopenblas0-pthread",
@@ -132,6 +141,7 @@ def advise(facts: Facts) -> list[Advice]:
 def as_text(report: Mapping[str, Any], advice: Sequence[Advice], models: Sequence[tuple[str, str]] = ()) -> str:
     """Return the report for the terminal."""
     mlx, library, available = report["mlx"], report["blas_library"], report["memory_available_bytes"]
+    variant = f" for macOS {report['mlx_variant']}" if report["mlx_variant"] else ""
     rows = [
         ("rdchat", report["version"]),
         ("System", report["system"]),
@@ -143,7 +153,7 @@ def as_text(report: Mapping[str, Any], advice: Sequence[Advice], models: Sequenc
         ("Display", "yes" if report["display"] else "none"),
         ("Python", f"{report['python']} {report['python_path']}"),
         ("Qt", report["qt"] or "does not load"),
-        ("MLX", f"{mlx}, mlx-lm {report['mlx_lm']}" if mlx else "does not load"),
+        ("MLX", f"{mlx}{variant}, mlx-lm {report['mlx_lm']}" if mlx else "does not load"),
         ("Model", report["model_path"] or "none"),
         ("Drafter", report["drafter_path"] or "none for the default model"),
         *((name.capitalize(), report[f"{name}_path"]) for name in ("data", "cache", "log")),

@@ -22,6 +22,7 @@ from rdchat.hub.hub_errors import HubError
 from rdchat.hub.known_files import HubFile, RepositoryFiles
 from tests.hub.downloading import (
     NAME,
+    QUICKLY_STALLED,
     cached,
     check_nothing_installed,
     check_whole,
@@ -320,7 +321,7 @@ def test_a_stalled_connection_is_said_and_made_anew(hub: HubServer) -> None:
     files = small_files()
     hub.add(NAME, files)
     hub.fault(WEIGHTS, Fault(stall=50_000))
-    folder, running = download(stall_s=0.1)
+    folder, running = download(limits=QUICKLY_STALLED)
     check_whole(folder, files)
     assert any(words.startswith("No data for") and "Trying again in" in words for words in running.said)
     assert hub.starts(files[WEIGHTS]) == [0, 50_000]

@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject, Qt, qVersion
 from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QPlainTextEdit, QTextEdit, QWidget
 
 import rdchat
+from rdchat import host
 from rdchat.chat.conversation import Conversation
 from rdchat.inference.api.requests import Mode, Role
 from rdchat.services.chat_controller import ChatController
@@ -258,7 +259,8 @@ class Commands(QObject):
 
     def show_about(self) -> None:
         """Show the versions and licences. Versions come from metadata: MLX is not imported."""
-        versions = platform.python_version(), qVersion(), version("mlx"), version("mlx-lm")
+        mlx = " for macOS ".join(filter(None, (version("mlx"), host.mlx_variant())))
+        versions = platform.python_version(), qVersion(), mlx, version("mlx-lm")
         title, words = f"rdchat {rdchat.__version__}", _ABOUT.format(*versions)
         box = message_box(QMessageBox.Icon.NoIcon, title, words, title="About rdchat", parent=self._window)
         box.setIconPixmap(app_pixmap(72, 2))

@@ -101,8 +101,8 @@ def test_whoever_waits_can_stop_a_template_at_once_and_nothing_is_left_running(
 
     with pytest.raises(StoppedByPersonError):
         prompts.encode([user("Hi")], None, 512, waiting)
-    assert time.monotonic() - began[-1] < 1
-    child.wait(timeout=60)  # raises where it goes on
+    assert time.monotonic() - began[-1] < tokenizer_process._ENCODE_S / 2  # not by its limit of time
+    child.wait(timeout=120)  # raises where it goes on
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def test_a_child_whose_parent_is_gone_ends() -> None:
     process.start()
     child = psutil.Process(process.child.pid)
     process.child._running.process.stdin.close()  # type: ignore[union-attr]  as the system does when the parent is killed
-    child.wait(timeout=60)
+    child.wait(timeout=120)
     assert not child.is_running()
     process.child.close()
 

@@ -158,7 +158,8 @@ def test_a_summary_that_is_stopped_or_empty_leaves_the_chat_as_it_was(window: Wi
     window.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
     context.stop()
     engine.gate.open()
-    window.qtbot.wait(100)
+    window.qtbot.waitUntil(lambda: context.doing is Doing.NOTHING)
+    window.qtbot.wait(100)  # what comes late changes nothing
     assert (context.doing, cut_of(window.controller.chat.path)) == (Doing.NOTHING, None)
 
 

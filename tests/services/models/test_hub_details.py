@@ -27,7 +27,7 @@ def looked_at(qtbot: QtBot, details: HubDetails, name: str = NAME) -> ModelDetai
         assert model is not None
         return bool(model.trouble) or model.card is not None or bool(model.card_trouble)
 
-    qtbot.waitUntil(is_settled, timeout=10_000)
+    qtbot.waitUntil(is_settled)
     assert details.model is not None
     return details.model
 

@@ -31,7 +31,7 @@ class Disk:
         self.looked += 1
         self.threads.add(threading.get_ident())
         for model in self.models:
-            assert self.pass_on.acquire(timeout=10)
+            assert self.pass_on.acquire(timeout=120)
             yield model
         if self.error:
             raise self.error

@@ -91,7 +91,7 @@ def test_the_last_of_several_searches_is_about_what_was_asked_last(qtbot: QtBot)
 
     def find(model: str) -> tuple[str, ...]:
         about.append(model)
-        go_on.wait(5)
+        go_on.wait(60)
         return (model,)
 
     search = FolderSearch(find)

@@ -75,7 +75,7 @@ def wait_until_drawn(qtbot: QtBot, view: TranscriptView) -> None:
     def is_drawn() -> bool:
         return not view._timer.isActive() and all(widget.work is Work.NONE for widget in widgets(view))
 
-    qtbot.waitUntil(is_drawn, timeout=60_000)
+    qtbot.waitUntil(is_drawn)
 
 
 def widgets(view: TranscriptView) -> list[MessageWidget]:

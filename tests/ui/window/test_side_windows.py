@@ -45,7 +45,7 @@ def test_a_command_that_acts_on_the_chat_brings_the_main_window_to_the_front(qtb
     _in_front(qtbot, window.windows.ledger)
     _press(window.windows.ledger, "Ctrl+L")
     qtbot.waitUntil(window.isActiveWindow)
-    assert window.conversation.composer.field.hasFocus()
+    qtbot.waitUntil(window.conversation.composer.field.hasFocus)
     window.windows.ledger.close()
 
 

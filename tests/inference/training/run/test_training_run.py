@@ -237,7 +237,7 @@ def test_a_pipe_in_its_folder_is_not_waited_for(model: LoadedModel, settings: Tr
     train(model, settings, until=Phase.DATA)
     folder = make_plan(model, settings, resume=True).folder
     os.mkfifo(folder / "shards" / "00000.states.npy")
-    with at_most(30), pytest.raises(StorageError, match="is not an ordinary file"):
+    with at_most(60), pytest.raises(StorageError, match="is not an ordinary file"):
         train(model, settings)
 
 
