@@ -17,11 +17,11 @@ from rdchat.chat.transfer.child import TransferProcess
 from rdchat.errors import ModelError, StorageError
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens
 from rdchat.inference.api.training import TrainingOrder
-from rdchat.inference.library.folder_facts import facts_reader
-from rdchat.inference.prompts import tokenizer_process
-from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
+from rdchat.inference.library.model_library import facts_reader
+from rdchat.inference.prompts import model_prompts as tokenizer_process
+from rdchat.inference.prompts.model_prompts import TokenizerProcess
 from rdchat.services.models.training import training_control
 from rdchat.work import frames
 from rdchat.work.child_limits import ChildEndedError, ChildLimitError, Limits

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode, Role, SamplingParams, ThinkingChoice
 from rdchat.thoughts import Thoughts, split_thoughts

@@ -7,18 +7,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
 from rdchat import __version__, host, machine, paths
 from rdchat.commands import options
+from rdchat.errors import one_line
 from rdchat.files.sizes import size_words
+from rdchat.services.models.installed.draft_advice import Drafts, draft_advice, draft_models
 
-if TYPE_CHECKING:
-    from rdchat.inference.target.diagnostics import EngineFacts
-
-_ENGINE_FACTS = "device", "backend", "blas", "blas_library", "mlx", "mlx_lm"
+_ENGINE_FACTS = "device", "backend", "blas", "blas_library", "mlx", "mlx_lm", "matmul_gflops"
 _ENOUGH_MEMORY_BYTES = 2**30  # the default model in float32, its cache and the window
 
 
@@ -31,6 +30,7 @@ class Facts:
     faster_mlx: str = ""  # the macOS of a build of MLX that is faster here; empty where there is none
     engine_problem: str = ""  # why MLX does not load; empty if it does
     qt_problem: str = ""  # why Qt does not load; empty if it does
+    models: tuple[tuple[str, str], ...] = ()  # each model's name, and what would make it faster
     compiler: str = ""  # the C++ compiler that MLX's CPU backend calls on Linux; empty if there is none
     drafters_left_out: tuple[str, ...] = ()  # a sentence for each damaged drafter of the person's own
     data_writable: bool = True  # whether chats can be stored
@@ -48,8 +48,9 @@ def run(args: argparse.Namespace) -> int:
     """Print the state of this machine; the exit status is 0 whatever it is."""
     facts = gather()
     advice = advise(facts)
-    report = {**facts.report, "advice": [asdict(item) for item in advice]}
-    options.print_result(args, report, as_text(facts.report, advice))
+    faster = [{"model": name, "advice": words} for name, words in facts.models]
+    report = {**facts.report, "models": faster, "advice": [asdict(item) for item in advice]}
+    options.print_result(args, report, as_text(facts.report, advice, facts.models))
     return 0
 
 
@@ -64,9 +65,8 @@ def gather() -> Facts:
     report = {
         "version": __version__,
         "system": host.system_name(),
-        **{name: getattr(engine, name, "") or None for name in _ENGINE_FACTS},
+        **{name: engine.get(name) or None for name in _ENGINE_FACTS},
         "mlx_variant": host.mlx_variant() or None,
-        "matmul_gflops": engine and round(engine.matmul_gflops, 1),
         "python": ".".join(map(str, sys.version_info[:3])),
         "python_path": sys.executable,
         "qt": qt or None,
@@ -82,9 +82,10 @@ def gather() -> Facts:
     return Facts(
         report,
         outdated_macos=host.outdated_macos(),
-        faster_mlx=host.faster_mlx(host.mlx_variant(), engine.device if engine else ""),
+        faster_mlx=host.faster_mlx(host.mlx_variant(), engine.get("device", "")),
         engine_problem=engine_problem,
         qt_problem=qt_problem,
+        models=_advised() if engine else (),
         compiler=shutil.which("g++") or "",
         drafters_left_out=left_out,
         data_writable=_writable(paths.data_dir()),
@@ -137,7 +138,7 @@ def advise(facts: Facts) -> list[Advice]:
     return [Advice(problem, remedy) for wrong, problem, remedy in checks if wrong]
 
 
-def as_text(report: Mapping[str, Any], advice: Sequence[Advice]) -> str:
+def as_text(report: Mapping[str, Any], advice: Sequence[Advice], models: Sequence[tuple[str, str]] = ()) -> str:
     """Return the report for the terminal."""
     mlx, library, available = report["mlx"], report["blas_library"], report["memory_available_bytes"]
     variant = f" for macOS {report['mlx_variant']}" if report["mlx_variant"] else ""
@@ -158,18 +159,20 @@ def as_text(report: Mapping[str, Any], advice: Sequence[Advice]) -> str:
         *((name.capitalize(), report[f"{name}_path"]) for name in ("data", "cache", "log")),
     ]
     lines = [f"{name:<16}{value}" for name, value in rows]
+    if models:
+        lines += ["", "Models:", *(f"  {name}\n    {words}" for name, words in models)]
     if not advice:
         return "\n".join([*lines, "", "All is well."])
     return "\n".join([*lines, "", "To fix:", *(f"  {item.problem}\n    {item.remedy}" for item in advice)])
 
 
-def _engine() -> "tuple[EngineFacts | None, str]":
+def _engine() -> tuple[dict[str, Any], str]:
     try:
         from rdchat.inference.target.diagnostics import engine_facts  # noqa: PLC0415  MLX: doctor must outlive its failure
 
         return engine_facts(), ""
     except (ImportError, OSError, RuntimeError) as error:
-        return None, _first_line(error)
+        return {}, _first_line(error)
 
 
 def _qt() -> tuple[str, str]:
@@ -183,10 +186,24 @@ def _qt() -> tuple[str, str]:
 def _drafters(model: Path | None) -> tuple[Path | None, tuple[str, ...]]:
     """Return a model's drafter, and a sentence for each damaged drafter of the person's own."""
     from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters  # noqa: PLC0415  MLX
-    from rdchat.inference.models.fingerprint import target_hash  # noqa: PLC0415
+    from rdchat.inference.models.model_files import target_hash  # noqa: PLC0415
 
     found = search_drafters(target_hash(model) if model else None)
     return found.folder, found.left_out
+
+
+def _advised() -> tuple[tuple[str, str], ...]:
+    """Return each model on this machine, and what would make it faster. Asks nobody."""
+    from rdchat.inference.library.fitting_drafters import fitting_drafters, measured_calls  # noqa: PLC0415  MLX
+    from rdchat.inference.library.model_library import library_models  # noqa: PLC0415
+
+    cards = [card for card in library_models() if card.can_be_loaded]
+    found = []
+    for card in cards:
+        drafts = Drafts(fitting_drafters(card.path), draft_models(card, cards))
+        advice = draft_advice(card, drafts, measured_calls(card.path))
+        found.append((one_line(card.name), one_line(advice.words)))
+    return tuple(found)
 
 
 def _writable(folder: Path) -> bool:

@@ -14,8 +14,7 @@ import pytest
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 from rdchat.cli import main
 from rdchat.errors import ModelError
-from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.bench_results import BenchRun
+from rdchat.inference.api.benchmark import BenchPlan, BenchRun
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.benchmark.result import FIGURES

@@ -8,8 +8,7 @@ from pathlib import Path
 from rdchat.hub.cache_layout import CachedRepository, repository_of
 from rdchat.hub.downloads.download import Download, DownloadLimits, RunningDownload
 from rdchat.hub.downloads.repository_download import RepositoryDownload
-from rdchat.hub.endpoint import find_endpoint
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens, find_endpoint
 
 NAME = "some-org/small-4bit"
 LIMITS = DownloadLimits(

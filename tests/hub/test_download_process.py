@@ -12,7 +12,7 @@ import pytest
 
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens
 from rdchat.work.job import Job
 from tests.hub.downloading import LIMITS, NAME, cached, check_nothing_installed, check_whole, random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer, sha256

@@ -10,7 +10,14 @@ import pytest
 from rdchat.errors import NetworkError
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download import Download, RunningDownload
-from rdchat.hub.downloads.download_record import DownloadRecord, discard, give_up, records_of, remove_unused_files
+from rdchat.hub.downloads.download_record import (
+    discard,
+    files_here,
+    give_up,
+    records_of,
+    remove_unused_files,
+    write_record,
+)
 from rdchat.hub.hub_errors import HubError
 from rdchat.hub.known_files import HubFile, RepositoryFiles
 from tests.hub.downloading import (
@@ -132,7 +139,7 @@ def test_a_download_that_failed_goes_on_in_another_process(hub: HubServer) -> No
         download()
     assert caught.value.hint.startswith("The downloaded part is kept.")
     check_nothing_installed()
-    here = records_of(cached())[0].files_here(cached())
+    here = files_here(cached(), records_of(cached())[0])
     assert sum(file.done_bytes for file in here) == sum(map(len, files.values())) - 250_000
     folder, running = download()
     check_whole(folder, files)
@@ -223,11 +230,10 @@ def test_bytes_that_a_record_of_a_newer_rdchat_may_need_stay_when_another_is_giv
     digest = sha256(b"shared")
     files = (HubFile(WEIGHTS, len(b"shared"), digest),)
     mine, newer = (
-        DownloadRecord(RepositoryFiles(NAME, branch, commit * 40, files, ()))
-        for branch, commit in (("main", "a"), ("next", "b"))
+        RepositoryFiles(NAME, branch, commit * 40, files) for branch, commit in (("main", "a"), ("next", "b"))
     )
-    mine.write(cached())
-    newer.write(cached())
+    write_record(cached(), mine)
+    write_record(cached(), newer)
     (path,) = cached().work.glob("download-bb*.json")
     path.write_text(path.read_text().replace('"files": [[', '"files": [["more", '))
     cached().blobs.mkdir()
@@ -374,7 +380,6 @@ def test_same_content_under_two_names_is_fetched_once(hub: HubServer) -> None:
 
 def test_a_record_is_what_was_written(hub: HubServer) -> None:
 
-    files = RepositoryFiles(NAME, "v1.0/x", "d" * 40, (HubFile("a.json", 3, "a" * 40),), ("b.py",))
-    record = DownloadRecord(files, "x.gguf")
-    record.write(cached())
+    record = RepositoryFiles(NAME, "v1.0/x", "d" * 40, (HubFile("a.json", 3, "a" * 40),), ("b.py",), "x.gguf")
+    write_record(cached(), record)
     assert records_of(cached()) == [record]

@@ -90,7 +90,7 @@ def test_a_killed_download_is_whole_or_goes_on(hub: HubServer, small_model: Path
             shutil.rmtree(cached().folder)
         else:
             check_not_half_installed(files)
-            assert all(record.files.repository == NAME for _, record in unfinished_downloads())
+            assert all(record.repository == NAME for _, record in unfinished_downloads())
     hub.bytes_per_second = None
     check_whole(download()[0], files)
     assert load_model(NAME) is not None

@@ -18,9 +18,9 @@ import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference.target.hooks import ModelHooks
-from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.round_cache import leaves, round_cache
+from rdchat.inference.target.verifier import PackedTree
 from tests.inference.families import CHAINS, COMMON, TREES
 
 MOST_VECTOR_ROWS = 8

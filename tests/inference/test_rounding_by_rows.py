@@ -12,8 +12,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
-from rdchat.inference.api.bench_results import BenchRun
+from rdchat.inference.api.benchmark import BenchCell, BenchPlan, BenchRun
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.benchmark.result import BenchResult
@@ -21,10 +20,9 @@ from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import median_error, rounding_limit, row_errors
 from rdchat.inference.target.hooks import ModelHooks
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.verifier import Verifier
+from rdchat.inference.target.round_cache import KVCache
+from rdchat.inference.target.verifier import PackedTree, Verifier
 from rdchat.services.engine.benchmark import RaceResult, Replay
 from tests.grids import grid, share
 from tests.inference.fakes import lenient, shared_family, shared_llama

@@ -25,7 +25,7 @@ def test_the_models_window_is_imported_without_the_hubs_client() -> None:
 def test_before_the_engine_has_begun_nothing_else_imports_mlx() -> None:
     """Two threads that import mlx-lm at once may block each other."""
     code = (
-        "import sys, rdchat.engine_side as side\n"
+        "import sys, rdchat.app as side\n"
         "from pathlib import Path\n"
         "told = [side.machine_memory(), side.installed_drafters(Path()), side.drafters_made_for('x')]\n"
         "print(told, side.fitting_drafters(Path()), {'mlx', 'mlx_lm'} & set(sys.modules))"

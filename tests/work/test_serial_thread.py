@@ -5,8 +5,7 @@ import threading
 import pytest
 
 from rdchat.errors import RdchatError
-from rdchat.work.job import CancelledError
-from rdchat.work.serial_thread import SerialThread
+from rdchat.work.job import CancelledError, SerialThread
 
 
 @pytest.fixture
@@ -68,9 +67,10 @@ def test_a_job_that_is_replaced_holds_nothing_up_and_tells_nothing(thread):
         let_go.wait(30)
         job.report_progress("late")
 
-    thread.replace(slow, on_end=told.append, on_progress=told.append)
+    thread.do(slow, on_end=told.append, on_progress=told.append)
     assert begun.wait(30)
-    assert thread.replace(lambda _job: "new", on_end=told.append).result() == "new"
+    thread.forget()
+    assert thread.do(lambda _job: "new", on_end=told.append).result() == "new"
     let_go.set()
     thread.close()
     assert told == ["new"]

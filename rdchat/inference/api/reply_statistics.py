@@ -1,16 +1,20 @@
 """Counters of rounds and replies: plain frozen data. Rates are derived from them where they are shown."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from math import inf, sqrt
 
 PATH_SEPARATOR = "/"  # between the names of stages
 
-# Stages that are not work of their own; `shown_ledger` decides where their time counts.
-QUEUE = "queue"  # handing work to the device, and waiting until its queue has room
-WAIT = "wait"  # waiting for results of the device
-WAIT_WITH_DRAFT = "wait with draft"  # waiting for a target call and a draft that was queued with it
-HAND_OVER = "hand over"  # handing tokens to the reader of the reply
-NOT_MEASURED = "not measured"  # time outside all stages; ledgers stored by version 0.1 lack it
+
+class Stage(StrEnum):
+    """Stages that are not work of their own; `shown_ledger` decides where their time counts."""
+
+    QUEUE = "queue"  # handing work to the device, and waiting until its queue has room
+    WAIT = "wait"  # waiting for results of the device
+    WAIT_WITH_DRAFT = "wait with draft"  # waiting for a target call and a draft that was queued with it
+    HAND_OVER = "hand over"  # handing tokens to the reader of the reply
+    NOT_MEASURED = "not measured"  # time outside all stages; ledgers stored by version 0.1 lack it
 
 
 _ENOUGH_TOKENS, _ENOUGH_MS = 30, 2000.0  # the first few tokens say little about speed

@@ -9,8 +9,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from rdchat.errors import RdchatError
-from rdchat.work.job import Job
-from rdchat.work.serial_thread import SerialThread
+from rdchat.work.job import Job, SerialThread
 
 _LOG = logging.getLogger(__name__)
 Callback = Callable[[Any], object]
@@ -127,7 +126,7 @@ class BackgroundWork(QObject):
             told: Called on the main thread with the progress.
         """
         self.forget()
-        self._thread.replace(work, *self._callbacks(then, failed, told))
+        self._thread.do(work, *self._callbacks(then, failed, told), may_stop=True)
 
     def forget(self) -> None:
         """Cancel the last job, and drop the callbacks of all jobs so far."""

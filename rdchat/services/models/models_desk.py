@@ -5,7 +5,7 @@ from dataclasses import replace
 from PySide6.QtCore import QObject
 
 from rdchat.hub.cache_layout import downloaded_repositories
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.storage_watch import SettingsControl

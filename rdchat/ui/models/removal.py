@@ -5,7 +5,7 @@ from PySide6.QtWidgets import QWidget
 from rdchat.chat.settings import Settings
 from rdchat.errors import RdchatError
 from rdchat.hub.trash import TrashedModel
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.installed.removal import Removal, RemovalQuestion, Removed
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.formatting import file_size

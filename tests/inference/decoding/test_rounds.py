@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding import reply
 from rdchat.inference.decoding.draft import Draft
@@ -18,9 +18,9 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.verifier import PackedTree
 from tests.grids import grid, share
 from tests.inference.fakes import END, ScriptedDrafter, ask, shared_family, shared_llama
 from tests.inference.families import CHAINS, TREES

@@ -20,7 +20,7 @@ from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.mode_options import ModeOptions
-from rdchat.inference.models.fingerprint import TargetBinding, target_hash
+from rdchat.inference.models.model_files import TargetBinding, target_hash
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.drafter_folders import apple_checkpoint, stored
 from tests.time_limits import at_most

@@ -19,8 +19,8 @@ from mlx.utils import tree_flatten
 from rdchat import host
 from rdchat.errors import ModelError
 from rdchat.files import foreign_files
+from rdchat.inference.models.model_config import check_sizes
 from rdchat.inference.models.model_files import check_model_folder, resolve_model
-from rdchat.inference.models.model_sizes import check_sizes
 from rdchat.inference.models.safetensors_file import StoredTensor
 from tests.grids import grid
 from tests.inference.families import CHAINS, COMMON, TREES, network_of

@@ -6,10 +6,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rdchat.errors import ModelError, PromptTooLongError
-from rdchat.inference.prompts import tokenizer_process
+from rdchat.errors import ModelError, PromptTooLongError, TemplateRefusedError
+from rdchat.inference.prompts import model_prompts as tokenizer_process
+from rdchat.inference.prompts.model_prompts import TokenizerProcess
 from rdchat.inference.prompts.tokenizer_files import tokenizer_view
-from rdchat.inference.prompts.tokenizer_process import TemplateRefusedError, TokenizerProcess
 from tests.grids import share
 from tests.inference.prompts.folders import prompts_of, user, with_template
 

@@ -11,7 +11,7 @@ import pytest
 from mlx_lm.models.cache import KVCache as StockKVCache
 from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.target import capability as capability_module
 from rdchat.inference.target.capability import check_capability
 from rdchat.inference.target.hooks import ModelHooks

@@ -17,7 +17,7 @@ from rdchat import host, paths
 from rdchat.chat.transfer.reports import ImportReport
 from rdchat.chat.transfer.restore import Restored
 from rdchat.cli import main
-from rdchat.commands.chats.reading import ask_app
+from rdchat.commands.chats import ask_app
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.files.file_lock import FileLock
 from rdchat.services.app import instance_channel

@@ -3,7 +3,7 @@ import threading
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.background.background_work import FolderSearch
 
 MODEL = ModelCard("small", "/models/small", "LM Studio")

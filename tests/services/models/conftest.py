@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
 from tests.services.models.followed_downloads import FollowedDownloads

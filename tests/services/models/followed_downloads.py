@@ -7,7 +7,7 @@ import psutil
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download import Download, DownloadState
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens
 from rdchat.services.models.downloads.downloads import Downloads
 from tests.hub.downloading import LIMITS
 

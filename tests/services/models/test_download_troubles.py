@@ -9,9 +9,8 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download import DownloadState
-from rdchat.hub.endpoint import Token, find_endpoint
+from rdchat.hub.endpoint import Token, Tokens, find_endpoint
 from rdchat.hub.hub_errors import Lack
-from rdchat.hub.tokens import Tokens
 from rdchat.services.models.downloads.hub_account import HubAccount
 from tests.disks import small_disk
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, random_bytes, small_files

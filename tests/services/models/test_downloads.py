@@ -11,8 +11,8 @@ from pytestqt.qtbot import QtBot
 from rdchat import paths
 from rdchat.errors import InvalidSettingError
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
+from rdchat.hub.endpoint import Tokens
 from rdchat.hub.hub_errors import HubError
-from rdchat.hub.tokens import Tokens
 from tests.hub.downloading import (
     NAME,
     cached,

@@ -7,8 +7,7 @@ import keyring
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub.endpoint import TokenSource
-from rdchat.hub.tokens import HOST_VARIABLE, Tokens
+from rdchat.hub.endpoint import HOST_VARIABLE, Tokens, TokenSource
 from rdchat.services.models.downloads.hub_account import HubAccount
 from tests.hub.hub_server import HubServer
 from tests.hub.keychains import Keychain, SlowKeychain

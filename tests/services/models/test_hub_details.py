@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub.tokens import HOST_VARIABLE, Tokens
+from rdchat.hub.endpoint import HOST_VARIABLE, Tokens
 from rdchat.services.models.discover.hub_details import HubDetails, ModelDetails
 from tests.hub.downloading import NAME, download, small_files
 from tests.hub.hub_server import Fault, HubServer

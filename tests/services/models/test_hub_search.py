@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens
 from rdchat.services.models.discover.hub_search import STEPS, HubQuery, HubSearch
 from tests.hub.hub_server import Fault, HubServer
 

@@ -94,7 +94,7 @@ def kill_the_app(hub: HubServer, small_model: Path, kills: int, kind: str = "ser
             paths.downloads_path().unlink(missing_ok=True)
         else:
             check_not_half_installed(files)
-            assert {record.files.repository for _, record in unfinished_downloads()} <= {NAME}
+            assert {record.repository for _, record in unfinished_downloads()} <= {NAME}
         remembered = paths.downloads_path().exists()
         here = partial_sizes()
     hub.bytes_per_second = None

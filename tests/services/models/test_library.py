@@ -8,8 +8,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.drafter_facts import TargetMatch
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard, TargetMatch
 from rdchat.services.models.installed.library import Library
 from rdchat.services.models.sources import ModelSources
 from tests.services.models.library_samples import MEMORY, library_model

@@ -7,7 +7,7 @@ from PySide6.QtGui import QCloseEvent, QImage
 from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.bench_results import BenchProgress
+from rdchat.inference.api.benchmark import BenchProgress
 from rdchat.inference.api.events import DraftOptions, FinishReason, ModeOption, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Dtype, Mode

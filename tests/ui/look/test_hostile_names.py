@@ -12,8 +12,7 @@ from rdchat.chat.storage.search import SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.reports import FileReport, ImportReport, PartialChat, SkippedChat
 from rdchat.errors import ModelError
-from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, TargetMatch
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
 from rdchat.inference.api.requests import DraftSettings, Mode, Role, SamplingParams
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.trace_recorder import TraceRecorder

@@ -11,8 +11,7 @@ from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.found_models import FoundModel
 from rdchat.hub.published_drafters import FoundDrafter, PublishedKind
 from rdchat.hub.trash import TrashedModel
-from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import HeadKind, ModelCard, TargetMatch
 from rdchat.services.models.discover.hub_details import ModelDetails
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.theme import Theme

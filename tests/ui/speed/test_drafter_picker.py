@@ -8,9 +8,8 @@ from PySide6.QtCore import QEvent, QObject
 from PySide6.QtGui import QAction
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, TargetMatch
 from rdchat.inference.api.events import DraftOptions, ModeOption
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.ui.look.theme import Theme

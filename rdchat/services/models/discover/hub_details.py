@@ -6,11 +6,10 @@ from PySide6.QtCore import QObject
 
 from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import repository_of
-from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.found_models import FoundModel, HubModel
 from rdchat.hub.hub_errors import HubError, for_window
 from rdchat.hub.known_files import HubFile, RepositoryFiles, chosen_files, readable_ggufs
-from rdchat.hub.tokens import Tokens
 from rdchat.services.models.discover.card_text import plain_card
 from rdchat.services.models.model_service import ModelService
 from rdchat.work.job import Job

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from PySide6.QtCore import QObject, QTimer
 
 from rdchat.errors import RdchatError
+from rdchat.hub.endpoint import Tokens
 from rdchat.hub.found_models import FoundModel, SortBy
 from rdchat.hub.hub_errors import HubError, for_window
-from rdchat.hub.tokens import Tokens
-from rdchat.inference.api.memory_facts import Fit
+from rdchat.inference.api.model_facts import Fit
 from rdchat.services.models.discover.fit import Machine, sizes_found
 from rdchat.services.models.model_service import ModelService
 

@@ -15,7 +15,7 @@ from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.deleting import DeletionPlan, all_trashed, delete, plan_deletion
 from rdchat.hub.downloads.download_record import discard
 from rdchat.hub.trash import TrashedModel, delete_for_good, move_to_trash, restore
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_places import CHOSEN, NOT_DELETED
 from rdchat.services.models.model_service import ModelService
 

@@ -7,10 +7,9 @@ from PySide6.QtCore import QObject, Signal, SignalInstance
 
 from rdchat.errors import ModelError, RdchatError
 from rdchat.hub.cache_layout import repository_of
-from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.known_files import is_repository
-from rdchat.hub.tokens import Tokens
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_places import CHOSEN, NOT_VERIFIED, hub_name
 from rdchat.services.models.model_service import ModelService
 

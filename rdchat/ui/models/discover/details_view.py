@@ -6,7 +6,7 @@ from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtWidgets import QScrollArea, QStackedWidget, QWidget
 
 from rdchat.hub.downloads.download import DownloadFile
-from rdchat.inference.api.memory_facts import ModelSizes
+from rdchat.inference.api.model_facts import ModelSizes
 from rdchat.services.models.discover.fit import Machine, sizes_found, sizes_of_files
 from rdchat.services.models.discover.hub_details import ModelDetails
 from rdchat.services.models.discover.newcomers import Source, Suggestion, suggestions

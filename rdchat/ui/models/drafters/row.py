@@ -6,7 +6,7 @@ from PySide6.QtWidgets import QMenu, QToolButton, QWidget
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.published_drafters import FoundDrafter
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.installed.removal import reason_not_to_delete
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import FlatButton, push_button

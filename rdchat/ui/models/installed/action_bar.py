@@ -8,8 +8,7 @@ from PySide6.QtWidgets import QPushButton, QWidget
 from rdchat.errors import RdchatError
 from rdchat.hub.trash import TrashedModel
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.memory_facts import gigabytes
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard, gigabytes
 from rdchat.services.engine.engine_events import Failure
 from rdchat.services.models.installed.removal import reason_not_to_delete
 from rdchat.services.models.installed.verification import reason_not_to_verify

@@ -8,8 +8,7 @@ from PySide6.QtGui import QTextBlock, QTextCharFormat, QTextDocument, QTextLayou
 
 from rdchat.ui.look.theme import Colors
 from rdchat.ui.transcript.markdown.code_lexing import GrowingCode, Line, lines_of
-from rdchat.work.job import Job
-from rdchat.work.serial_thread import SerialThread
+from rdchat.work.job import Job, SerialThread
 
 _LONGEST_LINE, _MOST_LINES = 2000, 5000  # beyond these, code stays in one colour
 _THREAD = SerialThread("lexers")  # importing a lexer takes up to 34 ms

@@ -19,7 +19,7 @@ from rdchat.inference.training.data.shards import ShardFolder, TrainingConversat
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.trainer import Trainer
 from rdchat.inference.training.run import measuring, phases, training_plan
-from rdchat.inference.training.run.clocks import Pace
+from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from scripts.pack_answers import write_answers
@@ -360,6 +360,6 @@ def test_a_loss_that_is_no_number_ends_the_training(
 @pytest.mark.slow
 def test_a_model_that_ends_its_answers_at_once(settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     mute = lenient_llama()
-    monkeypatch.setattr("rdchat.inference.training.data.token_sequence.sample", lambda *_: END)
+    monkeypatch.setattr("rdchat.inference.training.data.data_maker.sample", lambda *_: END)
     with pytest.raises(ModelError, match="The answers of tiny are not enough to learn from"):
         train(mute, replace(settings, sequences=128))
