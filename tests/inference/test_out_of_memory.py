@@ -9,7 +9,7 @@ from mlx_lm.models import llama
 
 from rdchat.errors import DeviceError, DeviceStoppedError, OutOfMemoryError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.prefill_pace import PrefillPace

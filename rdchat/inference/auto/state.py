@@ -8,7 +8,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from rdchat import machine
+from rdchat import host, machine
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of
 from rdchat.inference.api.model_facts import DraftKind
@@ -121,10 +121,10 @@ class AutoState:
     def measure(self) -> bool:
         """Measure costs for a moment; return whether there is more to do now.
 
-        Nothing is measured on battery: the machine may be slower then, and measuring would drain it.
+        Nothing is measured on battery or in Low Power Mode: the machine may be slower then, and measuring drains it.
         """
         self.look_up_costs()
-        if not (self._running or self._missing) or machine.on_battery():
+        if not (self._running or self._missing) or machine.on_battery() or host.low_power_mode():
             return False
         if self._running is None:
             part = next(iter(self._missing))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rdchat import machine, paths
+from rdchat import host, machine, paths
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.api.requests import DraftSettings, Mode
@@ -158,6 +158,14 @@ def test_what_was_measured_is_read_by_the_next_session_and_measured_again_where_
     files[0].write_text("{")
     assert measured_wholly(session()) > 5
     assert files[0].read_text() != "{"
+
+
+def test_nothing_is_measured_in_low_power_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = AutoState(tiny_llama(context_length=200))
+    monkeypatch.setattr(host, "low_power_mode", lambda: True)
+    assert not state.measure()
+    monkeypatch.setattr(host, "low_power_mode", lambda: False)
+    assert state.measure()
 
 
 def test_nothing_is_measured_on_battery(monkeypatch: pytest.MonkeyPatch) -> None:
