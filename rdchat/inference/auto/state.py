@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +12,7 @@ from pathlib import Path
 from rdchat import host, machine
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of
+from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.auto.acceptance import AcceptanceEstimates
@@ -67,7 +69,7 @@ class AutoState:
         self._missing: dict[Part, Callable[[], Measurement]] = {}
         self._running: tuple[Part, Measurement] | None = None
         self._others = OtherPrograms()
-        self.costs = CostModel()
+        self.costs = CostModel(reads_weights_by_row(model.info))
         # padding rows would change a recurrent state
         self.planner = Planner(self.costs, padding=not KVCache(model.network).has_state)
 
@@ -176,6 +178,14 @@ class AutoState:
         """Guess the cost of a draft model's step, in plain steps."""
         whole = self.model.info.weights_bytes
         return draft.model.info.weights_bytes / whole if whole else self.costs.draft_model_share
+
+
+def reads_weights_by_row(info: ModelInfo) -> bool:
+    """Return whether a call reads the weights again for each of a few rows: quantised ones on M1 and M2.
+
+    MLX's kernel that reads them once for several rows (`qmv_wide`) is for GPUs of generation 15, M3, and later.
+    """
+    return info.dtype.endswith("bit") and re.match(r"Apple M[12]\b", info.device) is not None
 
 
 def _identity(model: LoadedModel) -> str:
