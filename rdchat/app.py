@@ -34,8 +34,8 @@ from rdchat.services.models.sources import ModelSources
 from rdchat.services.transfer_desk import TransferDesk
 from rdchat.ui.import_export.import_export import ImportExport
 from rdchat.ui.look.icons import app_icon
+from rdchat.ui.look.labels import message_box
 from rdchat.ui.look.opening import show_in_front
-from rdchat.ui.look.plain_text import message_box
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.application import Application, ExposureLog

@@ -26,7 +26,7 @@ CHILDREN = {
     "facts": "rdchat.inference.library.model_library",  # reads the headers of model folders
     "training": "rdchat.inference.training.child",  # trains a drafter
     "transfer": "rdchat.chat.transfer.child",  # imports, exports or backs up chats
-    "files": "rdchat.chat.attachments.child",  # reads files attached to chats
+    "files": "rdchat.chat.attachments.document_text",  # reads files attached to chats
     "formulas": "rdchat.chat.formulas.child",  # draws formulas
 }
 """Module of each child, by name; its `main` returns the exit status."""

@@ -148,7 +148,7 @@ def open_window(app: App, figures: dict[str, float], name: str) -> QWidget:
 
 
 def _looking(app: App) -> bool:
-    return app.window.windows.models_desk.library.looking
+    return app.window.windows.models_desk.library._search._work.busy
 
 
 def walk(app: App, figures: dict[str, float]) -> None:

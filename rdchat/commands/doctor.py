@@ -82,7 +82,7 @@ def gather() -> Facts:
     return Facts(
         report,
         outdated_macos=host.outdated_macos(),
-        faster_mlx=host.faster_mlx(host.mlx_variant(), engine.get("device", "")),
+        faster_mlx=host.faster_mlx(host.mlx_variant(), str(engine.get("device", ""))),
         engine_problem=engine_problem,
         qt_problem=qt_problem,
         models=_advised() if engine else (),

@@ -263,7 +263,7 @@ def test_ctrl_c_reports_what_was_run(small_model: Path, tmp_path: Path) -> None:
             if "prompt 2 of 6" in line:
                 process.send_signal(signal.SIGINT)
                 break
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=120)
     assert process.returncode == 130
     report = json.loads(out)
     assert report["complete"] is False

@@ -96,7 +96,7 @@ def test_the_variant_of_mlx_is_that_of_its_wheel(
 def run_doctor(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rdchat", "doctor", *arguments]
     return subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=60
+        command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=120
     )
 
 

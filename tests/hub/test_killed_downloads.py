@@ -37,7 +37,7 @@ def run_and_kill(moment: random.Random, hub: HubServer, who: str) -> None:
         assert app.stdout is not None
         assert app.stderr is not None
         child = int(app.stdout.readline())
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while len(hub.requests) == before and app.poll() is None and psutil.pid_exists(child):
             assert time.monotonic() < end
             time.sleep(0.005)
@@ -51,7 +51,7 @@ def run_and_kill(moment: random.Random, hub: HubServer, who: str) -> None:
 
 def wait_for_lock() -> None:
     """Wait until the downloading process has given its lock back, killed or because it sees its input end."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while cached().work.exists():
         try:
             with cached().locked():

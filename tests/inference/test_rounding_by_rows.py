@@ -75,7 +75,7 @@ def logits_by_rows() -> str:
     return " ".join(digests)
 
 
-@pytest.mark.parametrize(("family", "dtype", "mode", "temperature"), share(CASES))
+@pytest.mark.parametrize(("family", "dtype", "mode", "temperature"), share(CASES, 5))
 def test_drafted_replies_leave_plain_decoding_at_near_ties_alone(
     family: str, dtype: str, mode: Mode, temperature: float
 ) -> None:
@@ -104,7 +104,7 @@ def test_a_mistake_is_no_near_tie(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(count.others("bfloat16") for count in counts), [str(count) for count in counts]
 
 
-@pytest.mark.parametrize(("family", "dtype"), grid(FAMILIES, ["bfloat16", "4bit"]))
+@pytest.mark.parametrize(("family", "dtype"), grid(FAMILIES, ["bfloat16", "4bit"], one_in=4))
 def test_after_a_round_the_cache_is_that_of_the_accepted_tokens_but_for_rounding(family: str, dtype: str) -> None:
     model, prompt = shared_family(family, dtype), [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
     errors, noise = list[float](), list[float]()

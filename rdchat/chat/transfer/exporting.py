@@ -182,11 +182,8 @@ def _once(made_with: MadeWith) -> Iterator[str]:
     if made_with.sampling is not None:
         yield f"temperature {made_with.sampling.temperature:g}"
     if made_with.system_prompt is not None:
-        yield (
-            f"system prompt “{made_with.system_prompt.strip()}”"
-            if made_with.system_prompt.strip()
-            else "no system prompt"
-        )
+        prompt = made_with.system_prompt.strip()
+        yield f"system prompt “{prompt}”" if prompt else "no system prompt"
 
 
 def _date(seconds: float) -> str:

@@ -19,7 +19,7 @@ class Stage(StrEnum):
 
 _ENOUGH_TOKENS, _ENOUGH_MS = 30, 2000.0  # the first few tokens say little about speed
 _ALIKE = 0.02  # a ratio this close to 1 is neither a gain nor a loss, even with an exact baseline
-_UNKNOWN = 0.5  # an error that leaves nothing to compare: the machine was much busier, or less
+_UNKNOWN = 1 / 3  # an error that leaves nothing to compare: the machine was much busier, or less
 _ROUNDING = 1e-9  # for ratios exactly as far from 1 as their error
 
 
@@ -141,8 +141,8 @@ class Statistics:
         """
         if not (self.speedup and self.rounds and self.settled) or self.speedup_error > _UNKNOWN:
             return None
-        factor = 1 + max(self.speedup_error, _ALIKE) + _ROUNDING
-        return self.speedup / factor, self.speedup * factor
+        error = max(self.speedup_error, _ALIKE) + _ROUNDING
+        return self.speedup / (1 + error), self.speedup / (1 - error)
 
     @property
     def about_as_fast(self) -> bool:

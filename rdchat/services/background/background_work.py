@@ -176,11 +176,6 @@ class FolderSearch(QObject):
         self.found: tuple[Any, ...] = ()
         self.problem = ""
 
-    @property
-    def busy(self) -> bool:
-        """Whether a search is under way."""
-        return self._work.busy
-
     def look(self, *about: object) -> None:
         """Search with these arguments of `find`; `changed` follows if the result or the problem differs.
 

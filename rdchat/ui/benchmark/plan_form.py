@@ -14,10 +14,9 @@ from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.benchmark.results import PLAIN_EXPLANATION
 from rdchat.ui.look import formatting
-from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.labels import ThemedLabel, set_tip
 from rdchat.ui.look.layouts import add_row, form_layout
 from rdchat.ui.look.opening import FileMode, ask_to_open
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
 
 _NEW = DraftSettings()

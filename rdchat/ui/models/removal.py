@@ -12,7 +12,7 @@ from rdchat.ui.look.formatting import file_size
 from rdchat.ui.look.opening import ask
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.installed.words import short_name
-from rdchat.ui.models.notice_view import StatusLine
+from rdchat.ui.models.page_parts import StatusLine
 
 _LOADED_NOW = "It is loaded and will be unloaded first."
 _DRAFTS_NOW = "It is in use. Replies are then written without it."

@@ -8,17 +8,16 @@ from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.look.formatting import percent
-from rdchat.ui.look.labels import Separator
+from rdchat.ui.look.labels import Separator, tip_text
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import SideWindow, show_in_front
-from rdchat.ui.look.plain_text import tip_text
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.models.discover.page import DiscoverPage
 from rdchat.ui.models.downloads.page import DownloadsPage
 from rdchat.ui.models.downloads.words import totals_words
 from rdchat.ui.models.drafters.page import DraftersPage
 from rdchat.ui.models.installed.page import InstalledPage
-from rdchat.ui.models.notice_view import PageLinks
+from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.models.token_dialog import TokenDialog
 
 
@@ -65,14 +64,14 @@ class ModelsWindow(SideWindow):
 
     @property
     def search(self) -> QLineEdit | None:  # type: ignore[override]  # of the page that is shown
-        page = self._pages.currentWidget()
-        return (
-            self.installed.search
-            if page is self.installed
-            else self.discover.bar.field
-            if page is self.discover
-            else None
-        )
+        searches: dict[QWidget | None, QLineEdit] = {
+            self.installed: self.installed.search,
+            self.discover: self.discover.bar.field,
+        }
+        return searches.get(self._pages.currentWidget())
+
+    def reject(self) -> None:
+        """Stay open on Escape, which ends typing in a field of a page."""
 
     def show_page(self, page: QWidget) -> None:
         """Bring the window to the front with a page."""

@@ -32,7 +32,7 @@ def test_one_search_at_a_time(qtbot: QtBot) -> None:
 
     def find() -> tuple[ModelCard, ...]:
         began.append(True)
-        go_on.wait(5)
+        go_on.wait(60)
         return ()
 
     installed = FolderSearch(find)

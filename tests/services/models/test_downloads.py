@@ -204,7 +204,7 @@ def test_a_keychain_that_asks_the_person_holds_up_nothing(
     hub.add(NAME, small_files())
     downloads = open_downloads(Tokens())
     one = downloads.service.start(NAME)
-    assert keychain.asked.wait(10)
+    assert keychain.asked.wait(60)
     downloads.service.pause(one)
     downloads.wait_for(one, DownloadState.PAUSED)
     keychain.answer.set()

@@ -165,7 +165,7 @@ def test_closing_while_it_runs_asks_first(qtbot: QtBot, chat: Chat, bench: Bench
     assert box is not None
     buttons = {button.text(): button for button in box.findChildren(QPushButton)}
     with qtbot.waitSignal(chat.controller.benchmark.ended) as ended:
-        buttons["Stop and close"].click()
+        buttons["Stop and Close"].click()
     assert ended.args == [True]
     assert not bench.isVisible()
 

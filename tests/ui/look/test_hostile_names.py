@@ -22,9 +22,8 @@ from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.drafts.window import DraftsWindow
 from rdchat.ui.import_export.sheets import Sheet, export_sheet, report_sheet
-from rdchat.ui.look.labels import ElidedLabel
+from rdchat.ui.look.labels import ElidedLabel, OfflineBrowser, button_text, message_box, tip_text
 from rdchat.ui.look.opening import ask
-from rdchat.ui.look.plain_text import OfflineBrowser, button_text, message_box, tip_text
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.traces import drafted_events

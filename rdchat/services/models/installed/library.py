@@ -54,11 +54,6 @@ class Library(ModelService):
         """Whether a search has ended."""
         return bool(self._search.found or self.problem)
 
-    @property
-    def looking(self) -> bool:
-        """Whether models are being looked for."""
-        return self._search.busy
-
     def look(self) -> None:
         """Search again; emits `changed` if the list differs. A search that is running is followed by another one."""
         self._search.look(self._preferences.settings.models_folder)

@@ -156,7 +156,7 @@ def test_shards_are_read_together(drafter: Path) -> None:
 )
 def test_settings_that_do_not_fit(changes: dict[str, Any], words: str, drafter: Path) -> None:
     change(drafter, **changes)
-    with at_most(10), pytest.raises(ModelError, match=words) as caught:
+    with at_most(60), pytest.raises(ModelError, match=words) as caught:
         load_drafter(drafter, shared_llama())
     assert len(str(caught.value)) < 500
 

@@ -183,7 +183,7 @@ def test_a_note_that_is_a_pipe_is_not_waited_for(model: LoadedModel, settings: T
     plan = begin(model, replace(settings, sequences=4))
     (plan.folder / "begun.json").unlink()
     os.mkfifo(plan.folder / "begun.json")
-    with at_most(30), pytest.raises(RdchatError, match="is a named pipe"):
+    with at_most(60), pytest.raises(RdchatError, match="is a named pipe"):
         make_plan(model, replace(settings, sequences=4), resume=True)
 
 

@@ -199,7 +199,7 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     assert "org/secret is gated: you need access from its authors." in said(page)
     qtbot.mouseClick(page.details.notice.page, Qt.MouseButton.LeftButton)
     assert opened == [f"{hub.url}/org/secret"]
-    with qtbot.waitSignal(page._links.token_requested):
+    with qtbot.waitSignal(page.details.download._links.token_requested):
         qtbot.mouseClick(page.details.notice.token, Qt.MouseButton.LeftButton)
 
 
@@ -216,7 +216,7 @@ def test_a_model_is_downloaded_in_place_and_loaded(
     qtbot.mouseClick(box.button, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: " of 403 KB" in box.line.words.text(), timeout=WAIT_MS)
     assert box.bar.isVisible()
-    with qtbot.waitSignal(page._links.downloads_requested):
+    with qtbot.waitSignal(page.details.download._links.downloads_requested):
         qtbot.mouseClick(box.line.link, Qt.MouseButton.LeftButton)
     models.show_page(page)
     qtbot.waitUntil(box.load.isVisible, timeout=WAIT_MS)
@@ -289,10 +289,13 @@ def test_the_newest_choice_wins_and_colours_follow_the_theme(
     before = page.grab().toImage()
     theme.set_scheme(Qt.ColorScheme.Dark)
     qtbot.waitUntil(lambda: page.details.card.body.toPlainText().startswith("Small"))
-    qtbot.wait(30)
-    after = page.grab().toImage()
     assert before.pixelColor(before.width() - 40, before.height() - 20).lightness() > 200
-    assert after.pixelColor(after.width() - 40, after.height() - 20).lightness() < 80
+
+    def is_dark() -> bool:
+        after = page.grab().toImage()
+        return after.pixelColor(after.width() - 40, after.height() - 20).lightness() < 80
+
+    qtbot.waitUntil(is_dark)
 
 
 def test_what_the_hub_does_not_say_of_gguf_files_is_not_asked_for(

@@ -21,7 +21,7 @@ from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
 
 LEFT = Qt.MouseButton.LeftButton
-WAIT_MS = 30_000
+WAIT_MS = 60_000
 
 
 class Opened(QObject):
