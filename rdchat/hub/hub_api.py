@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 from rdchat.hub.endpoint import AnswerLimits, Endpoint, check_online
 from rdchat.hub.found_models import ASKED_OF_EACH, FoundModel, HubModel, SortBy, found_model
-from rdchat.hub.hub_client import HubReader
+from rdchat.hub.hub_client import AnsweredRange, HubReader
 from rdchat.hub.hub_errors import HubError, MissingError
 from rdchat.hub.known_files import (
     MOST_FILE_BYTES,
@@ -120,6 +120,25 @@ class HubApi:
         with self._checked(), suppress(MissingError):
             return self._reader(repository, commit).read(url, _MOST_CARD_BYTES).decode("utf-8", "replace")
         return ""
+
+    def document(self, repository: str, commit: str, name: str) -> Any:
+        """Return the JSON in a repository's file, such as its index of weights.
+
+        Raises:
+            NetworkError: If the hub cannot be reached, refuses, or the file is too long or no JSON.
+        """
+        with self._checked():
+            return self._reader(repository, commit).read_json(self._endpoint.file_url(repository, commit, name))
+
+    def part(self, repository: str, commit: str, name: str, start: int, stop: int) -> tuple[bytes, AnsweredRange]:
+        """Return some bytes of a repository's file, from `start` to before `stop`, all of which it has.
+
+        Raises:
+            NetworkError: If the hub cannot be reached, refuses, or sends other bytes.
+        """
+        check_online()
+        url = self._endpoint.file_url(repository, commit, name)
+        return self._reader(repository, commit).read_part(url, start, stop)
 
     def _reader(self, repository: str = "", revision: str = "main") -> HubReader:
         return HubReader(self._endpoint, self._limits, repository, revision)

@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+import re
 import ssl
 import zlib
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -23,8 +24,28 @@ _OPENING_S = 60.0  # from the request to the answer's headers, with redirects: a
 _REDIRECTS = {301, 302, 303, 307, 308}
 _MOST_REDIRECTS = 10
 _GZIP = 31  # zlib's window bits for gzip
+_LONGEST_ETAG = 200
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)")
 _LATER = "Try again later."
 _CHECK = "Check the network connection."
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredRange:
+    """Which bytes of a file an answer has."""
+
+    start: int  # the first byte
+    size: int | None  # of the whole file; None if the server does not say
+    etag: str  # of the whole file; empty if the server gives none
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str]) -> "AnsweredRange | None":
+        """Return the range in an answer's headers, looked up in lower case; None without one."""
+        found = _CONTENT_RANGE.fullmatch(headers.get("content-range", ""))
+        if found is None:
+            return None
+        size = None if found[2] == "*" else int(found[2])
+        return cls(int(found[1]), size, headers.get("etag", "").removeprefix("W/")[:_LONGEST_ETAG])
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +69,24 @@ class HubReader:
         """
         body, _next = self._run(lambda client: self._read(client, url, first_bytes))
         return body
+
+    def read_part(self, url: str, start: int, stop: int) -> tuple[bytes, AnsweredRange]:
+        """Return some bytes of a file, from `start` to before `stop`, all of which it has."""
+
+        async def read(client: httpx2.AsyncClient) -> tuple[bytes, AnsweredRange]:
+            headers, host = {"Accept-Encoding": "identity", "Range": f"bytes={start}-{stop - 1}"}, urlsplit(url).netloc
+            async with self._answer(client, url, headers) as response:
+                told = AnsweredRange.of(response.headers)
+                if response.status_code != 206 or told is None or told.start != start:
+                    raise HubError(
+                        f"{host} does not send parts of files.", "Check the proxy or mirror, if you use one."
+                    )
+                body = await _body(response, host, self.limits, stop - start)
+            if len(body) < stop - start:
+                raise TemporaryHubError(f"{host} stopped answering.", _CHECK)
+            return body, told
+
+        return self._run(read)
 
     def read_json(self, url: str) -> Any:
         """Return the JSON at one address.
@@ -104,13 +143,23 @@ class HubReader:
 
     async def _read(self, client: httpx2.AsyncClient, url: str, first_bytes: int | None = None) -> tuple[bytes, str]:
         """Return an answer's content, and the address of a list's next page; empty if there is none."""
+        async with self._answer(client, url, {"Accept-Encoding": "gzip"}) as response:
+            body = await _body(response, urlsplit(url).netloc, self.limits, first_bytes)
+        link = response.links.get("next", {}).get("url", "")
+        return body, _followed(url, link) if link else ""
+
+    @asynccontextmanager
+    async def _answer(
+        self, client: httpx2.AsyncClient, url: str, headers: dict[str, str]
+    ) -> AsyncIterator[httpx2.Response]:
+        """Open an answer that is no refusal, and close it after the block."""
         host, response = urlsplit(url).netloc, None
         try:
-            response = await open_answer(client, url, self.endpoint, {"Accept-Encoding": "gzip"})
+            response = await open_answer(client, url, self.endpoint, headers)
             async with aclosing(response):
-                if response.status_code != 200:  # its content is not read
+                if response.status_code not in ({200, 206} if "Range" in headers else {200}):  # its content is not read
                     raise refusal(response.status_code, response.headers, self.endpoint, self.repository, self.revision)
-                body = await _body(response, host, self.limits, first_bytes)
+                yield response
         except httpx2.TimeoutException as error:
             raise TemporaryHubError(f"{host} does not answer.", _CHECK) from error
         except (httpx2.TransportError, httpx2.StreamError, SOCKSError) as error:
@@ -118,8 +167,6 @@ class HubReader:
                 raise TemporaryHubError(f"{host} stopped answering.", _CHECK) from error
             hint = "Check the network connection, and the proxy, if you use one."
             raise HubError(f"{host} cannot be reached.", hint) from error
-        link = response.links.get("next", {}).get("url", "")
-        return body, _followed(url, link) if link else ""
 
 
 async def open_answer(

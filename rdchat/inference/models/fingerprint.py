@@ -10,6 +10,7 @@ from rdchat.files.foreign_files import check_file, read_bytes
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.models.safetensors_file import MOST_HEADER_BYTES
 
+BINDING = "rdchat"  # key in a published layout's configuration for the target it is bound to
 _SAMPLES, _SAMPLE_BYTES = 256, 4096  # hashed samples of each weight file: 1 MB, spread evenly
 
 
