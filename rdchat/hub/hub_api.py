@@ -131,7 +131,7 @@ class HubApi:
             return self._reader(repository, commit).read_json(self._endpoint.file_url(repository, commit, name))
 
     def part(self, repository: str, commit: str, name: str, start: int, stop: int) -> tuple[bytes, AnsweredRange]:
-        """Return some bytes of a repository's file, from `start` to before `stop`, all of which it has.
+        """Return some bytes of a repository's file, and their place; see `HubReader.read_part`.
 
         Raises:
             NetworkError: If the hub cannot be reached, refuses, or sends other bytes.

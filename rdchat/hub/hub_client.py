@@ -71,7 +71,7 @@ class HubReader:
         return body
 
     def read_part(self, url: str, start: int, stop: int) -> tuple[bytes, AnsweredRange]:
-        """Return some bytes of a file, from `start` to before `stop`, all of which it has."""
+        """Return the bytes of a file from `start` to before `stop`, fewer only where the file ends, and their place."""
 
         async def read(client: httpx2.AsyncClient) -> tuple[bytes, AnsweredRange]:
             headers, host = {"Accept-Encoding": "identity", "Range": f"bytes={start}-{stop - 1}"}, urlsplit(url).netloc
@@ -82,7 +82,7 @@ class HubReader:
                         f"{host} does not send parts of files.", "Check the proxy or mirror, if you use one."
                     )
                 body = await _body(response, host, self.limits, stop - start)
-            if len(body) < stop - start:
+            if len(body) < min(stop, told.size if told.size is not None else stop) - start:
                 raise TemporaryHubError(f"{host} stopped answering.", _CHECK)
             return body, told
 

@@ -1,10 +1,12 @@
 """Makes a drafter from parts of a repository's files, fetched by ranges; resumes at the last byte."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from rdchat.host import flush_to_disk
 from rdchat.hub.downloads.download import DownloadState
+from rdchat.hub.downloads.download_record import remove_if_empty
 from rdchat.hub.downloads.file_download import FileDownload, PartialFile
 from rdchat.hub.downloads.parts_order import WEIGHTS, PartsOrder, discard_order, is_complete, order_in
 from rdchat.hub.downloads.repository_download import RepositoryDownload
@@ -21,10 +23,11 @@ class PartsDownload(RepositoryDownload):
     async def _run(self) -> Path:
         place, order = self.repository, order_in(self.repository)
         self.running.note("", "")
-        if order is None and is_complete(place):  # it was killed before it could say so
-            return place.folder
         if order is None:
-            discard_order(place)
+            if is_complete(place):  # it was killed before it could say so
+                shutil.rmtree(place.work)
+                return place.folder
+            remove_if_empty(place)
             raise HubError(f"Nothing is left of the download into {place.folder}.", "Begin it again.")
         try:
             return await self._made(order)

@@ -88,12 +88,12 @@ def drafter_place(repository: str, drafter: str) -> CachedRepository:
 
 
 def order_in(place: CachedRepository) -> PartsOrder | None:
-    """Return the order of an unfinished drafter; None if there is none, or it is damaged."""
+    """Return the order of an unfinished drafter; None if there is none, it is damaged, or the drafter is complete."""
     try:
         order = _parsed(read_json(place.work / _ORDER, most=_MOST_BYTES))
     except (RdchatError, OSError, KeyError, TypeError, ValueError):
         return None
-    return order if place.name in {order.repository, ""} else None
+    return order if place.name in {order.repository, ""} and not is_complete(place) else None
 
 
 def orders_here() -> Iterator[tuple[str, CachedRepository, PartsOrder]]:

@@ -98,7 +98,7 @@ class MtpPlan:
         """
         order = self.order
         place = self.target.place(order.repository)
-        if not self.is_kept:
+        if not self.is_kept and not is_complete(place):
             with place.locked():
                 order.write(place)
         return Download(order.repository, order.commit, is_model=False, drafter=place.folder.name)

@@ -95,20 +95,15 @@ def _read_file(api: HubApi, model: HubModel, file: HubFile) -> Iterator[HubTenso
     where = f"{file.name} in {repository}"
     if size < _LENGTH_BYTES:
         raise HubError(f"{where} is not a safetensors file.", OTHER_HINT)
-    raw, told = api.part(repository, model.commit, file.name, 0, min(size, _FIRST_BYTES))
+    raw, etag = _read_part(api, model, FilePart(file.name, 0, min(size, _FIRST_BYTES), size))
     start = _LENGTH_BYTES + int.from_bytes(raw[:_LENGTH_BYTES], "little")
     if start > _LENGTH_BYTES + MOST_HEADER_BYTES:
         words = f"The header of {where} is too long: {size_words(start)}."
         raise HubError(words, f"The limit is {size_words(MOST_HEADER_BYTES)}. {OTHER_HINT}")
     if start > size:
         raise HubError(f"{where} is shorter than its header says.", OTHER_HINT)
-    answers = [told]
     if start > len(raw):
-        rest, again = api.part(repository, model.commit, file.name, len(raw), start)
-        raw += rest
-        answers.append(again)
-    if len({each.etag for each in answers}) > 1 or not all(each.size in {None, size} for each in answers):
-        raise ChangedFileError(f"{where} is not the file that the hub lists.", "Try again later.")
+        raw += _read_part(api, model, FilePart(file.name, len(raw), start, size, etag))[0]
     damaged = f"The header of {where} is damaged"
     try:
         tensors, data_bytes = tensors_in(parse_json(raw[_LENGTH_BYTES:start], damaged), damaged)
@@ -118,4 +113,13 @@ def _read_file(api: HubApi, model: HubModel, file: HubFile) -> Iterator[HubTenso
         raise HubError(f"{where} has {size:,} bytes, but its header describes {start + data_bytes:,}.", OTHER_HINT)
     for name, stored in tensors.items():
         place = start + stored.offset
-        yield HubTensor(name, stored, FilePart(file.name, place, place + stored.stored_bytes, size, told.etag))
+        yield HubTensor(name, stored, FilePart(file.name, place, place + stored.stored_bytes, size, etag))
+
+
+def _read_part(api: HubApi, model: HubModel, part: FilePart) -> tuple[bytes, str]:
+    """Return a part's bytes, and its file's ETag."""
+    repository = model.facts.repository
+    data, told = api.part(repository, model.commit, part.name, part.start, part.stop)
+    if told.size not in {None, part.size} or part.etag not in {"", told.etag}:
+        raise ChangedFileError(f"{part.name} in {repository} is not the file that the hub lists.", "Try again later.")
+    return data, told.etag

@@ -17,6 +17,7 @@ from rdchat.services.models.downloads.downloads import LIMITS, Downloads
 from rdchat.services.models.downloads.hub_account import HubAccount
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.drafters.hub_drafters import HubDrafters
+from rdchat.services.models.drafters.mtp_search import MtpSearch
 from rdchat.services.models.installed.library import Library
 from rdchat.services.models.installed.removal import Removal, RemovalQuestion, Removed
 from rdchat.services.models.installed.verification import Verification
@@ -61,6 +62,7 @@ class ModelsDesk(QObject):
         slot.failed.connect(self._on_load_failed)
         self.shelf = DrafterShelf(slot, drafting, preferences, self.library, sources.made_for, parent=self)
         self.hub_drafters = HubDrafters(self.tokens, self)
+        self.mtp = MtpSearch(self.tokens, self.downloads, self)
         for changed in (self.downloads.finished, self.removal.restored):
             changed.connect(self.shelf.look)
         self.training = TrainingControl(self)
