@@ -45,7 +45,7 @@ def _words(name: str, question: RemovalQuestion) -> str:
     """Return what deleting a model would do, in sentences."""
     plan = question.plan
     if plan is None and question.model.path.parent == paths.drafters_dir():
-        return f"The drafter {name} is in rdchat's own folder."
+        return f"The drafter {name} was trained or put together on this computer."
     if plan is None:
         return f"{name} was converted on this computer; it can be converted again from its source."
     size = options.size_words(plan.freed_bytes)

@@ -25,7 +25,7 @@ def mtp(args: argparse.Namespace) -> int:
     target = MtpTarget.of(card_of(args))
     plan = (None if args.original else kept_plan(target)) or _planned(args, target)
     order = plan.order
-    words = f"The MTP layers for {args.model} are {options.size_words(plan.size)}, from {order.repository}."
+    words = f"MTP layers for {args.model}: {options.size_words(plan.size)}, from {order.repository}."
     if not agreed(args.yes or plan.is_kept, words):
         return 1
     command = ["rdchat", "models", "mtp", args.model]

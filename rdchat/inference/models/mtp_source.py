@@ -152,7 +152,7 @@ def plan_mtp(api: HubApi, target: MtpTarget, original: str) -> MtpPlan:
         raise HubError(f"The configuration of {original} is damaged.", OTHER_HINT)
     _check_same(target, original, config)
     tensors = find_tensors(api, model, config)
-    _check_tensors(original, tensors, config)
+    _check_tensors(original, tensors, {**text_config(target.config), **text_config(config)})
     order = _order(target, model, config, tensors)
     if len(order.config) > _MOST_CONFIG_BYTES:
         raise HubError(f"The configuration of {original} is too long.", OTHER_HINT)
@@ -169,7 +169,8 @@ def _check_same(target: MtpTarget, original: str, config: Mapping[str, Any]) -> 
     for key in _SAME_SIZES:
         wanted, found = ours.get(key), theirs.get(key)
         if type(wanted) is int and type(found) is int and wanted != found:
-            raise HubError(f"{original} has another {key} than {name}: {found} instead of {wanted}.", OTHER_HINT)
+            words = f"{original} has another {key} than {name}: {str(found)[:20]} instead of {wanted}."
+            raise HubError(words, OTHER_HINT)
 
 
 def _kinds(config: Mapping[str, Any]) -> set[str]:
@@ -179,10 +180,10 @@ def _kinds(config: Mapping[str, Any]) -> set[str]:
 
 
 def _check_tensors(original: str, tensors: list[HubTensor], config: Mapping[str, Any]) -> None:
-    """Check types and shapes of the tensors against the model's configuration."""
+    """Check types and shapes of the tensors against the configuration of the language model."""
     if not tensors:
         raise HubError(f"{original} has no MTP layers.", OTHER_HINT)
-    names, width = {each.name for each in tensors}, text_config(config).get("hidden_size")
+    names, width = {each.name for each in tensors}, config.get("hidden_size")
     for each in tensors:
         dtype, shape = each.stored.dtype, each.stored.shape
         if dtype == _FLOAT8 and f"{each.name}{_SCALES}" in names and _kinds(config) & _FLOAT8_FAMILIES:

@@ -3,7 +3,6 @@
 from PySide6.QtGui import QHideEvent
 from PySide6.QtWidgets import QDialog, QLineEdit, QWidget
 
-from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_errors import HubError, for_window
 from rdchat.hub.known_files import is_repository
 from rdchat.inference.api.model_card import ModelCard
@@ -63,6 +62,7 @@ class MtpSheet(QDialog):
     def open_for(self, model: ModelCard) -> None:
         """Open the sheet for a model, and ask the hub."""
         self.field.clear()
+        self.field.hide()
         self._search.look(model)
         self.open()
 
@@ -100,14 +100,18 @@ class MtpSheet(QDialog):
             self.words.say(words.format(size=file_size(plan.size), repository=plan.order.repository))
             self.go.setText("Resume" if plan.is_kept else f"Get {file_size(plan.size)}")
         else:
-            host = find_endpoint().host
-            unknown = "" if problem is not None else _UNKNOWN.format(host=host)
-            self.words.say(f"Asking {host}…" if search.searching else unknown)
+            unknown = "" if problem is not None else _UNKNOWN.format(host=search.host)
+            self.words.say(f"Asking {search.host}…" if search.searching else unknown)
             self.go.setText("Look There")
         self.problem.say(str(problem) if problem is not None else "")
         self.page.setVisible(problem is not None and bool(problem.page))
         self.token.setVisible(problem is not None and problem.wants_token)
-        self.field.setVisible(plan is None and not search.searching)
+        if plan is None and not search.searching and self.field.isHidden():
+            self.field.show()
+            self.field.setFocus()
+        elif plan is not None:
+            self.field.hide()
+        self.field.setEnabled(not search.searching)
         self.go.setEnabled(plan is not None or (not search.searching and is_repository(self._original)))
         self._column.activate()
         self.setFixedHeight(self._column.totalHeightForWidth(_WIDTH))  # a dialog grows by itself, but does not shrink
