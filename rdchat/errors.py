@@ -40,6 +40,10 @@ class ModelError(RdchatError):
     """A model is missing, damaged, unsupported, or does not fit."""
 
 
+class TemplateRefusedError(ModelError):
+    """A model's chat template refuses the conversation."""
+
+
 class OutOfMemoryError(ModelError):
     """This machine does not have enough memory."""
 

@@ -11,15 +11,13 @@ from typing import Any
 from rdchat.commands import options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.bench_results import BenchProgress, BenchRun, BenchRunner
+from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, BenchProgress, BenchRun, BenchRunner, Sweep
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
 from rdchat.inference.benchmark.csv_format import read_csv, write_csv
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, environment
-from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS, Sweep
 
 _NONE = "-"  # in a table
 _MEASURING = ("prompts", "modes", "csv")  # options that have no effect when a file is shown

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
@@ -17,10 +17,7 @@ from rdchat.errors import one_line
 from rdchat.files.sizes import size_words
 from rdchat.services.models.installed.draft_advice import Drafts, draft_advice, draft_models
 
-if TYPE_CHECKING:
-    from rdchat.inference.target.diagnostics import EngineFacts
-
-_ENGINE_FACTS = "device", "backend", "blas", "blas_library", "mlx", "mlx_lm"
+_ENGINE_FACTS = "device", "backend", "blas", "blas_library", "mlx", "mlx_lm", "matmul_gflops"
 _ENOUGH_MEMORY_BYTES = 2**30  # the default model in float32, its cache and the window
 
 
@@ -67,8 +64,7 @@ def gather() -> Facts:
     report = {
         "version": __version__,
         "system": host.system_name(),
-        **{name: getattr(engine, name, "") or None for name in _ENGINE_FACTS},
-        "matmul_gflops": engine and round(engine.matmul_gflops, 1),
+        **{name: engine.get(name) or None for name in _ENGINE_FACTS},
         "python": ".".join(map(str, sys.version_info[:3])),
         "python_path": sys.executable,
         "qt": qt or None,
@@ -160,13 +156,13 @@ def as_text(report: Mapping[str, Any], advice: Sequence[Advice], models: Sequenc
     return "\n".join([*lines, "", "To fix:", *(f"  {item.problem}\n    {item.remedy}" for item in advice)])
 
 
-def _engine() -> "tuple[EngineFacts | None, str]":
+def _engine() -> tuple[dict[str, Any], str]:
     try:
         from rdchat.inference.target.diagnostics import engine_facts  # noqa: PLC0415  MLX: doctor must outlive its failure
 
         return engine_facts(), ""
     except (ImportError, OSError, RuntimeError) as error:
-        return None, _first_line(error)
+        return {}, _first_line(error)
 
 
 def _qt() -> tuple[str, str]:
@@ -180,7 +176,7 @@ def _qt() -> tuple[str, str]:
 def _drafters(model: Path | None) -> tuple[Path | None, tuple[str, ...]]:
     """Return a model's drafter, and a sentence for each damaged drafter of the person's own."""
     from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters  # noqa: PLC0415  MLX
-    from rdchat.inference.models.fingerprint import target_hash  # noqa: PLC0415
+    from rdchat.inference.models.model_files import target_hash  # noqa: PLC0415
 
     found = search_drafters(target_hash(model) if model else None)
     return found.folder, found.left_out

@@ -5,8 +5,8 @@ import json
 import re
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -67,26 +67,31 @@ class HubReader:
             url: The address.
             first_bytes: Read only these, instead of refusing a longer answer.
         """
-        body, _next = self._run(lambda client: self._read(client, url, first_bytes))
-        return body
+        return self._received(url, {"Accept-Encoding": "gzip"}, first_bytes)[0]
 
     def read_part(self, url: str, start: int, stop: int) -> tuple[bytes, AnsweredRange]:
         """Return the bytes of a file from `start` to before `stop`, fewer only where the file ends, and their place."""
+        headers, host = {"Accept-Encoding": "identity", "Range": f"bytes={start}-{stop - 1}"}, urlsplit(url).netloc
+        body, told = self._received(url, headers, stop - start)
+        if told is None or told.start != start:
+            raise HubError(f"{host} does not send parts of files.", "Check the proxy or mirror, if you use one.")
+        if len(body) < min(stop, told.size if told.size is not None else stop) - start:
+            raise TemporaryHubError(f"{host} stopped answering.", _CHECK)
+        return body, told
 
-        async def read(client: httpx2.AsyncClient) -> tuple[bytes, AnsweredRange]:
-            headers, host = {"Accept-Encoding": "identity", "Range": f"bytes={start}-{stop - 1}"}, urlsplit(url).netloc
-            async with self._answer(client, url, headers) as response:
-                told = AnsweredRange.of(response.headers)
-                if response.status_code != 206 or told is None or told.start != start:
-                    raise HubError(
-                        f"{host} does not send parts of files.", "Check the proxy or mirror, if you use one."
-                    )
-                body = await _body(response, host, self.limits, stop - start)
-            if len(body) < min(stop, told.size if told.size is not None else stop) - start:
-                raise TemporaryHubError(f"{host} stopped answering.", _CHECK)
-            return body, told
+    def _received(
+        self, url: str, headers: dict[str, str], first_bytes: int | None
+    ) -> tuple[bytes, AnsweredRange | None]:
+        """Return an answer's content, and its place in the file if it is a part of one."""
 
-        return self._run(read)
+        async def asked() -> tuple[bytes, AnsweredRange | None]:  # on an event loop, which can end a wait at any point
+            async with asyncio.timeout(self.limits.seconds), make_async_client() as client:
+                return await self._read(client, url, headers, first_bytes)
+
+        try:
+            return asyncio.run(asked())
+        except TimeoutError as error:
+            raise TemporaryHubError(f"{self.endpoint.host} takes too long to answer.", _CHECK) from error
 
     def read_json(self, url: str) -> Any:
         """Return the JSON at one address.
@@ -95,71 +100,23 @@ class HubReader:
             ValueError: If it is not JSON, or has more values than allowed.
             RecursionError: If it is nested too deeply.
         """
-        return self._parsed(self.read(url))
-
-    def read_list(self, url: str, most: int) -> list[Any]:
-        """Return the first entries of a list that may have several pages; raises as `read_json`.
-
-        Args:
-            url: The first page's address.
-            most: Number of entries.
-
-        Raises:
-            TypeError: If a page is not a list.
-        """
-
-        async def read(client: httpx2.AsyncClient) -> list[Any]:
-            found: list[Any] = []
-            page, seen = url, set[str]()
-            while page not in seen and len(seen) < self.limits.pages:
-                seen.add(page)
-                body, page = await self._read(client, page)
-                entries = self._parsed(body)
-                if not isinstance(entries, list):
-                    raise TypeError("no list")
-                found += entries
-                if not page or len(found) >= most:
-                    return found[:most]
-            raise HubError(f"{self.endpoint.host} gives a list that does not end.", _LATER)
-
-        return self._run(read)
-
-    def _parsed(self, body: bytes) -> Any:
+        body = self.read(url)
         if sum(map(body.count, (b",", b"[", b"{"))) > self.limits.values:
             raise ValueError("too many values")
         return json.loads(body.decode())
 
-    def _run[T](self, ask: Callable[[httpx2.AsyncClient], Awaitable[T]]) -> T:
-        """Run a request within the time limit, on an event loop, which can end a wait at any point."""
-
-        async def asked() -> T:
-            async with asyncio.timeout(self.limits.seconds), make_async_client() as client:
-                return await ask(client)
-
-        try:
-            return asyncio.run(asked())
-        except TimeoutError as error:
-            raise TemporaryHubError(f"{self.endpoint.host} takes too long to answer.", _CHECK) from error
-
-    async def _read(self, client: httpx2.AsyncClient, url: str, first_bytes: int | None = None) -> tuple[bytes, str]:
-        """Return an answer's content, and the address of a list's next page; empty if there is none."""
-        async with self._answer(client, url, {"Accept-Encoding": "gzip"}) as response:
-            body = await _body(response, urlsplit(url).netloc, self.limits, first_bytes)
-        link = response.links.get("next", {}).get("url", "")
-        return body, _followed(url, link) if link else ""
-
-    @asynccontextmanager
-    async def _answer(
-        self, client: httpx2.AsyncClient, url: str, headers: dict[str, str]
-    ) -> AsyncIterator[httpx2.Response]:
-        """Open an answer that is no refusal, and close it after the block."""
+    async def _read(
+        self, client: httpx2.AsyncClient, url: str, headers: dict[str, str], first_bytes: int | None
+    ) -> tuple[bytes, AnsweredRange | None]:
         host, response = urlsplit(url).netloc, None
         try:
             response = await open_answer(client, url, self.endpoint, headers)
             async with aclosing(response):
-                if response.status_code not in ({200, 206} if "Range" in headers else {200}):  # its content is not read
-                    raise refusal(response.status_code, response.headers, self.endpoint, self.repository, self.revision)
-                yield response
+                status, is_part = response.status_code, response.status_code == 206 and "Range" in headers
+                if status != 200 and not is_part:  # its content is not read
+                    raise refusal(status, response.headers, self.endpoint, self.repository, self.revision)
+                body = await _body(response, host, self.limits, first_bytes)
+                return body, AnsweredRange.of(response.headers) if is_part else None
         except httpx2.TimeoutException as error:
             raise TemporaryHubError(f"{host} does not answer.", _CHECK) from error
         except (httpx2.TransportError, httpx2.StreamError, SOCKSError) as error:
@@ -251,7 +208,7 @@ async def _body(response: httpx2.Response, host: str, limits: AnswerLimits, firs
 
 
 def _followed(url: str, location: str) -> str:
-    """Return the target of a redirect or link; never a less safe connection.
+    """Return the target of a redirect; never a less safe connection.
 
     Raises:
         HubError: If it leads nowhere.

@@ -49,7 +49,7 @@ def _but(**other: Any) -> doctor.Facts:
 def run_doctor(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rdchat", "doctor", *arguments]
     return subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=60
+        command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=120
     )
 
 

@@ -12,9 +12,8 @@ from rdchat import paths
 from rdchat.hub.downloads.download import Download, RunningDownload
 from rdchat.hub.downloads.parts_download import PartsDownload
 from rdchat.hub.downloads.parts_order import drafter_place
-from rdchat.hub.endpoint import find_endpoint
-from rdchat.hub.tokens import Tokens
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.hub.endpoint import Tokens, find_endpoint
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.mtp_source import MtpTarget
 from rdchat.inference.models.safetensors_file import read_header
 from tests.hub.downloading import LIMITS

@@ -10,11 +10,10 @@ import pytest
 from rdchat.errors import ModelError, NetworkError, StorageFullError
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_record import read_unfinished
-from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import AccessRefusedError, ChangedFileError, HubError
-from rdchat.hub.tokens import Tokens
-from rdchat.inference.models.fingerprint import target_hash
+from rdchat.inference.models.model_files import target_hash
 from rdchat.inference.models.mtp_source import MtpPlan, MtpTarget, find_original, kept_plan, plan_mtp
 from rdchat.inference.models.mtp_tensors import is_mtp
 from rdchat.inference.models.safetensors_file import MOST_HEADER_BYTES
@@ -188,6 +187,23 @@ def test_a_shard_that_changed_is_refused_and_what_came_of_the_old_one_is_removed
     with pytest.raises(HubError, match="Nothing is left"):
         run(Download(ORIGINAL, commit, drafter=target.place().folder.name))
     assert not target.place().folder.exists()
+
+
+def test_a_store_without_etags_is_believed_as_long_as_the_sizes_are_right(hub: HubServer, target: MtpTarget) -> None:
+    original = Original()
+    original.put(hub)
+    hub.etags = False
+    folder = fetch(planned(target))
+    check_layers(folder, original)
+    assert f"| {SHARDS[0]} | none | {sha256(original.shards[SHARDS[0]])} |" in (folder / "card.md").read_text()
+
+
+def test_an_etag_that_is_gone_counts_as_a_change(hub: HubServer, target: MtpTarget) -> None:
+    Original().put(hub)
+    plan = planned(target)
+    hub.etags = False
+    with pytest.raises(ChangedFileError):
+        fetch(plan)
 
 
 @pytest.mark.parametrize(

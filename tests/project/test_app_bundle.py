@@ -86,7 +86,7 @@ def test_the_icon_set_has_every_size(qtbot: QtBot, app: dict[str, Any]) -> None:
 
 @pytest.mark.skipif(platform.system() == "Darwin", reason="it would build it")
 def test_elsewhere_make_app_says_that_it_needs_a_mac() -> None:
-    done = subprocess.run(["make", "-s", "app"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["make", "-s", "app"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode != 0
     assert done.stdout == ""
     assert done.stderr.startswith(
@@ -114,7 +114,7 @@ def _program(path: Path, text: str) -> None:
 def _run(mac: Path, name: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PATH": f"{mac / 'bin'}:{os.environ['PATH']}", **variables}
     command = ["bash", str(mac / "scripts" / name), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_the_bundle_is_compiled_before_it_is_signed(mac: Path) -> None:

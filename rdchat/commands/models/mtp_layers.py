@@ -8,10 +8,10 @@ from rdchat.commands.models.hub_actions import run_download
 from rdchat.commands.models.listing import card_of
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, agreed
 from rdchat.errors import ModelError
-from rdchat.hub.endpoint import find_endpoint
+from rdchat.files.sizes import size_words
+from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.tokens import Tokens
-from rdchat.inference.models.mtp_source import MtpPlan, MtpTarget, find_original, kept_plan, plan_mtp
+from rdchat.inference.models.mtp_source import find_layers
 
 
 def add_mtp(parser: argparse.ArgumentParser) -> None:
@@ -22,10 +22,15 @@ def add_mtp(parser: argparse.ArgumentParser) -> None:
 
 def mtp(args: argparse.Namespace) -> int:
     """Get MTP layers, or resume; Ctrl-C pauses. The exit status is 1 if the person says no."""
-    target = MtpTarget.of(card_of(args))
-    plan = (None if args.original else kept_plan(target)) or _planned(args, target)
+    api = HubApi(Tokens().access(find_endpoint()))
+    with ProgressLine() as line:
+        line.show_text(f"{args.model}: looking for its MTP layers", "asking")
+        plan = find_layers(api, card_of(args), args.original)
+    if plan is None:
+        words = f"Neither the hub nor the card of {args.model} says which model it was quantised from."
+        raise ModelError(words, "Name its original: --from ORG/NAME.")
     order = plan.order
-    words = f"MTP layers for {args.model}: {options.size_words(plan.size)}, from {order.repository}."
+    words = f"MTP layers for {args.model}: {size_words(plan.size)}, from {order.repository}."
     if not agreed(args.yes or plan.is_kept, words):
         return 1
     command = ["rdchat", "models", "mtp", args.model]
@@ -36,14 +41,3 @@ def mtp(args: argparse.Namespace) -> int:
     report = {name: getattr(ended, name) for name in ("repository", "commit", "folder", "fetched_bytes")}
     options.print_result(args, {"model": args.model, **report, "bytes": plan.size}, ended.folder)
     return 0
-
-
-def _planned(args: argparse.Namespace, target: MtpTarget) -> MtpPlan:
-    api = HubApi(Tokens().access(find_endpoint()))
-    with ProgressLine() as line:
-        line.show_text(f"{args.model}: looking for its MTP layers", "asking")
-        original = args.original or find_original(api, target)
-        if not original:
-            words = f"Neither the hub nor the card of {args.model} says which model it was quantised from."
-            raise ModelError(words, "Name its original: --from ORG/NAME.")
-        return plan_mtp(api, target, original)

@@ -242,4 +242,4 @@ async def wait_for_retry(
 
 def _is_same(told: AnsweredRange, part: FilePart) -> bool:
     """Return whether an answer is from the file that a part was chosen from."""
-    return told.size in {None, part.size} and not (part.etag and told.etag and told.etag != part.etag)
+    return told.size in {None, part.size} and part.etag in {"", told.etag}

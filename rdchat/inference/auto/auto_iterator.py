@@ -21,8 +21,7 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.target.packed_tree import PackedTree
-from rdchat.inference.target.verifier import Verified
+from rdchat.inference.target.verifier import PackedTree, Verified
 
 _MOST_UNREAD = (
     4  # most tokens that a draft model catches up with in a usual round; rounds with more are not learnt from

@@ -6,18 +6,16 @@ from typing import override
 
 import mlx.core as mx
 
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.beam_search import NodePool, best_nodes, search
+from rdchat.inference.drafting.beam_search import NodePool, PathScorer, best_nodes, search
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root, StoredHead
 from rdchat.inference.drafting.lookup_index import LookupIndex
-from rdchat.inference.drafting.scoring import PathScorer
-from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import Verified
+from rdchat.inference.target.verifier import PackedTree, Verified
 
 _LEAVES = 2  # nodes kept at each level, in beam widths; those beyond the width may still be among the best
 

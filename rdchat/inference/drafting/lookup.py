@@ -12,8 +12,7 @@ from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.lookup_index import LookupIndex
-from rdchat.inference.target.packed_tree import PackedTree
-from rdchat.inference.target.verifier import Verified
+from rdchat.inference.target.verifier import PackedTree, Verified
 
 
 class LookupDrafter(Drafter):

@@ -22,9 +22,9 @@ from rdchat.hub.found_models import HubModel
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import AccessRefusedError, HubError, MissingError
 from rdchat.hub.known_files import FilePart, is_repository
-from rdchat.inference.api.model_card import ModelCard
-from rdchat.inference.models.fingerprint import BINDING, TargetBinding, target_hash
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
+from rdchat.inference.models.model_files import BINDING, TargetBinding, target_hash
 from rdchat.inference.models.model_places import hub_name
 from rdchat.inference.models.mtp_tensors import BARE, OTHER_HINT, HubTensor, find_tensors, is_mtp
 from rdchat.inference.models.weight_files import read_headers, weight_files
@@ -102,6 +102,24 @@ class MtpPlan:
             with place.locked():
                 order.write(place)
         return Download(order.repository, order.commit, is_model=False, drafter=place.folder.name)
+
+
+def find_layers(api: HubApi, model: ModelCard, original: str = "") -> MtpPlan | None:
+    """Return the plan of an unfinished download, or a new one; None if the hub does not know the model's original.
+
+    Args:
+        api: The hub.
+        model: The model that lacks the layers.
+        original: The hub id of its original; empty to find it.
+
+    Raises:
+        ModelError: If the model cannot be read, or has its layers already.
+        NetworkError: If the hub cannot be reached or refuses, or has none that fit the model.
+    """
+    target = MtpTarget.of(model)
+    kept = None if original else kept_plan(target)
+    named = original or ("" if kept else find_original(api, target))
+    return kept or (plan_mtp(api, target, named) if named else None)
 
 
 def kept_plan(target: MtpTarget) -> MtpPlan | None:

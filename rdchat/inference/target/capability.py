@@ -25,7 +25,7 @@ import numpy.typing as npt
 from mlx_lm.models import cache as stock
 from mlx_lm.models.cache import make_prompt_cache
 
-from rdchat.inference.api.model_card import Capability, DraftKind
+from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.hooks import ModelHooks
 from rdchat.inference.target.prefix_tree import PrefixTree

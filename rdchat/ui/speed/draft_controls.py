@@ -15,16 +15,15 @@ from rdchat.inference.api.requests import MOST_BEAM_ROWS, MOST_DRAFT_TOKENS, Mod
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.labels import ThemedLabel, set_tip
 from rdchat.ui.look.layouts import add_row, form_layout, row
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.fields import CalmCheckBox, CalmComboBox, CalmSpinBox, FolderPicker
 from rdchat.ui.speed.sections import Section
 
 _COPIED_MS = 1600
 _CHOICE_LINES = 3
-_COPY = "Copy training command"
+_COPY = "Copy Training Command"
 _WHO = "What guesses the next tokens. It changes how fast a reply comes, not what it says."
 _USING = {Mode.SPECULATIVE: "the draft model", Mode.DRAFTER: "the drafter", Mode.LOOKUP: "prompt lookup"}
 
@@ -161,12 +160,12 @@ class DraftControls(Section):
 
     def show_reply(self, statistics: Statistics, writing: bool) -> None:
         """Show what the automatic mode does in the reply that is being written, or did in the last one."""
-        choice = statistics.choice
+        choice = statistics.choice if writing or statistics.generated_tokens else None
         self._note = self._more = ""
         if choice is not None and statistics.rounds and not writing:
             steps = formatting.counted(statistics.target_calls, "step")
             self._note = f"Auto drafted in {statistics.drafted_rounds:,} of {steps} of the last reply."
-        elif choice is not None and statistics.generated_tokens and not writing:
+        elif choice is not None and not writing:
             self._note, self._more = "Auto did not draft in the last reply.", choice.words
         elif choice is not None and (mode := Mode(choice.mode)) is Mode.OFF:
             self._note = choice.words

@@ -19,8 +19,8 @@ from rdchat.services.order.chat_order import Place
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.look.buttons import OpenMenu
 from rdchat.ui.look.icons import app_pixmap
+from rdchat.ui.look.labels import message_box
 from rdchat.ui.look.opening import FileMode, SideWindow, ask_to_open, show_in_front
-from rdchat.ui.look.plain_text import message_box
 from rdchat.ui.look.theme import LARGEST_TEXT, SMALLEST_TEXT, Theme
 
 _ABOUT = """Chat with language models that run on your own machine.

@@ -12,10 +12,9 @@ from rdchat import paths
 from rdchat.errors import InvalidSettingError
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.downloads.download_record import write_unfinished
-from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import HubError
-from rdchat.hub.tokens import Tokens
 from rdchat.inference.models.mtp_source import plan_mtp
 from tests.hub.downloading import (
     NAME,
@@ -232,7 +231,7 @@ def test_a_keychain_that_asks_the_person_holds_up_nothing(
     hub.add(NAME, small_files())
     downloads = open_downloads(Tokens())
     one = downloads.service.start(NAME)
-    assert keychain.asked.wait(10)
+    assert keychain.asked.wait(60)
     downloads.service.pause(one)
     downloads.wait_for(one, DownloadState.PAUSED)
     keychain.answer.set()

@@ -8,15 +8,16 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
+from rdchat.app import find_mtp_layers
 from rdchat.hub.downloads.download import DownloadState
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.downloads import words
 from rdchat.ui.models.drafters.mtp_sheet import MtpSheet
 from rdchat.ui.models.drafters.page import DraftersPage
-from rdchat.ui.models.notice_view import PageLinks
+from rdchat.ui.models.page_parts import PageLinks
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import ORIGINAL, TARGET, Original, check_layers, drafter_folder, make_target
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
@@ -34,7 +35,7 @@ def model(tmp_path: Path) -> ModelCard:
 @pytest.fixture
 def desk(qtbot: QtBot, hub: HubServer, chat: Chat, model: ModelCard) -> Iterator[ModelsDesk]:
     controller = chat.controller
-    sources = ModelSources(models=lambda _chosen: (model,))
+    sources = ModelSources(models=lambda _chosen: (model,), mtp_layers=find_mtp_layers)
     desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, sources)
     yield desk
     desk.close()

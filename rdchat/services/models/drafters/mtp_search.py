@@ -1,18 +1,23 @@
 """Looks at the hub for the MTP layers of a model, and begins their download."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
 
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download
-from rdchat.hub.tokens import Tokens
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.hub.endpoint import Tokens
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.downloads.downloads import Downloads
 from rdchat.services.models.model_service import ModelService
 
 if TYPE_CHECKING:
+    from rdchat.hub.hub_api import HubApi
     from rdchat.inference.models.mtp_source import MtpPlan
+
+type Find = Callable[[HubApi, ModelCard, str], MtpPlan | None]
+"""Takes the hub, the model and its original's hub id, empty to find it; None if the original is unknown."""
 
 
 class MtpSearch(ModelService):
@@ -20,6 +25,7 @@ class MtpSearch(ModelService):
 
     Args:
         tokens: The person's tokens.
+        find: Finds the layers of a model; called on a thread.
         downloads: Starts the download.
         parent: The Qt parent.
 
@@ -33,9 +39,9 @@ class MtpSearch(ModelService):
 
     close_s = 0.5
 
-    def __init__(self, tokens: Tokens, downloads: Downloads, parent: QObject | None = None) -> None:
+    def __init__(self, tokens: Tokens, find: Find, downloads: Downloads, parent: QObject | None = None) -> None:
         super().__init__(tokens, parent)
-        self._downloads = downloads
+        self._find, self._downloads = find, downloads
         self._set(None)
 
     def look(self, model: ModelCard, original: str = "") -> None:
@@ -47,7 +53,7 @@ class MtpSearch(ModelService):
         """
         self._set(model, searching=True)
         self._work.replace(
-            lambda _job: self._found(model, original),
+            lambda _job: self._find(self._hub(), model, original),
             lambda plan: self._set(model, plan),
             failed=lambda error: self._set(model, problem=error),
         )
@@ -67,18 +73,6 @@ class MtpSearch(ModelService):
     def _start(self, download: Download) -> None:
         self._downloads.start(download.repository, download.revision, is_model=False, drafter=download.drafter)
         self._set(self.model, self.plan, started=True)
-
-    def _found(self, model: ModelCard, original: str) -> "MtpPlan | None":
-        """Ask the hub; not on the main thread. None if the original is unknown."""
-        from rdchat.inference.models import mtp_source  # noqa: PLC0415  slow to import
-
-        target = mtp_source.MtpTarget.of(model)
-        kept = None if original else mtp_source.kept_plan(target)
-        if kept is not None:
-            return kept
-        hub = self._hub()
-        original = original or mtp_source.find_original(hub, target)
-        return mtp_source.plan_mtp(hub, target, original) if original else None
 
     def _set(
         self,

@@ -5,7 +5,7 @@ from PySide6.QtWidgets import QDialog, QLineEdit, QWidget
 
 from rdchat.hub.hub_errors import HubError, for_window
 from rdchat.hub.known_files import is_repository
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.drafters.mtp_search import MtpSearch
 from rdchat.ui.look.buttons import dialog_buttons, push_button
 from rdchat.ui.look.formatting import file_size
@@ -13,7 +13,7 @@ from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import open_page
 from rdchat.ui.look.theme import LARGE, MEDIUM, Theme
-from rdchat.ui.models.notice_view import PageLinks
+from rdchat.ui.models.page_parts import PageLinks
 
 _WIDTH = 480
 _ABOUT = (
