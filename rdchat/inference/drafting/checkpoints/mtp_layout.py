@@ -39,10 +39,10 @@ from rdchat.inference.drafting.checkpoints.settings import Settings
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.drafting.heads.mtp_head import READINGS, MtpConfig, MtpNetwork, StoredMtp, Weights
 from rdchat.inference.models.model_config import text_config
+from rdchat.inference.models.mtp_tensors import BARE
 from rdchat.inference.models.safetensors_file import StoredTensor, read_header
 from rdchat.inference.target.target import LoadedModel
 
-BARE = "_mtp"  # end of the model type in a folder whose tensors have no prefix
 _SIDE_FOLDER = "mtp"
 _COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers")
 _FLOAT8, _SCALES = "F8_E4M3", "_scale_inv"

@@ -15,11 +15,10 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.events import ModeOption, ReplyEnd
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
-from rdchat.inference.drafting.checkpoints.drafter_files import BINDING
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.library.fitting_drafters import OWN_LAYERS, fitting_drafters
-from rdchat.inference.models.model_files import TargetBinding
+from rdchat.inference.models.model_files import BINDING, TargetBinding
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.drafter_folders import saved_random_drafter, with_files
