@@ -23,13 +23,13 @@ from rdchat.inference.drafting.checkpoints.installed_drafters import (
     resolve_drafter,
     search_drafters,
 )
-from rdchat.inference.drafting.checkpoints.mtp_layout import said_layers, unreadable
 from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.models.model_config import read_config
 from rdchat.inference.models.model_files import TargetBinding, display_name, shown_name
+from rdchat.inference.models.mtp_families import said_layers, unreadable
 from rdchat.inference.target.target import LoadedModel
 
 MTP_NAME = "mtp"  # in place of a drafter's name: the model's own MTP layers

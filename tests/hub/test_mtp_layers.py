@@ -434,6 +434,14 @@ def test_a_model_that_the_hub_does_not_know_is_looked_up_in_its_card(hub: HubSer
     assert len(hub.requests) == asked
 
 
+def test_layers_that_could_not_be_used_are_not_fetched(hub: HubServer, tmp_path: Path) -> None:
+    folder = make_target(tmp_path / "other")
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "model_type": "nemotron_h"}))
+    with pytest.raises(ModelError, match=r"cannot use the MTP layers of .*: its MTP part is a list of blocks"):
+        target_of(folder)
+    assert not hub.requests
+
+
 def test_a_model_that_has_its_layers_needs_none(tmp_path: Path) -> None:
     folder = make_target(tmp_path / "other")
     (folder / "model.safetensors").write_bytes(stored({"mtp.norm.weight": ("BF16", (8,))}))
