@@ -35,6 +35,10 @@ _RELATION = re.compile(r"^base_model_relation:\s*(\w+)", re.MULTILINE | re.ASCII
 _MOST_CARD_BYTES = _MOST_CONFIG_BYTES = 2**20
 _FLOATS = {"BF16": 2, "F16": 2, "F32": 4}  # and their bytes
 _FLOAT8, _SCALES = "F8_E4M3", "_scale_inv"
+READ_FAMILIES = {  # those whose MTP layers can draft: `drafting.checkpoints.mtp_layout`
+    "deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "llama", "mimo", "qwen2", "qwen3",
+    "qwen3_5", "qwen3_5_moe", "qwen3_next",
+}  # fmt: skip
 _FLOAT8_FAMILIES = {"deepseek_v3", "deepseek_v32", "glm_moe_dsa"}  # mlx-lm multiplies their block scales in
 _SAME_SIZES = (
     "hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
@@ -60,15 +64,20 @@ class MtpTarget:
         """Read a model's files.
 
         Raises:
-            ModelError: If they cannot be read, are not MLX's, or already have MTP layers.
+            ModelError: If they cannot be read, are not MLX's, are of a family whose MTP layers rdchat cannot use, or
+                already have MTP layers.
         """
         if model.is_gguf:
             raise ModelError(f"{model.name} is a GGUF file.", "Choose an MLX version of the model.")
         config, folder = read_config(model.path), model.path
+        kind = str(config["model_type"])
+        if kind not in READ_FAMILIES:
+            words = f"rdchat cannot use the MTP layers of {kind[:50]} models yet."
+            raise ModelError(words, "Look for a published drafter, or train one.")
         if any(is_mtp(name, config) for name in read_headers(folder, weight_files(folder, readable_entries(folder)))):
             raise ModelError(f"{model.name} has MTP layers in its own files.", "There is nothing to get.")
         hub_id = hub_name(model) or ("" if model.place else model.name)  # the loaded model has no place
-        binding = TargetBinding(model.name, str(config["model_type"]), target_hash(folder))
+        binding = TargetBinding(model.name, kind, target_hash(folder))
         return cls(binding, config, folder, hub_id if is_repository(hub_id) else "")
 
     def place(self, original: str = "") -> CachedRepository:
