@@ -449,6 +449,14 @@ def test_a_model_that_has_its_layers_needs_none(tmp_path: Path) -> None:
         target_of(folder)
 
 
+def test_a_family_whose_layers_cannot_draft_is_refused_before_anything_is_fetched(
+    hub: HubServer, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError, match="cannot use the MTP layers of ernie4_5_moe models"):
+        target_of(make_target(tmp_path / "other", model_type="ernie4_5_moe"))
+    assert hub.requests == []
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
