@@ -139,10 +139,12 @@ def open_mtp(folder: Path, config: Mapping[str, Any]) -> Checkpoint | None:
     """Open a folder's MTP layers, in its weights or beside them; return None where it has none.
 
     Raises:
-        ModelError: If a file is damaged.
-        OSError: If the folder cannot be read.
+        ModelError: If a file is damaged, or the folder cannot be read.
     """
-    stamp = tuple((path, path.stat().st_mtime_ns) for path in _weight_files(folder))
+    try:
+        stamp = tuple((path, path.stat().st_mtime_ns) for path in _weight_files(folder))
+    except OSError as error:
+        raise ModelError(f"{folder} cannot be read: {error.strerror}.", "Check its permissions.") from error
     files, tensors = _find(stamp, _depth(config), _is_bare(config))
     return Checkpoint(folder, config, files, dict(tensors)) if files else None
 
