@@ -101,7 +101,7 @@ def own_layers(model: Path) -> Checkpoint | None:
     try:
         config = read_config(model)
         return None if unreadable(str(config["model_type"])) else open_mtp(model, config)
-    except (ModelError, OSError):
+    except ModelError:
         return None  # what is wrong with the model is said elsewhere
 
 

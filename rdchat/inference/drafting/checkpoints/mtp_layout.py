@@ -25,8 +25,9 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
 
-from rdchat.errors import ModelError
+from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.files.foreign_files import entries_of
+from rdchat.inference.api.model_facts import gigabytes
 from rdchat.inference.drafting.checkpoints.checkpoint import (
     NEWER_HINT,
     OTHER_HINT,
@@ -51,7 +52,8 @@ from rdchat.inference.models.mtp_families import (
 )
 from rdchat.inference.models.mtp_tensors import BARE
 from rdchat.inference.models.safetensors_file import StoredTensor, read_header
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.device import memory_room
+from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 
 _SIDE_FOLDER = "mtp"
 _PROJECTIONS = ("eh_proj.weight", "fc.weight", "input_proj.weight")
@@ -123,10 +125,12 @@ def open_mtp(folder: Path, config: Mapping[str, Any]) -> Checkpoint | None:
     """Open a folder's MTP layers, in its weights or beside them; return None where it has none.
 
     Raises:
-        ModelError: If a file is damaged.
-        OSError: If the folder cannot be read.
+        ModelError: If a file is damaged, or the folder cannot be read.
     """
-    stamp = tuple((path, path.stat().st_mtime_ns) for path in _weight_files(folder))
+    try:
+        stamp = tuple((path, path.stat().st_mtime_ns) for path in _weight_files(folder))
+    except OSError as error:
+        raise ModelError(f"{folder} cannot be read: {error.strerror}.", "Check its permissions.") from error
     files, tensors = _find(stamp, _depth(config), _is_bare(config))
     return Checkpoint(folder, config, files, dict(tensors)) if files else None
 
@@ -220,6 +224,7 @@ def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> Store
 
     Raises:
         ModelError: If the target is of a family that these layers do not belong to, or they hold damaged numbers.
+        DoesNotFitError: If they need more memory than there is.
     """
     naming = _naming_of(checkpoint.tensors, _depth(checkpoint.config), _is_bare(checkpoint.config))
     assert naming is not None
@@ -231,6 +236,7 @@ def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> Store
     if architecture not in FLOAT8_FAMILIES and any(tensor.dtype == FLOAT8 for _, tensor in placed.values()):
         raise checkpoint.error("its weights are 8-bit floats, which mlx-lm does not read for this family", OTHER_HINT)
     number, caches = attention_layer(model)
+    _check_memory(checkpoint, [tensor for _, tensor in placed.values()], model)
     checkpoint.read([name for name, _ in placed.values()])  # checks that all numbers are finite
     return StoredMtp(
         config,
@@ -240,6 +246,17 @@ def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> Store
 
 
 MTP = Layout(HeadKind.MTP, lambda _config, _tensors: False, mtp_config, load)  # `open_mtp` recognises it
+
+
+def _check_memory(checkpoint: Checkpoint, tensors: Iterable[StoredTensor], model: LoadedModel) -> None:
+    """Refuse layers that do not fit into memory: those of mixtures of experts take gigabytes."""
+    float_bytes = TargetEmbeddings(model.network, model.info.vocabulary_size).dtype.size
+    floats = {"F16", "BF16", "F32", _FLOAT8}
+    sizes = (each.elements * float_bytes if each.dtype in floats else each.stored_bytes for each in tensors)
+    need, room = sum(sizes), memory_room().limit_bytes
+    if need > room:
+        words = f"The MTP layers in {checkpoint.name} need {gigabytes(need)}, but only {gigabytes(room)} of memory is"
+        raise DoesNotFitError(f"{words} available.", "Close other apps, or choose another drafting mode.")
 
 
 def check_trainable(model: LoadedModel) -> None:

@@ -13,8 +13,9 @@ import pytest
 from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ModeOption, ReplyEnd
-from rdchat.inference.api.model_facts import HeadKind
+from rdchat.inference.api.model_facts import HeadKind, MemoryRoom
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.drafting.checkpoints import mtp_layout
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.library.fitting_drafters import OWN_LAYERS, fitting_drafters
@@ -244,6 +245,16 @@ def test_damaged_layers_are_refused(how: str, words: str, tmp_path: Path) -> Non
     with pytest.raises(ModelError, match=words) as refused:
         load_drafter(model.info.path, model).bind(model)
     assert refused.value.hint
+
+
+def test_layers_that_do_not_fit_into_memory_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = target_in(tmp_path / "model", "mimo")
+    put_layers(model, "mimo", PLACES[0])
+    monkeypatch.setattr(mtp_layout, "memory_room", lambda: MemoryRoom(10_000, 10_000))
+    session, request = ChatSession(model), ask(max_tokens=4)
+    assert "need" in str(reply(session, DraftSettings(Mode.DRAFTER), request).mode_reason)
+    end = reply(session, DraftSettings(Mode.AUTO), request)
+    assert (end.mode, end.kind) == (Mode.AUTO, None)
 
 
 def test_layers_of_another_width_are_refused(tmp_path: Path) -> None:
