@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 
 from rdchat import paths
 from rdchat.chat.settings import MOST_DOWNLOADS, Appearance, Settings
+from rdchat.hub.updates import updates_address
 from rdchat.inference.api.requests import Dtype, SamplingParams
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
@@ -81,13 +82,22 @@ class Preferences(SideWindow):
 
     def show_settings(self, settings: Settings) -> None:
         """Show the settings; fields that are being typed in keep their text."""
-        fields = (self.appearance, self.text_size, self.dtype, self.downloads_at_once, self.titles, self.prompt)
+        fields = (
+            self.appearance,
+            self.text_size,
+            self.dtype,
+            self.downloads_at_once,
+            self.titles,
+            self.prompt,
+            self.updates,
+        )
         with ExitStack() as blocked:
             for field in fields:
                 blocked.enter_context(QSignalBlocker(field))
             self.appearance.setCurrentIndex(self.appearance.findData(settings.appearance))
             self.text_size.setValue(settings.text_size)
             self.titles.setChecked(settings.titles_by_model)
+            self.updates.setChecked(bool(settings.looks_for_updates))
             self.dtype.setCurrentIndex(self.dtype.findData(self._slot.dtype))
             self.downloads_at_once.setValue(settings.downloads_at_once)
             typing = self._typing.isActive()
@@ -123,6 +133,12 @@ class Preferences(SideWindow):
         add_row(form, "Appearance", self.appearance, "Light, dark, or the same as the system.")
         add_row(form, "Text size", self.text_size, "Size of the text in chats.")
         add_row(form, "Titles", self.titles, titles)
+        self.updates = QCheckBox("Look for new versions once a day", page)
+        self.updates.toggled.connect(lambda on: self._change(looks_for_updates=on))
+        address = updates_address()
+        self.updates.setVisible(bool(address))
+        if address:
+            add_row(form, "Updates", self.updates, f"Asks {address}. Nothing is installed.")
         return page
 
     def _build_chat(self) -> QWidget:
