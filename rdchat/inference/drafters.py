@@ -133,7 +133,9 @@ class Drafters:
                 job = replace(job, drafter=self._auto_sources(settings), kind=head.head.kind if head else None)
                 return job, AutoDrafter(self.auto, prompt, request, ledger)
             case Mode.LOOKUP:
-                return replace(job, drafter="prompt lookup"), LookupDrafter(prompt, settings.draft_tokens, ledger)
+                return replace(job, drafter="prompt lookup"), LookupDrafter(
+                    prompt, settings.draft_tokens, ledger, trees=self.auto.trees
+                )
             case Mode.SPECULATIVE:
                 assert settings.draft_model is not None
                 draft = self._draft_models[settings.draft_model]

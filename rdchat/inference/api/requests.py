@@ -37,6 +37,10 @@ def check_draft_tokens(draft_tokens: int) -> None:
     require(1 <= draft_tokens <= MOST_DRAFT_TOKENS, "draft-tokens", draft_tokens, f"from 1 to {MOST_DRAFT_TOKENS}")
 
 
+EARLIER_REPLIES = "replies"
+"""Names the source of a token that prompt lookup found in an earlier reply, beside the names of modes that draft."""
+
+
 class Mode(StrEnum):
     """How the next tokens are proposed.
 
