@@ -31,12 +31,17 @@ class Draft:
     """Tokens offered to the target."""
 
     tree: PackedTree  # its root is the token the target chose last. Its tokens and its shape may be lazy
-    # (nodes,) int32, perhaps lazy: the `NodeSource` of each node; None where the drafter made them all.
-    sources: mx.array | None = None
+    # (nodes,) the `NodeSource` of each node, perhaps lazy; None where the drafter made them all.
+    sources: mx.array | Sequence[int] | None = None
     rows: int = 0  # rows to verify it with, where padding makes the call cheaper; 0 uses the measured costs
     drafter: str = ""  # who drafted it, where the reply's drafter combines several; empty for the drafter's own name
     # () bool, perhaps lazy: whether the draft's scores are finite. Otherwise the draft is dropped.
     finite: mx.array | bool = True
+
+    @property
+    def lazy_sources(self) -> mx.array | None:
+        """`sources` where they may be lazy."""
+        return self.sources if isinstance(self.sources, mx.array) else None
 
 
 class Drafter:

@@ -117,7 +117,7 @@ class RoundIterator(ReplyIterator):
             else:
                 draft = Draft(PackedTree.chain(mx.array([root])))
             draft = replace(draft, tree=draft.tree.below(root, self._model.info.vocabulary_size))
-            lazy = (*draft.tree.arrays, draft.sources, mx.array(draft.finite))
+            lazy = (*draft.tree.arrays, draft.lazy_sources, mx.array(draft.finite))
             self._ledger.queue(*lazy)  # the device drafts while the host builds the target's graph
             self._ledger.synchronize(*lazy)
             return draft
@@ -133,7 +133,7 @@ class RoundIterator(ReplyIterator):
             log_probs = TreeLogProbs.of(verified.logits, packed, chosen) if self._settings.trace else None
             traced = log_probs.arrays if log_probs else ()
             shape, finite = (packed.tokens, packed.parents, packed.depths), mx.array(draft.finite)
-            wanted = [*shape, chosen, sure, finite, verified.hidden, draft.sources, *traced]
+            wanted = [*shape, chosen, sure, finite, verified.hidden, draft.lazy_sources, *traced]
             wanted += self._draft_ahead(packed, verified, chosen, wanted)
             with self._ledger.waiting():
                 *nodes, quick, certain = fetch(*shape, chosen, sure, besides=wanted)
@@ -228,5 +228,8 @@ class RoundIterator(ReplyIterator):
 
 def _drafters(draft: Draft, name: str) -> list[str]:
     names = {NodeSource.DRAFTER: name, NodeSource.CHAT: Mode.LOOKUP.value, NodeSource.REPLIES: EARLIER_REPLIES}
-    sources = [NodeSource.DRAFTER] * len(draft.tree) if draft.sources is None else fetch(draft.sources).tolist()
-    return ["", *(names[source] for source in sources[1:])]
+    sources = draft.sources
+    if sources is None:
+        return ["", *[name] * (len(draft.tree) - 1)]
+    known = fetch(sources).tolist() if isinstance(sources, mx.array) else sources
+    return ["", *(names[NodeSource(source)] for source in known[1:])]

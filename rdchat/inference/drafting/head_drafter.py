@@ -168,8 +168,8 @@ class HeadDrafter(Drafter):
             nodes: Nodes of the tree, the root included; a chain has as many as its length.
             branch: A chain to offer as well, at most as deep as the draft.
         """
-        if not self._trees:
-            if branch.tokens and branch.chances[0] >= _LEAST_ALONE:
+        if branch.tokens and not self._trees:
+            if branch.chances[0] >= _LEAST_ALONE:
                 return lookup_draft(root, branch)
             branch = _NO_BRANCH
         pool = self.search(root, shape)

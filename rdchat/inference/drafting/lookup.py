@@ -2,7 +2,6 @@
 
 from typing import override
 
-import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.api.requests import DraftSettings
@@ -75,5 +74,4 @@ def lookup_draft(root: int, tree: LookupTree) -> Draft:
         np.array([-1, *tree.parents], np.int32),
         np.array([0, *tree.depths], np.int32),
     )
-    sources = [NodeSource.DRAFTER, *map(NodeSource.of, tree.earlier)]
-    return Draft(PackedTree.of(nodes), mx.array(sources, mx.int32))
+    return Draft(PackedTree.of(nodes), [NodeSource.DRAFTER, *map(NodeSource.of, tree.earlier)])
