@@ -21,6 +21,7 @@ from rdchat.engine_side import (
     installed_models,
     library_models,
     machine_memory,
+    measured_calls,
     problem_of_model,
 )
 from rdchat.errors import RdchatError, StorageError, StorageLockedError
@@ -72,7 +73,7 @@ class App:
             self.controller.model_slot.loaded.connect(self._garbage.spare_what_is_there)
             transcript = TranscriptView(theme, unsent=self.controller.chat.unsent)
             sources = ModelSources(
-                library_models, machine_memory, fitting_drafters, drafters_made_for, problem_of_model
+                library_models, machine_memory, fitting_drafters, measured_calls, drafters_made_for, problem_of_model
             )
             self.window = MainWindow(self.controller, theme, transcript, sources)
             self._installed = FolderSearch(installed_models)

@@ -5,7 +5,7 @@ same time may block each other for ever.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -59,3 +59,5 @@ drafters_made_for: Callable[[str], _Found] = _with_mlx(_INSTALLED, "drafters_mad
 """Finds the drafters of a model that is not loaded."""
 fitting_drafters: Callable[[Path], _Found] = _with_mlx("library.fitting_drafters", "fitting_drafters")
 """Finds the drafter heads that fit a model."""
+measured_calls: Callable[[Path], Mapping[int, float] | None] = _with_mlx("library.fitting_drafters", "measured_calls")
+"""Returns the measured time of a model's calls by rows, in plain steps."""

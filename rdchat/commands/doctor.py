@@ -13,7 +13,9 @@ import psutil
 
 from rdchat import __version__, host, machine, paths
 from rdchat.commands import options
+from rdchat.errors import one_line
 from rdchat.files.sizes import size_words
+from rdchat.services.models.installed.draft_advice import Drafts, draft_advice, draft_models
 
 if TYPE_CHECKING:
     from rdchat.inference.target.diagnostics import EngineFacts
@@ -30,6 +32,7 @@ class Facts:
     outdated_macos: str = ""  # the version of a macOS that is too old for Qt; empty elsewhere
     engine_problem: str = ""  # why MLX does not load; empty if it does
     qt_problem: str = ""  # why Qt does not load; empty if it does
+    models: tuple[tuple[str, str], ...] = ()  # each model's name, and what would make it faster
     compiler: str = ""  # the C++ compiler that MLX's CPU backend calls on Linux; empty if there is none
     drafters_left_out: tuple[str, ...] = ()  # a sentence for each damaged drafter of the person's own
     data_writable: bool = True  # whether chats can be stored
@@ -47,8 +50,9 @@ def run(args: argparse.Namespace) -> int:
     """Print the state of this machine; the exit status is 0 whatever it is."""
     facts = gather()
     advice = advise(facts)
-    report = {**facts.report, "advice": [asdict(item) for item in advice]}
-    options.print_result(args, report, as_text(facts.report, advice))
+    faster = [{"model": name, "advice": words} for name, words in facts.models]
+    report = {**facts.report, "models": faster, "advice": [asdict(item) for item in advice]}
+    options.print_result(args, report, as_text(facts.report, advice, facts.models))
     return 0
 
 
@@ -82,6 +86,7 @@ def gather() -> Facts:
         outdated_macos=host.outdated_macos(),
         engine_problem=engine_problem,
         qt_problem=qt_problem,
+        models=_advised() if engine else (),
         compiler=shutil.which("g++") or "",
         drafters_left_out=left_out,
         data_writable=_writable(paths.data_dir()),
@@ -128,7 +133,7 @@ def advise(facts: Facts) -> list[Advice]:
     return [Advice(problem, remedy) for wrong, problem, remedy in checks if wrong]
 
 
-def as_text(report: Mapping[str, Any], advice: Sequence[Advice]) -> str:
+def as_text(report: Mapping[str, Any], advice: Sequence[Advice], models: Sequence[tuple[str, str]] = ()) -> str:
     """Return the report for the terminal."""
     mlx, library, available = report["mlx"], report["blas_library"], report["memory_available_bytes"]
     rows = [
@@ -148,6 +153,8 @@ def as_text(report: Mapping[str, Any], advice: Sequence[Advice]) -> str:
         *((name.capitalize(), report[f"{name}_path"]) for name in ("data", "cache", "log")),
     ]
     lines = [f"{name:<16}{value}" for name, value in rows]
+    if models:
+        lines += ["", "Models:", *(f"  {name}\n    {words}" for name, words in models)]
     if not advice:
         return "\n".join([*lines, "", "All is well."])
     return "\n".join([*lines, "", "To fix:", *(f"  {item.problem}\n    {item.remedy}" for item in advice)])
@@ -177,6 +184,20 @@ def _drafters(model: Path | None) -> tuple[Path | None, tuple[str, ...]]:
 
     found = search_drafters(target_hash(model) if model else None)
     return found.folder, found.left_out
+
+
+def _advised() -> tuple[tuple[str, str], ...]:
+    """Return each model on this machine, and what would make it faster. Asks nobody."""
+    from rdchat.inference.library.fitting_drafters import fitting_drafters, measured_calls  # noqa: PLC0415  MLX
+    from rdchat.inference.library.model_library import library_models  # noqa: PLC0415
+
+    cards = [card for card in library_models() if card.can_be_loaded]
+    found = []
+    for card in cards:
+        drafts = Drafts(fitting_drafters(card.path), draft_models(card, cards))
+        advice = draft_advice(card, drafts, measured_calls(card.path))
+        found.append((one_line(card.name), one_line(advice.words)))
+    return tuple(found)
 
 
 def _writable(folder: Path) -> bool:

@@ -205,6 +205,28 @@ class CostModel:
         return self._curve.plain_ms(depth) if self._curve else self._met_plain
 
 
+def calls_by_rows(target: str) -> dict[int, float]:
+    """Return the time of a model's calls by rows, in plain steps, near the beginning of a text.
+
+    Args:
+        target: The model's `target_hash`, whatever precision it was measured in; the newest measurement counts.
+
+    Returns:
+        Nothing where this machine has not measured it.
+    """
+    found: tuple[float, Costs] = 0.0, {}
+    for path in sorted((paths.cache_dir() / "costs").glob("*.json")):
+        try:
+            key = read_json(path, most=_MOST_BYTES)["key"]
+            if key["part"] == Part.CALLS and key["target"].startswith(f"{target} "):
+                found = max(found, (path.stat().st_mtime, CostFile(key).read()[0]), key=lambda each: each[0])
+        except (ModelError, OSError, AttributeError, TypeError, KeyError):
+            continue
+    costs = found[1]
+    plain_ms = costs.get((PLAIN_STEP, NEAR), 0.0)
+    return {rows: ms / plain_ms for (rows, depth), ms in costs.items() if rows and depth == NEAR and plain_ms}
+
+
 def line(x: float, points: Mapping[int, float]) -> float:
     """Return the value at x between measured points; beyond them, on the line through the nearest two."""
     known = sorted(points.items())

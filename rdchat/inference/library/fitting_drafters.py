@@ -13,6 +13,7 @@ from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
 from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.auto.cost_model import calls_by_rows
 from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG
 from rdchat.inference.drafting.checkpoints.drafter_folder import MOST_CONFIG_BYTES, bound_hash, drafter_config
 from rdchat.inference.drafting.checkpoints.installed_drafters import installed_drafters, resolve_drafter
@@ -20,6 +21,14 @@ from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
 
 _SURE = TargetMatch(True)
+
+
+def measured_calls(folder: Path) -> Mapping[int, float]:
+    """Return the time of a model's calls by rows, in plain steps; empty where this machine has not measured it."""
+    try:
+        return calls_by_rows(target_hash(folder)) if folder.is_dir() else {}
+    except RdchatError:
+        return {}
 
 
 def fitting_drafters(folder: Path) -> tuple[ModelCard, ...]:

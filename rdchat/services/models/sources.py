@@ -1,6 +1,6 @@
 """Functions that read models and ask the device, given by the composition root: services may not import MLX."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,8 @@ class ModelSources:
     """Returns the machine's memory; None before the engine has started."""
     drafters: Callable[[Path], tuple[ModelCard, ...] | None] = lambda _folder: ()
     """Returns the drafter heads that fit the model in a folder; None before the engine has started."""
+    calls: Callable[[Path], Mapping[int, float] | None] = lambda _folder: {}
+    """Returns the measured time of a model's calls by rows, in plain steps; None before the engine has started."""
     made_for: Callable[[str], tuple[ModelCard, ...] | None] = lambda _model: ()
     """Returns the drafters that name a model as theirs; None before the engine has started."""
     problem: Callable[[str], str] = lambda _path: ""

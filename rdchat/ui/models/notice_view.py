@@ -6,6 +6,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QWidget
 
 from rdchat.hub.hub_errors import HubError
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.ui.look.buttons import TextButton, push_button
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, row
@@ -19,6 +20,8 @@ class PageLinks(QObject):
     downloads_requested = Signal()
     discover_requested = Signal()
     token_requested = Signal()
+    drafters_requested = Signal(ModelCard)  # a model: show its drafters, and ask the hub for others
+    training_requested = Signal(ModelCard)
 
 
 class NoticeView(QWidget):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QWidget
 
+from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.look.formatting import percent
@@ -44,6 +45,8 @@ class ModelsWindow(SideWindow):
         self.token_dialog = TokenDialog(desk.account, theme, self)
         links.downloads_requested.connect(lambda: self.show_page(self.downloads))
         links.discover_requested.connect(lambda: self.show_page(self.discover))
+        links.drafters_requested.connect(self._show_drafters)
+        links.training_requested.connect(self._show_training)
         links.token_requested.connect(self.token_dialog.open)
         self._drops = FileDrops(problem, desk.slot.load, self, theme)
         self._drops.refused.connect(self._show_refused)
@@ -75,6 +78,18 @@ class ModelsWindow(SideWindow):
         """Bring the window to the front with a page."""
         self.tabs.setCurrentIndex(self._pages.indexOf(page))
         show_in_front(self)
+
+    def _show_drafters(self, model: ModelCard) -> None:
+        """Show a model's drafters, and search the hub for others."""
+        self.drafters.choose(model)
+        self.drafters.show_drafters()
+        self.show_page(self.drafters)
+        self.drafters.published.search_once()
+
+    def _show_training(self, model: ModelCard) -> None:
+        self.drafters.choose(model)
+        self.drafters.show_training()
+        self.show_page(self.drafters)
 
     def _show_totals(self) -> None:
         """Show on the tab how much of all downloads is here."""

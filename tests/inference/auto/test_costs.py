@@ -9,7 +9,16 @@ import pytest
 
 from rdchat import paths
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.auto.cost_model import PLAIN_STEP, CostFile, CostModel, Part, line, usable
+from rdchat.inference.auto.cost_model import (
+    NEAR,
+    PLAIN_STEP,
+    CostFile,
+    CostModel,
+    Part,
+    calls_by_rows,
+    line,
+    usable,
+)
 from rdchat.inference.auto.plan import LENGTHS
 
 CALLS = {(PLAIN_STEP, 100): 40.0, (1, 100): 44.0, (4, 100): 64.0, (16, 100): 60.0, (32, 100): 112.0}
@@ -296,3 +305,13 @@ def test_the_baseline_is_as_sure_as_plain_steps_were_predicted() -> None:
     for step in range(100):
         model.learn_plain(100, 40 * (1.2 if step % 2 else 0.8))
     assert model.plain_error > 0.25
+
+
+def test_the_costs_of_a_model_that_is_not_loaded_are_found_by_its_hash(tmp_path: Path):
+    assert calls_by_rows("abc") == {}
+    key = {"part": Part.CALLS.value, "drafter": "", "mlx": "1"}
+    CostFile({**key, "target": "abc model float16 GPU"}).add({(0, NEAR): 10.0, (1, NEAR): 11.0, (8, NEAR): 20.0})
+    CostFile({**key, "target": "abcd other float16 GPU"}).add({(0, NEAR): 10.0, (8, NEAR): 90.0})
+    CostFile({**key, "target": "abc model float16 GPU", "part": Part.BEAMS.value}).add({(4, 5): 3.0})
+    (paths.cache_dir() / "costs" / "damaged.json").write_text("[]")
+    assert calls_by_rows("abc") == {1: 1.1, 8: 2.0}

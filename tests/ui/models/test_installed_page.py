@@ -16,9 +16,11 @@ from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.opening import SHOW_FOLDER
 from rdchat.ui.look.theme import Theme
+from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.installed.page import InstalledPage
 from rdchat.ui.models.installed.words import SortBy, drafter_name, entries_of, row_line
 from rdchat.ui.window.main_window import MainWindow
+from tests.hub.hub_server import HubServer
 from tests.services.models.library_samples import MEMORY, library_model
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine
@@ -260,3 +262,25 @@ def test_a_drafter_with_the_name_of_its_model_is_called_its_drafter() -> None:
     titles = [entry.title for entry in entries_of((drafter, model), "", SortBy.NAME, None)]
     assert titles == ["SmolLM2", "Drafter for SmolLM2"]
     assert drafter_name(drafter, ["org/Other"]) == "me/smollm2"
+
+
+def test_what_would_make_it_faster_is_a_click_away(
+    qtbot: QtBot, chat: Chat, machine: Machine, page: InstalledPage, models_window: ModelsWindow, hub: HubServer
+) -> None:
+    pick(page, "org/Alpha-8B-4bit")
+    advice = page.details.advice
+    qtbot.waitUntil(lambda: "can draft" in advice.text())
+    assert advice.text().endswith("Load the model to use it.")
+    assert page.details.follow.isHidden()
+    pick(page, "tiny")  # the loaded one
+    qtbot.waitUntil(lambda: advice.text() == "Hugging Face may have a drafter for it.")
+    assert not hub.requests
+    page.details.follow.click()
+    assert models_window.tabs.currentIndex() == 3
+    qtbot.waitUntil(lambda: bool(hub.requests))
+    drafters = models_window.drafters
+    qtbot.waitUntil(lambda: "No drafter for" in drafters.published.words.text())
+    models_window.show_page(page)
+    qtbot.waitUntil(lambda: "Train one here" in advice.text())
+    page.details.follow.click()
+    assert drafters.training.isVisible()

@@ -1,15 +1,18 @@
 """The list of models on this machine, searched on a thread."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 from PySide6.QtCore import QObject, Signal
 
+from rdchat.hub.published_drafters import FoundDrafter
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.models.installed.draft_advice import DraftAction, DraftAdvice, Drafts, draft_advice, draft_models
 from rdchat.services.models.model_service import ModelService
 from rdchat.services.models.sources import ModelSources
-
-_SMALLER = 0.7  # most parameters of a draft model, as a share of the target's
 
 
 class Library(ModelService):
@@ -22,7 +25,7 @@ class Library(ModelService):
         parent: The Qt parent.
     """
 
-    drafters_found = Signal(ModelCard, tuple)
+    drafters_found = Signal(ModelCard, tuple)  # a model, and the heads that fit it
 
     def __init__(
         self, sources: ModelSources, slot: ModelSlot, preferences: SettingsControl, parent: QObject | None = None
@@ -31,7 +34,8 @@ class Library(ModelService):
         self._sources, self._slot, self._preferences = sources, slot, preferences
         self._search = FolderSearch(lambda chosen: (tuple(sources.models(chosen)),), self)  # for a tuple of models
         self._search.changed.connect(self.changed)
-        self._heads = FolderSearch(self._fitting_heads, self)  # a model, and the heads that fit it
+        # A model, the heads that fit it, and the measured time of its calls by rows, in plain steps.
+        self._heads = FolderSearch(self._fitting_heads, self)
         self._heads.changed.connect(self._on_heads)
         slot.loaded.connect(self._on_loaded)
 
@@ -65,27 +69,26 @@ class Library(ModelService):
             self._on_heads()
         self._heads.look(model)
 
-    def _fitting_heads(self, model: ModelCard) -> tuple[ModelCard, tuple[ModelCard, ...]] | None:
+    def _fitting_heads(self, model: ModelCard) -> tuple[ModelCard, tuple[ModelCard, ...], Mapping[int, float]] | None:
         heads = self._sources.drafters(model.path)
-        return None if heads is None else (model, heads)
+        return None if heads is None else (model, heads, self._sources.calls(model.path) or {})
 
     def _on_heads(self) -> None:
-        self.drafters_found.emit(*self._heads.found)
+        self.drafters_found.emit(*self._heads.found[:2])
+
+    def advice(
+        self, model: ModelCard, heads: Sequence[ModelCard], found: Sequence[FoundDrafter] | None, used: str | None
+    ) -> DraftAdvice:
+        """Return what would make the matched model faster; see `Drafts`."""
+        drafts = Drafts(heads, self.draft_models(model), found, used)
+        advice = draft_advice(model, drafts, self._heads.found[2])
+        if advice.action is DraftAction.USE and not self.is_loaded(model):
+            return replace(advice, words=f"{advice.words} Load the model to use it.", action=DraftAction.NONE)
+        return advice
 
     def draft_models(self, model: ModelCard) -> list[ModelCard]:
         """Return smaller models that know the same tokens, the smallest first."""
-        sizes = model.sizes
-        if sizes is None or not model.tokens:
-            return []
-        found = [
-            other
-            for other in self.models
-            if other.tokens == model.tokens
-            and other.can_be_loaded
-            and other.sizes is not None
-            and other.sizes.parameters < _SMALLER * sizes.parameters
-        ]
-        return sorted(found, key=lambda other: other.sizes.parameters if other.sizes else 0)
+        return draft_models(model, self.models)
 
     def fitting(
         self, model: ModelCard, heads: tuple[ModelCard, ...], tried: tuple[ModelCard, ...]

@@ -98,6 +98,11 @@ class PublishedSection(QWidget):
             changed.connect(self.refresh)
         self.refresh()
 
+    def search_once(self) -> None:
+        """Ask the hub, unless it was asked for this model."""
+        if self._shelf.chosen is not None and self._hub.model != self._shelf.chosen.name:
+            self._search()
+
     def _search(self) -> None:
         if (chosen := self._shelf.chosen) is not None:
             self._hub.search(WantedModel(chosen.name, chosen.path))
@@ -156,7 +161,7 @@ class DraftersPage(QWidget):
         for page in (self._list, self.training):
             self._stack.addWidget(page)
         column(self._stack, within=self)
-        self.model.activated.connect(self._choose)
+        self.model.activated.connect(lambda: self.choose(self.model.currentData()))
         self.training.left.connect(self.show_drafters)
         for changed in (desk.shelf.changed, desk.training.changed):
             changed.connect(self._show_state)
@@ -179,11 +184,13 @@ class DraftersPage(QWidget):
         self._stack.setCurrentWidget(self._list)
         self.train.setFocus()
 
-    def _choose(self) -> None:
-        self._hub.forget()
-        self.installed.result.say("")
-        self._taken = ""
-        self._shelf.choose(self.model.currentData())
+    def choose(self, model: ModelCard) -> None:
+        """Show the drafters of a model."""
+        if self._shelf.chosen is None or self._shelf.chosen.path != model.path:
+            self._hub.forget()
+            self.installed.result.say("")
+            self._taken = ""
+            self._shelf.choose(model)
 
     def _show_models(self) -> None:
         """List the loaded model and the others."""

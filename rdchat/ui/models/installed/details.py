@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFormLayout, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QGridLayout, QWidget
 
 from rdchat.hub.trash import TrashedModel
 from rdchat.inference.api.memory_facts import GATE_TOKENS, gigabytes, memory_need
 from rdchat.inference.api.model_card import ModelCard
 from rdchat.services.models.discover.fit import Machine
+from rdchat.services.models.installed.draft_advice import DraftAdvice
+from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.formatting import day_words
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
-from rdchat.ui.look.layouts import choice_box, column, form_layout, row, scrolled
+from rdchat.ui.look.layouts import choice_box, column, row, scrolled
 from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.installed.words import drafter_name, facts_of, judge, short_name, support_words
@@ -159,29 +161,38 @@ class FactsForm(QWidget):
         super().__init__()
         self._theme = theme
         self._rows: Sequence[tuple[str, str, str]] = ()
-        self._form = form_layout(spacing=(MEDIUM, TIGHT), align=_TOP_LEFT)
-        self._form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
-        column(ThemedLabel(theme, heading, "muted", -1, bold=True), self._form, within=self, spacing=TIGHT)
+        self._labels: list[ThemedLabel] = []
+        self._table = QGridLayout()  # a QFormLayout cuts values of several lines
+        self._table.setHorizontalSpacing(MEDIUM)
+        self._table.setVerticalSpacing(TIGHT)
+        self._table.setColumnStretch(1, 1)
+        column(ThemedLabel(theme, heading, "muted", -1, bold=True), self._table, within=self, spacing=TIGHT)
 
     def show_rows(self, rows: Sequence[tuple[str, str, str]]) -> None:
         """Show rows of name, value and tooltip."""
         if rows == self._rows:
             return
         self._rows = rows
-        while self._form.rowCount():
-            self._form.removeRow(0)
-        for name, value, tip in rows:
+        for label in self._labels:
+            label.hide()
+            label.deleteLater()
+        self._labels = []
+        for number, (name, value, tip) in enumerate(rows):
             label = ThemedLabel(self._theme, name, "muted")
             label.setMinimumWidth(_NAMES_WIDTH)  # the same in all forms
             label.setAlignment(_TOP_LEFT)
             field = ThemedLabel(self._theme, value, wraps=True, selectable=True)
             set_tip(label, tip)
             set_tip(field, tip)
-            self._form.addRow(label, field)
+            self._table.addWidget(label, number, 0)
+            self._table.addWidget(field, number, 1)
+            self._labels += label, field
 
 
 class ModelDetails(QWidget):
     """Shows a model on this machine, or a deleted one."""
+
+    advice_followed = Signal()
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -192,10 +203,13 @@ class ModelDetails(QWidget):
         self.problem = ThemedLabel(theme, "", "danger", wraps=True, selectable=True)
         self.memory = MemorySection(theme)
         self.facts, self.drafts = FactsForm(theme, "Model"), FactsForm(theme, "Drafting")
+        self.advice = ThemedLabel(theme, "", wraps=True)
+        self.follow = push_button("", "", self.advice_followed.emit)
+        self.advised = row((self.advice, 1), self.follow, spacing=MEDIUM)
         content = QWidget()
         content.setMaximumWidth(_WIDEST)
         head = column(self.name, self.place, self.state, self.problem, spacing=TIGHT)
-        parts = (head, self.memory, self.facts, self.drafts, None)
+        parts = (head, self.memory, self.facts, self.drafts, self.advised, None)
         column(*parts, within=content, spacing=MEDIUM + TIGHT, margins=(LARGE, LARGE - TIGHT, LARGE, LARGE))
         area = scrolled(content)
         for part in (area.viewport(), content):
@@ -221,6 +235,7 @@ class ModelDetails(QWidget):
         self.facts.show()
         self.drafts.setVisible(model.can_be_loaded)
         self.show_drafters(model, None, ())
+        self.show_advice(None)
 
     def show_trashed(self, trashed: TrashedModel) -> None:
         """Show a deleted model."""
@@ -230,6 +245,7 @@ class ModelDetails(QWidget):
         self.problem.set_color("muted")
         for part in (self.memory, self.facts, self.drafts):
             part.hide()
+        self.show_advice(None)
 
     def show_drafters(
         self, model: ModelCard, heads: Sequence[ModelCard] | None, draft_models: Sequence[ModelCard]
@@ -246,6 +262,12 @@ class ModelDetails(QWidget):
             rows.append(("Drafters", named, "\n".join(matches)))
             rows.append(("Draft models", models, "Smaller models with the same tokenizer"))
         self.drafts.show_rows(rows)
+
+    def show_advice(self, advice: DraftAdvice | None) -> None:
+        """Show what would make the model faster; None hides it."""
+        self.advice.say(advice.words if advice is not None else "")
+        self.follow.setText(advice.action.value if advice is not None else "")
+        self.follow.setVisible(bool(self.follow.text()))
 
     def _show_head(self, name: str, place: str, state: str, problem: str) -> None:
         self.name.setText(name)

@@ -6,6 +6,7 @@ from PySide6.QtWidgets import QMenu, QStackedWidget, QWidget
 
 from rdchat.hub.trash import TrashedModel
 from rdchat.inference.api.model_card import ModelCard
+from rdchat.services.models.installed.draft_advice import DraftAction, DraftAdvice
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import add_action
 from rdchat.ui.look.formatting import counted, file_size
@@ -34,7 +35,9 @@ class InstalledPage(QWidget):
     def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
         super().__init__()
         self._desk, self._theme = desk, theme
+        self._links = links
         self._shown: Row | None = None
+        self._advice = DraftAdvice("")  # for the shown model
         self._drafter_bytes = 0  # of the drafter that the automatic mode loads with the shown model
         self.list = ModelList(theme, "Models on this machine")
         self.search = SearchField(theme, "Search", "Search models")
@@ -69,6 +72,8 @@ class InstalledPage(QWidget):
             happened.connect(self._show_current)
         desk.memory.changed.connect(self._show_memory)
         desk.library.drafters_found.connect(self._show_drafters)
+        desk.hub_drafters.changed.connect(self._show_current)
+        self.details.advice_followed.connect(self._follow_advice)
         self.list.chosen.connect(self._on_chosen)
         self.list.opened.connect(self.bar.open_row)
         self.list.delete_requested.connect(self.bar.ask_to_delete)
@@ -153,6 +158,28 @@ class InstalledPage(QWidget):
             self.details.show_drafters(row, fitting, smaller)
             self._drafter_bytes = next((head.weights_bytes for head in fitting if head.fits_surely), 0)
             self._show_memory()
+            self._advise(row, fitting)
+
+    def _advise(self, model: ModelCard, heads: tuple[ModelCard, ...]) -> None:
+        """Say what would make the shown model faster."""
+        desk = self._desk
+        hub, settings = desk.hub_drafters, desk.drafting.settings
+        found = hub.found if hub.model == model.name and not hub.searching else None
+        used = settings.draft_model or settings.drafter if desk.library.is_loaded(model) else None
+        self._advice = desk.library.advice(model, heads, found, used)
+        self.details.show_advice(self._advice)
+
+    def _follow_advice(self) -> None:
+        row, advice = self.current, self._advice
+        assert isinstance(row, ModelCard)
+        match advice.action:
+            case DraftAction.USE:
+                self._desk.shelf.use(advice.drafter, is_model=advice.is_model)
+                self._desk.library.match(row)
+            case DraftAction.SEARCH:
+                self._links.drafters_requested.emit(row)
+            case DraftAction.TRAIN:
+                self._links.training_requested.emit(row)
 
     def _open_menu(self, place: QPoint) -> None:
         if self.list.itemAt(place) is None:

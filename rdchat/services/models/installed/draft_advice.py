@@ -1,0 +1,169 @@
+"""Says in one line what would make a model faster on this machine, and what that takes. Pure functions, no MLX."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from rdchat.files.sizes import size_words
+from rdchat.hub.published_drafters import FoundDrafter, PublishedKind
+from rdchat.inference.api.drafter_facts import HeadKind
+from rdchat.inference.api.model_card import DraftKind, ModelCard
+
+_SMALLER = 0.7  # most parameters of a draft model, as a share of the target's
+_WORTH = 1.05  # times as fast: an offer that brings less is left out
+_HEAD_STEP = 0.06  # a token of a head's draft, in plain steps: 0.04 to 0.06 was measured
+_CHAIN_CHANCE = 0.84  # that a smaller model of the family chooses the model's own token (docs/benchmarks.md)
+_CHAIN_STEPS = 4  # tokens that a smaller model drafts
+_TRAINED = 2.0  # tokens a step of the shipped drafter without prompt lookup, which was trained with rdchat
+_TRAINED_BYTES = 10_000_000
+
+
+class DraftAction(StrEnum):
+    """What the button beside the advice does; its words."""
+
+    NONE = ""
+    USE = "Use It"
+    SEARCH = "Find a Drafter…"
+    TRAIN = "Train a Drafter…"
+
+
+@dataclass(frozen=True, slots=True)
+class DraftAdvice:
+    """One line of advice for a model."""
+
+    words: str
+    action: DraftAction = DraftAction.NONE
+    drafter: str = ""  # what `USE` takes
+    is_model: bool = False  # whether that is a smaller model
+
+
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """What a kind of drafter usually brings."""
+
+    tokens: float  # a step, on chat
+    rows: int  # of the step's call
+    draft: float  # time of the draft, in plain steps
+    evidence: str  # where `tokens` comes from
+
+
+# EAGLE-3 and DSpark: MT-Bench at temperature 1, Qwen3-8B, chains (deepseek-ai/DeepSpec).
+_EAGLE3 = _Usual(2.66, 8, 7 * _HEAD_STEP, "published")
+_BLOCK = _Usual(3.72, 8, 2 * _HEAD_STEP, "published")
+_RECURRENT = _Usual(_TRAINED, 16, 4 * _HEAD_STEP, "assumed")
+_USUAL = {
+    HeadKind.EAGLE3: _EAGLE3,
+    HeadKind.BLOCK: _BLOCK,
+    HeadKind.RECURRENT: _RECURRENT,
+    PublishedKind.EAGLE3: _EAGLE3,
+    PublishedKind.DFLASH: _BLOCK,
+    PublishedKind.DSPARK: _BLOCK,
+    PublishedKind.RDCHAT: _RECURRENT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """Something that could draft for the model."""
+
+    advice: DraftAdvice
+    usual: _Usual
+
+    def speedup(self, calls: Mapping[int, float]) -> float | None:
+        """Return the expected speed over plain decoding; None where the call's cost is not known."""
+        call = calls.get(self.usual.rows)
+        return None if call is None else self.usual.tokens / (call + self.usual.draft)
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """What could draft for a model."""
+
+    heads: Sequence[ModelCard]  # drafter heads on this machine that fit it, the surest first
+    smaller: Sequence[ModelCard]  # models on this machine with the same tokens, the smallest first
+    found: Sequence[FoundDrafter] | None = None  # what the hub has for it; None where it was not asked
+    used: str | None = None  # the drafter or smaller model that the person chose for it; None for its own
+
+
+def draft_advice(model: ModelCard, drafts: Drafts, calls: Mapping[int, float]) -> DraftAdvice:
+    """Return the best advice for a model.
+
+    Args:
+        model: The model.
+        drafts: What could draft for it.
+        calls: Time of a target call by its rows, in plain steps, as measured on this machine; empty where it is not.
+    """
+    if model.tried is not None and model.tried.kind is DraftKind.NONE:
+        return DraftAdvice(f"It cannot check drafts: {model.tried.reason}.")
+    if drafts.used is not None or (drafts.heads and drafts.heads[0].fits_surely):
+        return DraftAdvice("It has a drafter. Auto uses it where that is faster.")
+    if best := _best([*_here(model, drafts), *_on_hub(model, drafts.found or ())], calls):
+        return best
+    if drafts.found is None:
+        return DraftAdvice("Hugging Face may have a drafter for it.", DraftAction.SEARCH)
+    size = size_words(_TRAINED_BYTES)
+    words = f"No drafter was found that would help. Train one here: it takes hours, and {size}."
+    training = _best([_Offer(DraftAdvice(words, DraftAction.TRAIN), _RECURRENT)], calls)
+    return training or DraftAdvice("A drafter would not make it faster on this machine. Prompt lookup needs none.")
+
+
+def _best(offers: Sequence["_Offer"], calls: Mapping[int, float]) -> DraftAdvice | None:
+    """Return the advice that promises most, the first one where nothing is measured; None where none is worth it."""
+    rated = [(offer, offer.speedup(calls)) for offer in offers]
+    worth = [(offer, gain) for offer, gain in rated if gain is None or gain >= _WORTH]
+    if not worth:
+        return None
+    offer, gain = max(worth, key=lambda each: each[1] or 0.0)
+    advice = offer.advice
+    if gain is None:
+        return advice
+    expected = f"Expected: {gain:.1f} times as fast ({offer.usual.evidence} tokens per step)."
+    return replace(advice, words=f"{advice.words} {expected}")
+
+
+def draft_models(model: ModelCard, models: Iterable[ModelCard]) -> list[ModelCard]:
+    """Return smaller models that know the same tokens, the smallest first."""
+    sizes = model.sizes
+    if sizes is None or not model.tokens:
+        return []
+    found = [
+        (other.sizes.parameters, other)
+        for other in models
+        if other.tokens == model.tokens
+        and other.can_be_loaded
+        and other.sizes is not None
+        and other.sizes.parameters < _SMALLER * sizes.parameters
+    ]
+    return [other for _, other in sorted(found, key=lambda each: each[0])]
+
+
+def _here(model: ModelCard, drafts: Drafts) -> Iterator[_Offer]:
+    for head in drafts.heads:
+        if head.kind is not None:
+            size = size_words(head.weights_bytes)
+            words = f"{head.name}, on this machine, may be made for it. It takes {size} of memory."
+            yield _Offer(DraftAdvice(words, DraftAction.USE, head.model), _USUAL[head.kind])
+    for other in drafts.smaller:
+        if other.sizes is not None and model.sizes is not None:
+            words = (
+                f"{other.name} has the same tokens and can draft. It takes {size_words(other.disk_bytes)} of memory."
+            )
+            share = other.sizes.stored_bytes / model.sizes.stored_bytes
+            yield _Offer(DraftAdvice(words, DraftAction.USE, other.model, is_model=True), _smaller(share))
+
+
+def _on_hub(model: ModelCard, found: Sequence[FoundDrafter]) -> Iterator[_Offer]:
+    for each in found:
+        if each.problem or each.size is None or (each.is_model and not each.same_tokenizer):
+            continue
+        stored = model.sizes.stored_bytes if model.sizes is not None else 0
+        usual = _smaller(each.size / stored if stored else 1.0) if each.is_model else _USUAL[each.kind]
+        kind = "a smaller model with the same tokens" if each.is_model else f"{each.kind.value} drafter"
+        words = f"{each.repository} ({kind}) is {size_words(each.size)} to download and in memory."
+        yield _Offer(DraftAdvice(words, DraftAction.SEARCH), usual)
+
+
+def _smaller(share: float) -> _Usual:
+    """Return what a smaller model brings, by the share of the model's bytes that it has."""
+    tokens = sum(_CHAIN_CHANCE**step for step in range(_CHAIN_STEPS + 1))
+    return _Usual(tokens, _CHAIN_STEPS + 1, _CHAIN_STEPS * share, "assumed")

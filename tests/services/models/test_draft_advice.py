@@ -1,0 +1,72 @@
+"""What is advised for a model, from what could draft for it and from what its calls cost here."""
+
+from dataclasses import replace
+
+import pytest
+
+from rdchat.hub.published_drafters import FoundDrafter, PublishedKind
+from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
+from rdchat.inference.api.model_card import Capability, DraftKind, ModelCard
+from rdchat.services.models.installed.draft_advice import DraftAction, Drafts, draft_advice
+from tests.services.models.library_samples import library_model
+
+TARGET = library_model("org/Large-8B", 8_000_000_000)
+SMALL = library_model("org/Small-0.5B", 500_000_000)
+HEAD = ModelCard("org/eagle", "org/eagle", "Hugging Face", kind=HeadKind.EAGLE3, match=TargetMatch(False, "Perhaps."))
+EAGLE = FoundDrafter("org/large-eagle3", PublishedKind.EAGLE3, 100, size=850_000_000)
+CHEAP = {5: 1.1, 8: 1.2, 16: 1.4}
+DEAR = {5: 4.0, 8: 6.0, 16: 12.0}
+
+
+def test_one_that_cannot_check_drafts_says_why() -> None:
+    model = replace(TARGET, tried=Capability(DraftKind.NONE, "its cache cannot be cut"))
+    advice = draft_advice(model, Drafts([HEAD], [SMALL]), CHEAP)
+    assert advice.words == "It cannot check drafts: its cache cannot be cut."
+    assert advice.action is DraftAction.NONE
+
+
+def test_its_own_drafter_or_the_chosen_one_is_enough() -> None:
+    own = replace(HEAD, match=TargetMatch(True))
+    for drafts in (Drafts([own], [SMALL]), Drafts([], [SMALL], used=SMALL.model)):
+        assert draft_advice(TARGET, drafts, CHEAP).action is DraftAction.NONE
+
+
+def test_with_measured_costs_the_one_that_gains_most_comes_first() -> None:
+    advice = draft_advice(TARGET, Drafts([], [SMALL], [EAGLE]), CHEAP)
+    assert (advice.action, advice.drafter, advice.is_model) == (DraftAction.USE, SMALL.model, True)
+    assert advice.words.endswith("Expected: 2.7 times as fast (assumed tokens per step).")
+    advice = draft_advice(TARGET, Drafts([], [], [EAGLE]), CHEAP)
+    assert advice.words == (
+        "org/large-eagle3 (EAGLE-3 drafter) is 850 MB to download and in memory."
+        " Expected: 1.6 times as fast (published tokens per step)."
+    )
+    assert advice.action is DraftAction.SEARCH
+
+
+def test_without_measured_costs_no_gain_is_named() -> None:
+    for drafts in (Drafts([HEAD], [SMALL]), Drafts([], [SMALL]), Drafts([], [], [EAGLE]), Drafts([], [], [])):
+        assert "Expected" not in draft_advice(TARGET, drafts, {}).words
+    assert draft_advice(TARGET, Drafts([HEAD], [SMALL]), {}).drafter == HEAD.model
+
+
+def test_where_calls_are_dear_nothing_is_offered_that_would_lose() -> None:
+    advice = draft_advice(TARGET, Drafts([HEAD], [SMALL], [EAGLE]), DEAR)
+    assert advice.action is DraftAction.NONE
+    assert "would not make it faster on this machine" in advice.words
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        replace(EAGLE, problem="It is gone."),
+        replace(EAGLE, size=None),
+        FoundDrafter("org/other-tokens", PublishedKind.MODEL, 1, size=1000),
+    ],
+)
+def test_what_cannot_be_used_is_not_offered(found: FoundDrafter) -> None:
+    assert draft_advice(TARGET, Drafts([], [], [found]), CHEAP).action is DraftAction.TRAIN
+
+
+def test_the_hub_is_named_only_before_it_was_asked() -> None:
+    assert draft_advice(TARGET, Drafts([], []), {}).action is DraftAction.SEARCH
+    assert draft_advice(TARGET, Drafts([], [], []), {}).action is DraftAction.TRAIN
