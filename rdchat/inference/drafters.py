@@ -9,7 +9,7 @@ from pathlib import Path
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.model_card import DraftKind
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api.requests import DraftSettings, EarlierReplies, Mode
 from rdchat.inference.auto.auto_iterator import AutoDrafter
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Drafter
@@ -24,6 +24,7 @@ from rdchat.inference.drafting.checkpoints.installed_drafters import (
 from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.lookup import LookupDrafter
+from rdchat.inference.drafting.reply_store import ReplyStore
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.models.model_files import display_name
 from rdchat.inference.target.target import LoadedModel
@@ -65,6 +66,7 @@ class Drafters:
         self._draft_models: dict[str, DraftModel] = {}
         self._heads: dict[Path, HeadModel] = {}  # by folder, the last used one last
         self.most_heads = 1
+        self._earlier: tuple[EarlierReplies, ReplyStore] | None = None  # the last one used
         self.auto = AutoState(model)
 
     def drafter_folder(self, named: str | None) -> Path | None:
@@ -126,15 +128,16 @@ class Drafters:
         if settings.mode is Mode.OFF:
             return None
         self.auto.look_up_costs()
+        earlier = self._earlier_replies(request.earlier)
         job = replace(job, mode=settings.mode, rows_for=partial(self.auto.planner.rows_for, settings.mode))
         match settings.mode:
             case Mode.AUTO:
                 head = self.auto.available.head
                 job = replace(job, drafter=self._auto_sources(settings), kind=head.head.kind if head else None)
-                return job, AutoDrafter(self.auto, prompt, request, ledger)
+                return job, AutoDrafter(self.auto, prompt, request, ledger, earlier)
             case Mode.LOOKUP:
                 return replace(job, drafter="prompt lookup"), LookupDrafter(
-                    prompt, settings.draft_tokens, ledger, trees=self.auto.trees
+                    prompt, settings.draft_tokens, ledger, trees=self.auto.trees, earlier=earlier
                 )
             case Mode.SPECULATIVE:
                 assert settings.draft_model is not None
@@ -145,7 +148,19 @@ class Drafters:
             case Mode.DRAFTER:
                 folder, head = next(reversed(self._heads.items()))
                 job = replace(job, drafter=drafter_name(settings.drafter, folder), kind=head.head.kind)
-                return job, head.drafter(prompt, request, ledger)
+                return job, head.drafter(prompt, request, ledger, earlier=earlier)
+
+    def _earlier_replies(self, wanted: EarlierReplies | None) -> ReplyStore | None:
+        """Return the store that a request names, opened once; a damaged one is logged and not used."""
+        if wanted is None:
+            return None
+        if self._earlier is None or self._earlier[0] != wanted:
+            self._earlier = None  # first, to free its memory
+            try:
+                self._earlier = (wanted, ReplyStore(Path(wanted.file), wanted.grows)) if wanted.file else None
+            except RdchatError as error:
+                _LOG.warning("Drafting goes on without earlier replies: %s", error)
+        return self._earlier[1] if self._earlier else None
 
     def forget(self) -> None:
         """Clear what drafters keep between replies, such as KV caches of their own."""

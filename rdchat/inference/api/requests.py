@@ -221,6 +221,14 @@ class ChatMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierReplies:
+    """The earlier replies that a reply's drafts may come from."""
+
+    file: str  # made by `drafting.reply_store.write_store`; empty for none, also of those that the engine still has
+    grows: bool = True  # whether this reply is added to them
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """All that determines a reply."""
 
@@ -233,6 +241,7 @@ class GenerationRequest:
     draft: DraftSettings = field(default_factory=DraftSettings)  # how it is drafted
     # Whether or how much the model thinks; None leaves it to the chat template.
     thinking: ThinkingChoice | None = None
+    earlier: EarlierReplies | None = None  # None drafts without earlier replies, and leaves them as they are
 
     def __post_init__(self) -> None:
         last = Role.ASSISTANT if self.continue_last else Role.USER

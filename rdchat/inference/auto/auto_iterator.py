@@ -87,6 +87,7 @@ class AutoDrafter(Drafter):
     @override
     def close(self, length: int) -> None:
         """See `Drafter`."""
+        self.controller.close()
         for part in self._parts:
             part.close(length)
 

@@ -128,6 +128,10 @@ class Controller:
         """
         return self.plan.mode is Mode.DRAFTER and self.plan.length <= 1 + limit and self._switch > 0
 
+    def close(self) -> None:
+        """Take the end of the reply."""
+        self._index.close()
+
     def leave_out(self, mode: Mode) -> None:
         """Stop using a drafter in this reply."""
         self._sources = [source for source in self._sources if source.mode is not mode]

@@ -223,6 +223,7 @@ class HeadDrafter(Drafter):
     @override
     def close(self, length: int) -> None:
         """See `Drafter`."""
+        self._index.close()
         if not length:
             self._memory.reset()
 

@@ -52,6 +52,10 @@ class LookupDrafter(Drafter):
         self._begin(root)
         self._index.extend(tokens)
 
+    @override
+    def close(self, length: int) -> None:
+        self._index.close()
+
     def propose(self, root: int, limit: int) -> Draft:
         self._begin(root)
         with self._ledger.stage("lookup"):

@@ -38,6 +38,9 @@ class EarlierPlaces(Protocol):
     def places(self, ending: Sequence[int]) -> list[Place]:
         """Return places where the last tokens of `ending` stood, longest match first."""
 
+    def add(self, reply: Sequence[int]) -> None:
+        """Take a reply that has ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class LookupTree:
@@ -139,21 +142,28 @@ class LookupIndex:
         self, tokens: Iterable[int], estimate: LookupEstimate | None = None, earlier: EarlierPlaces | None = None
     ) -> None:
         self._text = Occurrences(tokens)
+        self._prompt = len(self._text.tokens)
         self._estimate = estimate or LookupEstimate()
         self._earlier = earlier
         self._found: list[Place] | None = None  # places for the present ending, once they were looked up
 
     def extend(self, tokens: Iterable[int]) -> None:
-        """Add tokens at the end, and learn from each."""
-        for token in tokens:
-            best: dict[bool, Place] = {}
-            for place in self._places():
-                if place.earlier not in best or place.match > best[place.earlier].match:
-                    best[place.earlier] = place
-            for place in best.values():
-                self._estimate.learn(place.match, place.earlier, place.following[0] == token)
-            self._text.tokens.append(token)
-            self._found = None
+        """Add tokens at the end, and learn from the first if its place was looked up."""
+        tokens = list(tokens)
+        best: dict[bool, Place] = {}
+        for place in self._found or ():
+            if place.earlier not in best or place.match > best[place.earlier].match:
+                best[place.earlier] = place
+        for place in best.values() if tokens else ():
+            self._estimate.learn(place.match, place.earlier, place.following[0] == tokens[0])
+        self._text.tokens += tokens
+        self._found = None
+
+    def close(self) -> None:
+        """Give the reply, which has ended, to the earlier replies."""
+        if self._earlier is not None:
+            self._earlier.add(self._text.tokens[self._prompt :])
+            self._earlier = None
 
     def draft(self, nodes: int, deepest: int = DEEPEST, least: float = 0.0, chain: bool = False) -> LookupTree:
         """Return the likeliest tree of what may come next.

@@ -86,14 +86,16 @@ class ReplyStore(EarlierPlaces):
     """Looks endings up in a store's file and in the replies since. Used from one thread.
 
     Args:
-        path: The file; None begins without one.
+        path: The file.
+        grows: Whether replies that end are added.
 
     Raises:
         ModelError: If the file is missing or damaged.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
-        self._data, self._count = (b"", 0) if path is None else _read(path)
+    def __init__(self, path: Path, grows: bool = True) -> None:
+        self._data, self._count = _read(path)
+        self._grows = grows
         self._text, self._order = _HEADER.size, _HEADER.size + _BYTES * self._count  # where they begin
         self._since = Occurrences()
 
@@ -103,13 +105,14 @@ class ReplyStore(EarlierPlaces):
         return self._count + len(self._since.tokens)
 
     @property
-    def bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """The memory that it may take."""
         return len(self._data) + 750 * len(self._since.tokens)
 
-    def add(self, reply: Iterable[int]) -> None:
+    @override
+    def add(self, reply: Sequence[int]) -> None:
         """Add a reply that the file does not have; beyond `MOST_SINCE` tokens they are not added."""
-        if len(self._since.tokens) < MOST_SINCE:
+        if self._grows and len(self._since.tokens) + len(reply) < MOST_SINCE:
             self._since.tokens += [*reply, SEPARATOR]
 
     @override
@@ -184,7 +187,7 @@ class ReplyStore(EarlierPlaces):
         return following[: following.index(_GAP)] if _GAP in following else following
 
 
-def _read(path: Path) -> tuple[bytes | mmap.mmap, int]:
+def _read(path: Path) -> tuple[mmap.mmap, int]:
     damaged = ModelError(f"The earlier replies in {path} are damaged.", "Clear them in Settings > General.")
     try:
         with path.open("rb") as file:

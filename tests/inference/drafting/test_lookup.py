@@ -1,5 +1,6 @@
 """Prompt lookup: what followed the same ending before, and how likely it comes again."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -99,6 +100,7 @@ def test_what_came_is_learnt_for_matches_of_that_length() -> None:
     text = [0, 1, 2]
     index = LookupIndex(text, estimate)
     for new in range(3, 200):  # the ending 1 2 never goes on as before
+        index.draft(1)
         index.extend([new, 1, 2])
     after = estimate.odds()[0]
     assert after[2] < before[2] / 2
@@ -112,7 +114,11 @@ class Earlier:
     def __init__(self, ending: list[int], following: list[int]) -> None:
         self._ending, self._following = ending, following
 
-    def places(self, ending: list[int]) -> list[Place]:
+    def add(self, reply: Sequence[int]) -> None:
+        self.added = list(reply)
+
+    def places(self, ending: Sequence[int]) -> list[Place]:
+        ending = list(ending)
         known = ending[-len(self._ending) :] == self._ending
         return [Place(len(self._ending), self._following, True)] if known else []
 
@@ -125,6 +131,16 @@ def test_earlier_replies_vote_and_are_named() -> None:
     assert both.tokens[0] == 7
     assert not both.earlier[0], "the chat speaks for it at least as much"
     assert both.chances[0] > LookupIndex([4, 5, 6, 7, 4, 5, 6]).draft(1).chances[0]
+
+
+def test_a_reply_joins_the_earlier_ones_when_it_ends() -> None:
+    earlier = Earlier([4], [7])
+    index = LookupIndex([1, 2], earlier=earlier)
+    index.extend([3])
+    index.extend([4, 5])
+    index.close()
+    assert earlier.added == [3, 4, 5]
+    assert index.draft(4) == LookupTree(), "it looks there no more"
 
 
 def test_what_comes_after_the_first_token_keeps_its_chance() -> None:
