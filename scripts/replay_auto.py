@@ -138,6 +138,8 @@ class RecordedHead(HeadDrafter):
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         self._at += len(tokens)
 
+    def close(self, length: int) -> None: ...
+
 
 class RecordedDraftModel(Drafter):
     """The draft model of a recorded reply; see `DraftModelDrafter`.

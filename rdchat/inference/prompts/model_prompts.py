@@ -105,7 +105,7 @@ class ModelPrompts:
 
     def encode_text(self, text: str) -> list[int]:
         """Return the ids of a text as it would be inside a message."""
-        return self._encode(None, text, Marks.for_texts([text]), 2**31, lambda: None)
+        return self.process.encode_text(self._folder, text)
 
     @property
     def thinking(self) -> tuple[ThinkingChoice, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rdchat.errors import ModelError, PromptTooLongError, RdchatError
 from rdchat.inference.api.requests import ThinkingChoice
+from rdchat.inference.prompts.encoding import Marks
 from rdchat.work.child_limits import ChildError, Limits
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.frames import FrameError
@@ -24,6 +25,7 @@ _ENVIRONMENT = {
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
+_NO_LIMIT = 2**31  # tokens
 _MOST_HELD = 4  # tokenizers: for a target and its draft model, and for the models before
 _TICK_S = 0.02  # between two calls of `waiting`
 _TEMPLATE_HINT = "Choose an instruction-tuned model, or start a new chat without a system prompt."
@@ -111,6 +113,19 @@ class TokenizerProcess:
         with self._turn(waiting):
             self.read(folder, waiting)
             return self._ask("encode", folder, request, limits, waiting=waiting, read=_ids_of)
+
+    def encode_text(self, folder: Path, text: str) -> list[int]:
+        """Return the ids of a text as it would be inside a message; raises as `encode` does."""
+        marks = Marks.for_texts([text])
+        request: dict[str, Any] = {
+            "turns": None,
+            "text": text,
+            "variables": {},
+            "marks": [marks.before, marks.after],
+            "limit": _NO_LIMIT,
+            "begins": False,
+        }
+        return self.encode(folder, request, len(text.encode()), lambda: None)
 
     @contextmanager
     def _turn(self, waiting: Waiting) -> Iterator[None]:
