@@ -90,12 +90,11 @@ def remove_reply_files(keep: ReplyFile | None = None) -> None:
 
 
 def tokenizer_key(folder: Path) -> str:
-    """Return a name for a model's tokenizer: models with the same files have the same."""
-    digest = hashlib.sha256()
-    for name in _TOKENIZER_FILES:
-        if (folder / name).exists():
-            digest.update(name.encode() + read_bytes(folder / name, "Download the model again.", _MOST_BYTES))
-    return digest.hexdigest()[:16]
+    """Return a name for a model's tokenizer: models with the same files have the same; empty without such files."""
+    digest, files = hashlib.sha256(), [folder / name for name in _TOKENIZER_FILES if (folder / name).exists()]
+    for file in files:
+        digest.update(file.name.encode() + read_bytes(file, "Download the model again.", _MOST_BYTES))
+    return digest.hexdigest()[:16] if files else ""
 
 
 class ReplyFileMaker:

@@ -129,7 +129,9 @@ class Drafters:
             return None
         self.auto.look_up_costs()
         earlier = self._earlier_replies(request.earlier)
-        job = replace(job, mode=settings.mode, rows_for=partial(self.auto.planner.rows_for, settings.mode))
+        rows_for = partial(self.auto.planner.rows_for, settings.mode)
+        earlier_bytes = earlier.memory_bytes if earlier else 0
+        job = replace(job, mode=settings.mode, rows_for=rows_for, earlier_bytes=earlier_bytes)
         match settings.mode:
             case Mode.AUTO:
                 head = self.auto.available.head

@@ -57,7 +57,7 @@ class ChatController(QObject):
         preferences = self.preferences = SettingsControl(settings, self.storage, self)
         model = self.model_slot = ModelSlot(engine, settings.settings, self)
         self.drafting = DraftControl(model, lambda: preferences.settings, preferences.change)
-        self.earlier = ReplyKeeper(store.path, preferences, model, self)
+        self.earlier = ReplyKeeper(store.path, self.storage, preferences, model)
         replies = self.replies = Replies(store, self.storage, model, self.drafting, preferences, earlier=self.earlier)
         self.recorder, self.traces = replies.recorder, replies.traces
         self.chat = OpenChat(store, self.storage, preferences, replies)

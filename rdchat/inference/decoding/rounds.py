@@ -195,6 +195,8 @@ class RoundIterator(ReplyIterator):
         with self._ledger.stage("accept"):
             path, drafted, accepted = done.path, done.drafted, len(done.path) - 1
             reply.count_round(drafted, accepted, len(tree), self._ledger.take_waits())
+            sources = [done.drafters[node] for node in path[1:]]
+            reply.count(from_chat=sources.count(Mode.LOOKUP.value), from_replies=sources.count(EARLIER_REPLIES))
             events = []
             for place, node in enumerate(path, start=1):
                 event = reply.take(int(done.chosen[node]))

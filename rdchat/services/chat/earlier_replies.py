@@ -12,7 +12,7 @@ from rdchat.chat.earlier_replies import ReplyCount, ReplyFile, ReplyFileMaker, r
 from rdchat.errors import RdchatError
 from rdchat.inference.api.requests import EarlierReplies
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.chat.storage_watch import SettingsControl
+from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.work.job import Job
 
@@ -36,18 +36,16 @@ class ReplyKeeper(QObject):
 
     Args:
         database: The file of the chats.
+        storage: Reports where they cannot be read.
         preferences: Whether earlier replies are used, and which of them.
         model: The loaded model, whose tokenizer counts.
-        parent: The Qt parent.
     """
 
     changed = Signal()  # the file is another one
 
-    def __init__(
-        self, database: Path, preferences: SettingsControl, model: ModelSlot, parent: QObject | None = None
-    ) -> None:
-        super().__init__(parent)
-        self._database, self._preferences, self._model = database, preferences, model
+    def __init__(self, database: Path, storage: StorageWatch, preferences: SettingsControl, model: ModelSlot) -> None:
+        super().__init__(preferences)
+        self._database, self._storage, self._preferences, self._model = database, storage, preferences, model
         self._file: ReplyFile | None = None
         self._maker = ReplyFileMaker()
         self._work = BackgroundWork("earlier replies", self)
@@ -67,6 +65,11 @@ class ReplyKeeper(QObject):
         """The size of the file; 0 without one."""
         return self._file.bytes if self._file else 0
 
+    @property
+    def busy(self) -> bool:
+        """Whether a check is under way."""
+        return self._work.busy
+
     @Slot()
     def look(self) -> None:
         """Check soon whether the chats are still those in the file."""
@@ -79,11 +82,12 @@ class ReplyKeeper(QObject):
         self._begin(fresh=False)
 
     def clear(self) -> None:
-        """Forget all replies so far, for good. Raises StorageError."""
-        newest = ReplyCount.of(self._database, 0).newest
-        self._use(None)
-        self._preferences.change(replace(self._preferences.settings, earlier_replies_after=newest))
-        self.check()
+        """Forget all replies so far, for good."""
+        with self._storage.reading():
+            newest = ReplyCount.of(self._database, 0).newest
+            self._use(None)
+            self._preferences.change(replace(self._preferences.settings, earlier_replies_after=newest))
+            self.check()
 
     def close(self) -> None:
         """End the work and the child."""
@@ -122,10 +126,11 @@ def _keep(maker: ReplyFileMaker, wanted: _Wanted, job: Job[Any]) -> ReplyFile | 
         wanted: What it should hold.
         job: Reports None where the old file is out of date. The next check cancels it.
     """
-    if wanted.model is None:
+    key = tokenizer_key(wanted.model) if wanted.model else ""
+    if wanted.model is None or not key:
         remove_reply_files()
         return None
-    found, key = ReplyFile.find(), tokenizer_key(wanted.model)
+    found = ReplyFile.find()
     now = ReplyCount.of(wanted.database, wanted.after)
     true = found is not None and found.tokenizer == key and found.is_true(wanted.database, wanted.after)
     if found is not None and true and now.count - found.counted.count <= wanted.most_since:

@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 from rdchat import paths
 from rdchat.chat.settings import MOST_DOWNLOADS, Appearance, Settings
 from rdchat.inference.api.requests import Dtype, SamplingParams
+from rdchat.services.chat.earlier_replies import ReplyKeeper
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look import formatting
@@ -52,10 +53,15 @@ class Preferences(SideWindow):
     token_requested = Signal()
 
     def __init__(
-        self, preferences: SettingsControl, model: ModelSlot, theme: Theme, parent: QWidget | None = None
+        self,
+        preferences: SettingsControl,
+        model: ModelSlot,
+        keeper: ReplyKeeper,
+        theme: Theme,
+        parent: QWidget | None = None,
     ) -> None:
         super().__init__("Settings", (0, 0), (0, 0), parent)
-        self._preferences, self._slot, self._theme = preferences, model, theme
+        self._preferences, self._slot, self._keeper, self._theme = preferences, model, keeper, theme
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(self._save_text)
         self.tabs = QTabWidget()
@@ -77,17 +83,28 @@ class Preferences(SideWindow):
         preferences.changed.connect(self.show_settings)
         for changed in (model.loaded, model.load_started, model.unload_started):
             changed.connect(lambda: self.show_settings(preferences.settings))
+        keeper.changed.connect(self._show_earlier)
+        self._show_earlier()
         self.show_settings(preferences.settings)
 
     def show_settings(self, settings: Settings) -> None:
         """Show the settings; fields that are being typed in keep their text."""
-        fields = (self.appearance, self.text_size, self.dtype, self.downloads_at_once, self.titles, self.prompt)
+        fields = (
+            self.appearance,
+            self.text_size,
+            self.dtype,
+            self.downloads_at_once,
+            self.titles,
+            self.earlier,
+            self.prompt,
+        )
         with ExitStack() as blocked:
             for field in fields:
                 blocked.enter_context(QSignalBlocker(field))
             self.appearance.setCurrentIndex(self.appearance.findData(settings.appearance))
             self.text_size.setValue(settings.text_size)
             self.titles.setChecked(settings.titles_by_model)
+            self.earlier.setChecked(settings.earlier_replies)
             self.dtype.setCurrentIndex(self.dtype.findData(self._slot.dtype))
             self.downloads_at_once.setValue(settings.downloads_at_once)
             typing = self._typing.isActive()
@@ -122,8 +139,25 @@ class Preferences(SideWindow):
         titles = "Models of a billion parameters or more write titles. Titles that you wrote stay."
         add_row(form, "Appearance", self.appearance, "Light, dark, or the same as the system.")
         add_row(form, "Text size", self.text_size, "Size of the text in chats.")
+        self.earlier = QCheckBox("Use earlier replies to draft")
+        self.earlier.toggled.connect(lambda on: self._change(earlier_replies=on))
+        self.clear_earlier = push_button("Clear", act=self._clear_earlier)
+        self.earlier_size = ThemedLabel(self._theme, "", "muted", -1)
+        earlier = (
+            "What repeats from an earlier reply is written faster. The replies stay the same, and on this computer."
+        )
         add_row(form, "Titles", self.titles, titles)
+        add_row(form, "Speed", self.earlier, earlier)
+        form.addRow("", row(self.clear_earlier, self.earlier_size, None))
         return page
+
+    def _clear_earlier(self) -> None:
+        self._keeper.clear()
+
+    def _show_earlier(self) -> None:
+        size = self._keeper.bytes
+        self.clear_earlier.setEnabled(size > 0)
+        self.earlier_size.say(f"{formatting.file_size(size)} on disk" if size else "Nothing is kept.")
 
     def _build_chat(self) -> QWidget:
         page, form = _page()

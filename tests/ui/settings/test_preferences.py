@@ -19,7 +19,7 @@ from tests.ui.conftest import Chat
 @pytest.fixture
 def preferences(qtbot: QtBot, theme: Theme, chat: Chat) -> Preferences:
     chat.start()
-    preferences = Preferences(chat.controller.preferences, chat.controller.model_slot, theme)
+    preferences = Preferences(chat.controller.preferences, chat.controller.model_slot, chat.controller.earlier, theme)
     qtbot.addWidget(preferences)
     preferences.show()
     return preferences
