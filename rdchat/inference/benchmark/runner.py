@@ -13,7 +13,15 @@ from time import perf_counter, perf_counter_ns
 
 from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
 from rdchat.inference.api.bench_results import MLX_LM, BenchEvent, BenchPiece, BenchProgress, BenchRun, Difference
-from rdchat.inference.api.requests import ChatMessage, Dtype, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api.requests import (
+    ChatMessage,
+    Dtype,
+    EarlierReplies,
+    GenerationRequest,
+    Mode,
+    Role,
+    SamplingParams,
+)
 from rdchat.inference.benchmark.differences import first_difference, score_gap
 from rdchat.inference.benchmark.recording import (
     Recording,
@@ -164,7 +172,9 @@ class InterleavedRunner:
 
     def _request(self, cell: BenchCell, prompt: int, sampling: SamplingParams) -> GenerationRequest:
         message = ChatMessage(Role.USER, self._plan.prompts[prompt].text)
-        return GenerationRequest((message,), sampling, self._plan.seed, draft=cell.draft)
+        store = self._plan.earlier_file
+        earlier = EarlierReplies(store, grows=False) if store else None  # not with the replies to the prompts measured
+        return GenerationRequest((message,), sampling, self._plan.seed, draft=cell.draft, earlier=earlier)
 
     def _found(
         self, session: ChatSession, index: int, baseline: int, place: tuple[int, int], recording: Recording
